@@ -1,0 +1,1 @@
+"""What has nothing to do with any paper: arguments, data, models, training, metrics, results."""
