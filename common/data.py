@@ -1,0 +1,770 @@
+"""Tasks, their data from three sources, tokenising and batching.
+
+    load("pocket/sst2")               the embedded suite: no network, no files
+    load("sst2")                      the hub, at a pinned revision (common/hub.py)
+    load("sst2", data_dir="DIR")      local files: the official GLUE layout, named columns, or `save_to_disk`
+
+Every source ends in the same `TaskData`; which one it was is recorded and never switched silently.
+Importing this file is cheap: the heavy libraries are imported by the functions that need them.
+
+Shapes: B batch, L length (tokens, padding included), N examples of a split.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import io
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from common.errors import BadInput
+from common.hub import HUB, fetch
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+Kind = Literal["classification", "regression"]
+Source = Literal["pocket", "hub", "local"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a task is, whatever its data's source: text columns, label names in the hub's order, metrics."""
+
+    name: str
+    kind: Kind
+    fields: tuple[str, ...]
+    labels: tuple[str, ...]  # () for regression
+    metrics: tuple[str, ...]  # keys of common.metrics; the first is the primary
+    score_range: tuple[float, float] | None = None  # regression only, both ends allowed
+
+
+@dataclass(frozen=True)
+class Split:
+    """N examples. `labels` holds indices into Task.labels (classification) or scores (regression)."""
+
+    ids: list[str]
+    texts: list[tuple[str, ...]]
+    labels: list[int] | list[float]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A loaded task. `fingerprint` is a hash of ids, texts and labels in their order."""
+
+    name: str  # as the user typed it: "pocket/sst2" or "sst2"
+    task: Task
+    source: Source
+    origin: str  # "pocket v1" | "repo@revision" | file names; with the limit, if there is one
+    splits: dict[str, Split]  # "train" and the evaluation splits
+    fingerprint: str
+    reported: tuple[str, ...]  # the splits whose figures are reported
+
+
+_PAIR = ("sentence1", "sentence2")
+_CLASSES: Kind = "classification"
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task("cola", _CLASSES, ("sentence",), HUB["cola"].labels, ("matthews",)),
+        Task("sst2", _CLASSES, ("sentence",), HUB["sst2"].labels, ("accuracy",)),
+        Task("mrpc", _CLASSES, _PAIR, HUB["mrpc"].labels, ("f1", "accuracy")),
+        Task("qqp", _CLASSES, ("question1", "question2"), HUB["qqp"].labels, ("f1", "accuracy")),
+        Task("stsb", "regression", _PAIR, (), ("pearson", "spearman"), (0.0, 5.0)),
+        Task("mnli", _CLASSES, ("premise", "hypothesis"), HUB["mnli"].labels, ("accuracy",)),
+        Task("qnli", _CLASSES, ("question", "sentence"), HUB["qnli"].labels, ("accuracy",)),
+        Task("rte", _CLASSES, _PAIR, HUB["rte"].labels, ("accuracy",)),
+    )
+}
+
+
+# ---------------------------------------------------------------------------------------------- loading
+
+
+def check_name(name: str, data_dir: str | None = None) -> Task:
+    """The task called `name`, after every check that costs nothing: known task, folder and files in place.
+
+    Raises BadInput. Reads no data and imports no heavy library.
+    """
+    base = name.removeprefix("pocket/")
+    known = _known_names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
+    if data_dir is not None:
+        if name != base:
+            raise BadInput(
+                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {base}"
+            )
+        _local_files(TASKS[base], data_dir)
+    return TASKS[base]
+
+
+def load(name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None) -> TaskData:
+    """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
+
+    `limit` keeps the first N training examples: of the pocket suite's own order, or of a permutation drawn
+    with `seed` for real data, whose files may be sorted. `seed` does nothing else: the data of a task are the
+    same for all seeds. Raises BadInput with the file and line where there is one.
+    """
+    task = check_name(name, data_dir)
+    if limit is not None and limit < 1:
+        raise BadInput(f"limit={limit}: the number of training examples must be at least 1")
+    source: Source
+    if name.startswith("pocket/"):
+        source = "pocket"
+        rows, origin = _pocket_rows(task)
+    elif data_dir is None:
+        source, origin = "hub", HUB[task.name].origin
+        rows = {
+            split: _dataset_rows(data, HUB[task.name].columns, f"{origin} {split}", blanks=True)
+            for split, data in fetch(task.name).items()
+        }
+    else:
+        source = "local"
+        rows, origin = _local_rows(task, data_dir)
+
+    splits = {split: _to_split(task, split, found) for split, found in rows.items()}
+    if any(found.official for found in rows.values()):
+        _compare_counts(task, splits)
+    if limit is not None and limit < len(splits["train"]):
+        splits["train"], how = _limited(splits["train"], limit, None if source == "pocket" else seed)
+        origin += f", {how}"
+    if len(set(splits["train"].labels)) < 2:
+        only = task.labels[int(splits["train"].labels[0])] if task.labels else splits["train"].labels[0]
+        raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
+    tests = tuple(split for split in splits if split.startswith("test"))
+    reported = tests or tuple(split for split in splits if split.startswith("dev"))
+    return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
+
+
+def _known_names() -> list[str]:
+    from common import pocket
+
+    return [f"pocket/{task}" for task in pocket.TASKS if task in TASKS] + list(TASKS)
+
+
+def _limited(split: Split, limit: int, seed: int | None) -> tuple[Split, str]:
+    """The first `limit` examples, of a permutation if there is a seed, and the words that say so."""
+    if seed is None:
+        order: list[int] = list(range(limit))
+        how = f"first {limit} training examples"
+    else:
+        order = _permutation(len(split), seed, 0)[:limit]
+        how = f"{limit} training examples drawn with seed {seed}"
+    labels: Any = [split.labels[i] for i in order]
+    return Split([split.ids[i] for i in order], [split.texts[i] for i in order], labels), how
+
+
+def _fingerprint(splits: dict[str, Split]) -> str:
+    """16 hexadecimal digits over every split's name, ids, texts and labels, in order."""
+    digest = hashlib.sha256()
+    for name, split in splits.items():
+        digest.update(f"{name} {len(split)}\n".encode())
+        for row in zip(split.ids, split.texts, split.labels, strict=True):
+            digest.update(json.dumps(row).encode() + b"\n")
+    return digest.hexdigest()[:16]
+
+
+def _compare_counts(task: Task, splits: dict[str, Split]) -> None:
+    """Warn of each split of an official layout that has not the official size: a subset is legitimate."""
+    for split, official in HUB[task.name].rows.items():
+        if split in splits and len(splits[split]) != official:
+            _warn(f"{task.name} {split} has {len(splits[split])} rows; the official split has {official}")
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)
+
+
+# ------------------------------------------------------------------------ from any source to a Split
+
+
+@dataclass
+class _Rows:
+    """One split as its source gives it, before any check: canonical columns of equal length."""
+
+    columns: dict[str, list[Any]]  # the task's fields, "label", and "id" if the source has unique ones
+    place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
+    names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
+    integers: bool = True  # without names: do integers mean the hub's ids?
+    blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
+    official: bool = False  # a layout of the official release, whose size is known
+    files: list[str] = field(default_factory=list)
+
+
+def _to_split(task: Task, name: str, rows: _Rows) -> Split:
+    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row."""
+    total = len(rows.columns["label"])
+    if not total:
+        raise BadInput(
+            f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one"
+        )
+    texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
+    for i, row in enumerate(texts):
+        for text, value in zip(task.fields, row, strict=True):
+            if not isinstance(value, str):
+                raise BadInput(f"{rows.place(i)}: {text} is {value!r}; it must be text")
+            if not value.strip() and not (rows.blanks and any(other.strip() for other in row if other)):
+                raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
+    read = _LABEL_READERS[task.kind]
+    labels: Any = [read(task, rows, i) for i in range(total)]
+    # The position in the source: unique over the splits, and the way back to the row.
+    ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(total)]
+    return Split(ids, texts, labels)
+
+
+def _read_class(task: Task, rows: _Rows, i: int) -> int:
+    """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
+    value = rows.columns["label"][i]
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    if whole and rows.names is not None and 0 <= value < len(rows.names):
+        value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
+    if isinstance(value, str):
+        found = _class_of(value, task)
+        if found is not None and (rows.integers or not value.strip().isdigit()):
+            return found
+    elif whole and rows.integers and 0 <= value < len(task.labels):
+        return int(value)
+    ids = f" or {', '.join(str(i) for i in range(len(task.labels)))}" if rows.integers else ""
+    raise BadInput(
+        f"{rows.place(i)}: label {value!r} is unknown; {task.name} has {', '.join(task.labels)}{ids}"
+    )
+
+
+def _read_score(task: Task, rows: _Rows, i: int) -> float:
+    """Row i's label as a finite score within task.score_range."""
+    value = rows.columns["label"][i]
+    low, high = task.score_range or (-math.inf, math.inf)
+    try:
+        score = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not low <= score <= high:  # false for NaN as well
+        raise BadInput(
+            f"{rows.place(i)}: score {value!r} is wrong; {task.name} needs a number from {low:g} to {high:g}"
+        )
+    return score
+
+
+_LABEL_READERS: dict[Kind, Callable[[Task, _Rows, int], Any]] = {
+    "classification": _read_class,
+    "regression": _read_score,
+}
+
+
+def _dataset_rows(data: Any, columns: dict[str, str], where: str, blanks: bool = False) -> _Rows:
+    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's."""
+    for theirs in columns.values():
+        if theirs not in data.column_names:
+            raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
+    names = getattr(data.features[columns["label"]], "names", None)
+    table = data.select_columns(list(columns.values())).to_dict()
+    found = {ours: table[theirs] for ours, theirs in columns.items()}
+    return _Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, files=[where])
+
+
+def _pocket_rows(task: Task) -> tuple[dict[str, _Rows], str]:
+    """The splits of the embedded suite: the same for every seed of a run, the suite's own seed being 0."""
+    from common import pocket
+
+    rows = {}
+    for split in pocket.SPLITS[task.name]:
+        columns = pocket.generate(task.name, split)
+        where = f"pocket/{task.name} {split}"
+        rows[split] = _Rows(dict(columns), lambda i, where=where: f"{where} row {i}")  # type: ignore[misc]
+    return rows, f"pocket v{str(pocket.VERSION).removeprefix('v')}"
+
+
+# --------------------------------------------------------------------------------------- local files
+
+# The official release: folder, and header names where they are not the hub's.
+_FOLDERS = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "qqp": "QQP",
+    "stsb": "STS-B",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+}
+_OFFICIAL_COLUMNS = {
+    "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
+    "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
+    "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
+    "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
+}
+_COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
+_NAMES_ONLY = {
+    "mnli",
+    "qnli",
+    "rte",
+}  # whose official files spell the labels out: integers there are a mistake
+_STEMS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
+
+
+def _local_files(task: Task, data_dir: str) -> dict[str, Path]:
+    """Split -> file for one task, or {"": folder} for a folder of `save_to_disk`. Reads nothing."""
+    root = Path(data_dir).expanduser()
+    if not root.is_dir():
+        raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
+    candidates = [root / _FOLDERS[task.name], root / task.name, root]
+    folder = next(path for path in candidates if path.is_dir())
+    if (folder / "dataset_dict.json").is_file():
+        return {"": folder}
+    if (folder / "state.json").is_file():
+        raise BadInput(
+            f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation"
+        )
+    if task.name == "mrpc" and not _find(folder, "train") and (folder / "msr_paraphrase_train.txt").is_file():
+        return _msr_files(folder)
+    files = {}
+    for split in HUB[task.name].splits:
+        stem, _, suffix = split.partition("_")
+        stems = [f"{stem}_{suffix}".rstrip("_") for stem in _STEMS[stem]]
+        found = [path for stem in stems for path in _find(folder, stem)]
+        if not found:
+            wanted = " or ".join(f"{stem}.tsv" for stem in stems)
+            raise BadInput(
+                f"{folder}: no {split} split for {task.name}; needs {wanted} (or {' '.join(_SUFFIXES[1:])}), "
+                f"has {', '.join(sorted(path.name for path in folder.iterdir())[:8]) or 'no files'}"
+            )
+        if len(found) > 1:
+            raise BadInput(
+                f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one"
+            )
+        files[split] = found[0]
+    return files
+
+
+def _find(folder: Path, stem: str) -> list[Path]:
+    return [path for suffix in _SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
+
+
+def _msr_files(folder: Path) -> dict[str, Path]:
+    """MRPC as first published: train and test, and, in GLUE, the ids of the training pairs that are dev.
+
+    With the ids this is GLUE's train and dev. Without them the corpus's own test split, whose labels are
+    public, is what is reported.
+    """
+    files = {"train": folder / "msr_paraphrase_train.txt"}
+    ids = [path for name in ("dev_ids.tsv", "mrpc_dev_ids.tsv") if (path := folder / name).is_file()]
+    test = folder / "msr_paraphrase_test.txt"
+    if ids:
+        files["dev ids"] = ids[0]
+    elif test.is_file():
+        files["test"] = test
+    else:
+        raise BadInput(
+            f"{folder}: no dev split for mrpc; needs dev_ids.tsv or {test.name} beside {files['train'].name}"
+        )
+    return files
+
+
+def _local_rows(task: Task, data_dir: str) -> tuple[dict[str, _Rows], str]:
+    """The splits of a folder, and their file names. Test files of GLUE carry no labels and are not read."""
+    files = _local_files(task, data_dir)
+    if "" in files:
+        return _saved_rows(task, files[""])
+    names = ", ".join(path.name for path in files.values())
+    ids = files.pop("dev ids", None)
+    rows = {split: _read_file(task, path) for split, path in files.items()}
+    if ids is not None:
+        rows = _split_by_ids(rows["train"], ids)
+    return rows, f"{next(iter(files.values())).parent.name}: {names}"
+
+
+def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, _Rows], str]:
+    """The splits of a DatasetDict written by `save_to_disk`."""
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except Exception as error:
+        raise BadInput(
+            f"{folder}: save_to_disk folder cannot be read ({' '.join(str(error).split())[:160]})"
+        ) from error
+    rows = {}
+    for ours, theirs in HUB[task.name].splits.items():
+        name = next((name for name in (theirs, ours) if name in saved), None)
+        if name is None:
+            raise BadInput(
+                f"{folder}: no {ours} split for {task.name}; needs {theirs!r}, has {', '.join(saved)}"
+            )
+        where = f"{folder.name}/{name}"
+        rows[ours] = _dataset_rows(saved[name], _pick_columns(task, saved[name].column_names, where), where)
+    return rows, f"{folder.name}: {', '.join(rows)} (save_to_disk)"
+
+
+def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
+    """Canonical name -> the file's column: the hub's names if all are there, else the official release's."""
+    needed = [*task.fields, "label"]
+    if all(name in header for name in needed):
+        return {name: name for name in needed}
+    official = _OFFICIAL_COLUMNS.get(task.name)
+    if official and all(name in header for name in official.values()):
+        return official
+    missing = [name for name in needed if name not in header]
+    raise BadInput(
+        f"{where}: no column {missing[0]!r}; {task.name} needs {', '.join(needed)}, "
+        f"the file has {', '.join(str(name)[:40] for name in header)}"
+    )
+
+
+def _read_file(task: Task, path: Path) -> _Rows:
+    """One split from a file; the suffix says how."""
+    if path.suffix == ".parquet":
+        return _read_parquet(task, path)
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")  # a byte order mark is accepted
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise BadInput(
+            f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8"
+        ) from error
+    if not text.strip():
+        raise BadInput(f"{path}: the file is empty")
+    return (
+        _read_json(task, path, text) if path.suffix in (".jsonl", ".json") else _read_table(task, path, text)
+    )
+
+
+def _read_table(task: Task, path: Path, text: str) -> _Rows:
+    """CSV with the usual quoting; TSV (and .txt) without any, so that a quotation mark is just text."""
+    commas = path.suffix == ".csv"
+    stream = io.StringIO(text, newline="")
+    if commas:
+        reader = csv.reader(stream, strict=True)
+    else:
+        reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        for row in reader:
+            if row:  # not a blank line
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
+
+    header = [name.strip() for name in rows[0]]
+    headless = task.name == "cola" and not commas and not {"sentence", "label"} <= set(header)
+    if headless:
+        header = _COLA_HEADER
+    else:
+        del rows[0], lines[0]
+    columns = _pick_columns(task, header, path)
+    # SST-2's official header is the hub's; the others are known by their further columns or none.
+    known = (
+        headless or columns is _OFFICIAL_COLUMNS.get(task.name) or "index" in header or task.name == "sst2"
+    )
+    official = known and not commas
+    good = [i for i, row in enumerate(rows) if len(row) == len(header)]
+    if len(good) < len(rows):
+        # QQP's official files are known for rows cut short; nothing else is.
+        if columns is not _OFFICIAL_COLUMNS["qqp"]:
+            bad = next(i for i, row in enumerate(rows) if len(row) != len(header))
+            raise BadInput(
+                f"{path} line {lines[bad]}: {len(rows[bad])} columns where {len(header)} are needed"
+            )
+        _warn(f"{path}: {len(rows) - len(good)} rows with too few or too many columns left out")
+    if official and task.name == "mnli":  # "-": the annotators did not agree
+        agreed = [i for i in good if rows[i][header.index(columns["label"])] != "-"]
+        if len(agreed) < len(good):
+            _warn(f"{path}: {len(good) - len(agreed)} rows without an agreed label left out")
+        good = agreed
+    found = {ours: [rows[i][header.index(theirs)] for i in good] for ours, theirs in columns.items()}
+    if "#1 ID" in header and "#2 ID" in header:  # what MRPC's list of dev pairs refers to
+        first, second = header.index("#1 ID"), header.index("#2 ID")
+        found["pair"] = ["\t".join((rows[i][first], rows[i][second])) for i in good]
+    return _Rows(
+        found,
+        lambda i: f"{path} line {lines[good[i]]}",
+        integers=commas or task.name not in _NAMES_ONLY,
+        blanks=official,
+        official=official,
+        files=[str(path)],
+    )
+
+
+def _read_json(task: Task, path: Path, text: str) -> _Rows:
+    """One JSON object a line."""
+    records: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise BadInput(
+                f"{path} line {number}: not JSON ({error}); one object a line is expected"
+            ) from error
+        if not isinstance(record, dict):
+            raise BadInput(
+                f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected"
+            )
+        records.append(record)
+        lines.append(number)
+    columns = _pick_columns(task, list(records[0]), f"{path} line {lines[0]}")
+    for record, number in zip(records, lines, strict=True):
+        for name in columns.values():
+            if name not in record:
+                raise BadInput(
+                    f"{path} line {number}: no {name!r}; {task.name} needs {', '.join(columns.values())}"
+                )
+    found = {ours: [record[theirs] for record in records] for ours, theirs in columns.items()}
+    return _Rows(found, lambda i: f"{path} line {lines[i]}", files=[str(path)])
+
+
+def _read_parquet(task: Task, path: Path) -> _Rows:
+    """A Parquet file; class names that `datasets` stored in its schema are used."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BadInput(
+            f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})"
+        ) from error
+    columns = _pick_columns(task, table.column_names, path)
+    names = None
+    if b"huggingface" in (table.schema.metadata or {}):
+        import datasets
+
+        names = getattr(datasets.Features.from_arrow_schema(table.schema)[columns["label"]], "names", None)
+    found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
+    return _Rows(found, lambda i: f"{path} row {i}", names, files=[str(path)])
+
+
+def _split_by_ids(rows: _Rows, ids: Path) -> dict[str, _Rows]:
+    """MRPC's published training pairs, parted into GLUE's train and dev by the list of dev pairs."""
+    listed = {line.strip() for line in ids.read_text(encoding="utf-8-sig").splitlines()}
+    parts: dict[str, list[int]] = {"train": [], "dev": []}
+    for i, pair in enumerate(rows.columns["pair"]):
+        parts["dev" if pair in listed else "train"].append(i)
+    if not parts["dev"]:
+        raise BadInput(
+            f"{ids}: none of its pairs of ids is in {rows.files[0]}; two tab-separated ids a line are needed"
+        )
+    return {
+        split: _Rows(
+            {name: [values[i] for i in chosen] for name, values in rows.columns.items()},
+            lambda i, chosen=chosen: rows.place(chosen[i]),  # type: ignore[misc]
+            integers=rows.integers,
+            blanks=rows.blanks,
+            official=rows.official,
+            files=rows.files,
+        )
+        for split, chosen in parts.items()
+    }
+
+
+# ------------------------------------------------------------------------------------- class names
+
+# Other spellings of the class names, as models on the hub carry them (compared after `_plain`).
+_SYNONYMS = {
+    "negative": ("neg",),
+    "positive": ("pos",),
+    "entailment": ("entail", "entails", "entailed"),
+    "not_entailment": ("not_entailed", "non_entailment", "no_entailment"),
+    "neutral": ("neutrality",),
+    "contradiction": ("contradict", "contradicts", "contradictory"),
+    "duplicate": ("is_duplicate", "duplicated"),
+    "not_duplicate": ("non_duplicate", "not_duplicated"),
+    "equivalent": ("is_equivalent", "paraphrase"),
+    "not_equivalent": ("non_equivalent", "not_paraphrase"),
+    "acceptable": ("grammatical",),
+    "unacceptable": ("not_acceptable", "ungrammatical"),
+}
+
+
+def _plain(name: str) -> str:
+    """A class name without case, hyphens, underscores and spaces."""
+    return re.sub(r"[-_\s]+", "", name).lower()
+
+
+def _class_of(name: str, task: Task) -> int | None:
+    """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
+    digits = name.strip()
+    if digits.isascii() and digits.isdigit():
+        return int(digits) if int(digits) < len(task.labels) else None
+    for i, label in enumerate(task.labels):
+        if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
+            return i
+    return None
+
+
+def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
+    """For class i of the task, the model's output column, decided by the names and never by their position.
+
+    Digits count as names: they are the hub's class ids. None if the model carries only the generic LABEL_0,
+    LABEL_1, ..., which say nothing. Raises BadInput if it carries names that are not this task's classes, one
+    for one. For regression, [0] if the model has one named output.
+    """
+    names = {int(column): str(name) for column, name in model_id2label.items()}
+    if not names or all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names.values()):
+        return None
+    if task.kind == "regression" and len(names) == 1:
+        return list(names)
+    order: dict[int, int] = {}
+    for column, name in names.items():
+        found = _class_of(name, task)
+        if found is not None and found not in order:
+            order[found] = column
+    if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
+        has = ", ".join(names[column] for column in sorted(names))
+        wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
+        raise BadInput(
+            f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it"
+        )
+    return [order[i] for i in range(len(task.labels))]
+
+
+# ---------------------------------------------------------------------------- tokenising and batching
+
+_CHUNK = 1000  # texts per tokeniser call
+_BIG = 20_000  # from here on a progress bar is worth having
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists."""
+
+    ids: list[str]
+    features: dict[str, list[list[int]]]
+    labels: torch.Tensor  # [N], long (classification) or float32 (regression)
+    lengths: list[int]  # tokens per example, special ones included
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
+    """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens.
+
+    Raises BadInput if `max_length` leaves no room for text beside the special tokens.
+    """
+    import torch
+    from tqdm import tqdm
+
+    special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
+    if max_length < special + len(task.fields):
+        raise BadInput(
+            f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens"
+        )
+    features: dict[str, list[list[int]]] = {}
+    with tqdm(
+        total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True
+    ) as bar:
+        for start in range(0, len(split), _CHUNK):
+            texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
+            made = tokenizer(*texts, truncation="longest_first", max_length=max_length)
+            for name, values in made.items():
+                features.setdefault(name, []).extend(values)
+            bar.update(len(texts[0]))
+    dtype = torch.float32 if task.kind == "regression" else torch.long
+    lengths = [len(tokens) for tokens in features["input_ids"]]
+    return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
+
+
+def collate(
+    tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]
+) -> dict[str, torch.Tensor]:
+    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels" [B].
+
+    L is the longest of the batch; the tokeniser decides the side and the ids of the padding.
+    """
+    if tokenizer.pad_token_id is None:
+        raise BadInput(
+            f"{type(tokenizer).__name__} has no padding token: set one (tokenizer.pad_token) before batching"
+        )
+    chosen = list(indices)
+    picked = {name: [values[i] for i in chosen] for name, values in encoded.features.items()}
+    # `pad` advises the call of the tokeniser itself, which cannot be done after tokenising in advance.
+    getattr(tokenizer, "deprecation_warnings", {})["Asking-to-pad-a-fast-tokenizer"] = True
+    batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
+    batch["labels"] = encoded.labels[chosen]
+    return batch
+
+
+def _permutation(size: int, seed: int, epoch: int) -> list[int]:
+    """The order of the examples in one epoch: a pure function of its arguments."""
+    import numpy
+
+    return numpy.random.default_rng([seed, epoch]).permutation(size).tolist()
+
+
+class Batches:
+    """The training stream, a pure function of (seed, step), so that resuming needs no state but the step.
+
+    Epochs are seeded permutations laid end to end; every batch is full, so a batch may straddle two epochs.
+    The stream has no end: the budget stops it.
+    """
+
+    def __init__(
+        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int
+    ) -> None:
+        if batch_size < 1 or seed < 0:
+            raise BadInput(f"batch size {batch_size}, seed {seed}: at least 1 and at least 0 are needed")
+        if not len(encoded):
+            raise BadInput("no training examples to draw batches from")
+        self.encoded, self.tokenizer, self.batch_size, self.seed = encoded, tokenizer, batch_size, seed
+        self._epochs: dict[int, list[int]] = {}
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps until every example has been seen once (the last of them may reach into the next epoch)."""
+        return math.ceil(len(self.encoded) / self.batch_size)
+
+    def indices(self, step: int) -> list[int]:
+        """The examples of batch `step` (from 0): for messages, and for caches by example."""
+        if step < 0:
+            raise IndexError(f"step {step} is negative")
+        size = len(self.encoded)
+        first = step * self.batch_size
+        return [self._epoch(at // size)[at % size] for at in range(first, first + self.batch_size)]
+
+    def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
+        """Batch `step` (from 0) as `collate` makes it."""
+        return collate(self.tokenizer, self.encoded, self.indices(step))
+
+    def _epoch(self, epoch: int) -> list[int]:
+        if epoch not in self._epochs:
+            if len(self._epochs) > 1:  # two are kept: a batch seldom straddles more
+                self._epochs.pop(min(self._epochs))
+            self._epochs[epoch] = _permutation(len(self.encoded), self.seed, epoch)
+        return self._epochs[epoch]
+
+
+def eval_batches(
+    encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
+) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+    """Every example exactly once, longest first (little padding, and memory runs out at once or never).
+
+    Yields the examples' indices and their batch; the last one may be smaller.
+    """
+    order = sorted(range(len(encoded)), key=lambda i: -encoded.lengths[i])
+    for start in range(0, len(order), batch_size):
+        indices = order[start : start + batch_size]
+        yield indices, collate(tokenizer, encoded, indices)

@@ -1,0 +1,126 @@
+"""The hub table: which repository, revision, columns and splits serve a task, and how one is fetched.
+
+One row per task; adding a dataset is adding a row. The hub's libraries are imported by `fetch` alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import BadInput
+
+# A commit of nyu-mll/glue that holds Parquet files, so that no loading script is run.
+GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """Where one task lives on the hub.
+
+    `columns`: canonical column -> the repository's. `splits`: our split -> the repository's; splits without
+    public labels (GLUE's test) are not listed, so they are never loaded. `labels`: the class names in the
+    order of the repository's integer ids, () without classes. `rows`: our split -> official number of rows.
+    """
+
+    repo: str
+    config: str | None
+    revision: str
+    columns: dict[str, str]
+    splits: dict[str, str]
+    labels: tuple[str, ...]
+    rows: dict[str, int]
+
+    @property
+    def origin(self) -> str:
+        """The source in one word, as results record it: `repo@revision`."""
+        return f"{self.repo}@{self.revision}"
+
+
+def _glue(config: str, fields: tuple[str, ...], labels: tuple[str, ...], rows: dict[str, int]) -> HubSource:
+    """A row for one configuration of GLUE: its columns have the canonical names, its dev is 'validation'."""
+    columns = {name: name for name in (*fields, "label")}
+    splits = {split: split.replace("dev", "validation") for split in rows}
+    return HubSource("nyu-mll/glue", config, GLUE_REVISION, columns, splits, labels, rows)
+
+
+_PAIR = ("sentence1", "sentence2")
+_ENTAILS = ("entailment", "not_entailment")
+
+HUB: dict[str, HubSource] = {
+    "cola": _glue("cola", ("sentence",), ("unacceptable", "acceptable"), {"train": 8551, "dev": 1043}),
+    "sst2": _glue("sst2", ("sentence",), ("negative", "positive"), {"train": 67349, "dev": 872}),
+    "mrpc": _glue("mrpc", _PAIR, ("not_equivalent", "equivalent"), {"train": 3668, "dev": 408}),
+    "qqp": _glue(
+        "qqp", ("question1", "question2"), ("not_duplicate", "duplicate"), {"train": 363846, "dev": 40430}
+    ),
+    "stsb": _glue("stsb", _PAIR, (), {"train": 5749, "dev": 1500}),
+    "mnli": _glue(
+        "mnli",
+        ("premise", "hypothesis"),
+        ("entailment", "neutral", "contradiction"),
+        {"train": 392702, "dev_matched": 9815, "dev_mismatched": 9832},
+    ),
+    "qnli": _glue("qnli", ("question", "sentence"), _ENTAILS, {"train": 104743, "dev": 5463}),
+    "rte": _glue("rte", _PAIR, _ENTAILS, {"train": 2490, "dev": 277}),
+}
+
+
+def fetch(task: str) -> dict[str, Any]:
+    """The task's splits as `datasets.Dataset`s under our split names, at the pinned revision.
+
+    Without a connection the library's own cache is used if it holds that very revision. Raises BadInput,
+    within seconds, if the data cannot be had, and names the commands that work without a hub.
+    """
+    source = HUB[task]
+    try:
+        found = _load(source)
+    except Exception as error:  # every way in which a hub can fail is one message to the user
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(
+            f"--task {task}: no --data-dir was given, and {source.origin} could not be loaded from the hub "
+            f"or its cache ({type(error).__name__}: {reason[:160].rstrip('. ')}). Without a hub, use "
+            f"`--task pocket/{task}` (built in) or `--task {task} --data-dir DIR` (your own files)"
+        ) from error
+    missing = [theirs for theirs in source.splits.values() if theirs not in found]
+    if missing:
+        raise BadInput(f"--task {task}: {source.origin} has no split {missing[0]!r}, only {', '.join(found)}")
+    return {ours: found[theirs] for ours, theirs in source.splits.items()}
+
+
+def _load(source: HubSource) -> Any:
+    """`load_dataset`, after one quick question to the hub: the library alone retries for half a minute."""
+    # Read once, when the library is imported; the user's own setting wins.
+    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", str(int(TIMEOUT_SECONDS)))
+    import datasets
+    import huggingface_hub
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    try:
+        huggingface_hub.HfApi().dataset_info(source.repo, revision=source.revision, timeout=TIMEOUT_SECONDS)
+    except Exception as unreachable:
+        return _load_cached(source, unreachable)
+    return datasets.load_dataset(source.repo, source.config, revision=source.revision)
+
+
+def _load_cached(source: HubSource, unreachable: Exception) -> Any:
+    """`load_dataset` from the cache alone; raises `unreachable` if that does not hold the revision."""
+    import datasets
+
+    online = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = True
+    try:
+        found = datasets.load_dataset(source.repo, source.config, revision=source.revision)
+    except Exception as error:
+        raise unreachable from error
+    finally:
+        datasets.config.HF_HUB_OFFLINE = online
+    # The cache lookup may settle for another revision of the same configuration: the folder's name tells.
+    files = [file["filename"] for split in found.values() for file in split.cache_files]
+    if not files or any(source.revision not in file for file in files):
+        raise unreachable
+    return found
