@@ -433,7 +433,7 @@ def _read_file(task: Task, path: Path) -> _Rows:
         return _read_parquet(task, path)
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8-sig")  # a byte order mark is accepted
+        text = raw.decode().removeprefix("\ufeff")  # a byte order mark is accepted
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
@@ -701,8 +701,6 @@ def collate(
         )
     chosen = list(indices)
     picked = {name: [values[i] for i in chosen] for name, values in encoded.features.items()}
-    # `pad` advises the call of the tokeniser itself, which cannot be done after tokenising in advance.
-    getattr(tokenizer, "deprecation_warnings", {})["Asking-to-pad-a-fast-tokenizer"] = True
     batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
     batch["labels"] = encoded.labels[chosen]
     return batch
@@ -744,6 +742,10 @@ class Batches:
         size = len(self.encoded)
         first = step * self.batch_size
         return [self._epoch(at // size)[at % size] for at in range(first, first + self.batch_size)]
+
+    def ids(self, step: int) -> list[str]:
+        """The ids of the examples of batch `step`."""
+        return [self.encoded.ids[i] for i in self.indices(step)]
 
     def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
         """Batch `step` (from 0) as `collate` makes it."""
