@@ -354,7 +354,9 @@ def _local_files(task: Task, data_dir: str) -> dict[str, Path]:
 
 
 def _find(folder: Path, stem: str) -> list[Path]:
-    return [path for suffix in _SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
+    """The files that may hold a split, the one-file Parquet name of a hub repository included."""
+    named = [path for suffix in _SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
+    return named + sorted(folder.glob(f"{stem}-*-of-*.parquet"))
 
 
 def _msr_files(folder: Path) -> dict[str, Path]:

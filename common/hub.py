@@ -5,7 +5,6 @@ One row per task; adding a dataset is adding a row. The hub's libraries are impo
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -93,8 +92,6 @@ def fetch(task: str) -> dict[str, Any]:
 
 def _load(source: HubSource) -> Any:
     """`load_dataset`, after one quick question to the hub: the library alone retries for half a minute."""
-    # Read once, when the library is imported; the user's own setting wins.
-    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", str(int(TIMEOUT_SECONDS)))
     import datasets
     import huggingface_hub
 

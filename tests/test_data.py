@@ -486,7 +486,7 @@ def test_save_to_disk_and_parquet_with_class_names(order: list[str] | None, tmp_
     assert set(loaded.splits) == {"train", "dev"}
     (tmp_path / "parquet").mkdir()
     for split in ("train", "validation"):
-        saved[split].to_parquet(tmp_path / "parquet" / f"{split}.parquet")
+        saved[split].to_parquet(tmp_path / "parquet" / f"{split}-00000-of-00001.parquet")
     assert data.load("rte", str(tmp_path / "parquet")).splits["train"].labels == expected
 
 
