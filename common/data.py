@@ -103,7 +103,7 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
     known = _known_names()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = f"; did you mean {close[0]}?" if close else "."
         raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
     if data_dir is not None:
         if name != base:
@@ -340,9 +340,10 @@ def _local_files(task: Task, data_dir: str) -> dict[str, Path]:
         stems = [f"{stem}_{suffix}".rstrip("_") for stem in _STEMS[stem]]
         found = [path for stem in stems for path in _find(folder, stem)]
         if not found:
-            wanted = " or ".join(f"{stem}.tsv" for stem in stems)
+            wanted = f"{' or '.join(f'{stem}.tsv' for stem in stems)} (or {' '.join(_SUFFIXES[1:])})"
+            wanted += f", there or in {_FOLDERS[task.name]}/" if folder == root else ""
             raise BadInput(
-                f"{folder}: no {split} split for {task.name}; needs {wanted} (or {' '.join(_SUFFIXES[1:])}), "
+                f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; "
                 f"has {', '.join(sorted(path.name for path in folder.iterdir())[:8]) or 'no files'}"
             )
         if len(found) > 1:

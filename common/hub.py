@@ -78,7 +78,7 @@ def fetch(task: str) -> dict[str, Any]:
     try:
         found = _load(source)
     except Exception as error:  # every way in which a hub can fail is one message to the user
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()).split(". ")[0] or "no reason given"
         raise BadInput(
             f"--task {task}: no --data-dir was given, and {source.origin} could not be loaded from the hub "
             f"or its cache ({type(error).__name__}: {reason[:160].rstrip('. ')}). Without a hub, use "
