@@ -211,9 +211,7 @@ def _to_split(task: Task, name: str, rows: _Rows) -> Split:
     """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row."""
     total = len(rows.columns["label"])
     if not total:
-        raise BadInput(
-            f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one"
-        )
+        raise BadInput(f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one")
     texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
@@ -241,9 +239,7 @@ def _read_class(task: Task, rows: _Rows, i: int) -> int:
     elif whole and rows.integers and 0 <= value < len(task.labels):
         return int(value)
     ids = f" or {', '.join(str(i) for i in range(len(task.labels)))}" if rows.integers else ""
-    raise BadInput(
-        f"{rows.place(i)}: label {value!r} is unknown; {task.name} has {', '.join(task.labels)}{ids}"
-    )
+    raise BadInput(f"{rows.place(i)}: label {value!r} is unknown; {task.name} has {', '.join(task.labels)}{ids}")
 
 
 def _read_score(task: Task, rows: _Rows, i: int) -> float:
@@ -329,9 +325,7 @@ def _local_files(task: Task, data_dir: str) -> dict[str, Path]:
     if (folder / "dataset_dict.json").is_file():
         return {"": folder}
     if (folder / "state.json").is_file():
-        raise BadInput(
-            f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation"
-        )
+        raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
     if task.name == "mrpc" and not _find(folder, "train") and (folder / "msr_paraphrase_train.txt").is_file():
         return _msr_files(folder)
     files = {}
@@ -347,9 +341,7 @@ def _local_files(task: Task, data_dir: str) -> dict[str, Path]:
                 f"has {', '.join(sorted(path.name for path in folder.iterdir())[:8]) or 'no files'}"
             )
         if len(found) > 1:
-            raise BadInput(
-                f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one"
-            )
+            raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
         files[split] = found[0]
     return files
 
@@ -407,9 +399,7 @@ def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, _Rows], str]:
     for ours, theirs in HUB[task.name].splits.items():
         name = next((name for name in (theirs, ours) if name in saved), None)
         if name is None:
-            raise BadInput(
-                f"{folder}: no {ours} split for {task.name}; needs {theirs!r}, has {', '.join(saved)}"
-            )
+            raise BadInput(f"{folder}: no {ours} split for {task.name}; needs {theirs!r}, has {', '.join(saved)}")
         where = f"{folder.name}/{name}"
         rows[ours] = _dataset_rows(saved[name], _pick_columns(task, saved[name].column_names, where), where)
     return rows, f"{folder.name}: {', '.join(rows)} (save_to_disk)"
@@ -441,24 +431,17 @@ def _read_file(task: Task, path: Path) -> _Rows:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise BadInput(
-            f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8"
-        ) from error
+        raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
     if not text.strip():
         raise BadInput(f"{path}: the file is empty")
-    return (
-        _read_json(task, path, text) if path.suffix in (".jsonl", ".json") else _read_table(task, path, text)
-    )
+    return _read_json(task, path, text) if path.suffix in (".jsonl", ".json") else _read_table(task, path, text)
 
 
 def _read_table(task: Task, path: Path, text: str) -> _Rows:
     """CSV with the usual quoting; TSV (and .txt) without any, so that a quotation mark is just text."""
     commas = path.suffix == ".csv"
     stream = io.StringIO(text, newline="")
-    if commas:
-        reader = csv.reader(stream, strict=True)
-    else:
-        reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+    reader = csv.reader(stream, strict=True) if commas else csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
     rows: list[list[str]] = []
     lines: list[int] = []
     try:
@@ -477,18 +460,14 @@ def _read_table(task: Task, path: Path, text: str) -> _Rows:
         del rows[0], lines[0]
     columns = _pick_columns(task, header, path)
     # SST-2's official header is the hub's; the others are known by their further columns or none.
-    known = (
-        headless or columns is _OFFICIAL_COLUMNS.get(task.name) or "index" in header or task.name == "sst2"
-    )
+    known = headless or columns is _OFFICIAL_COLUMNS.get(task.name) or "index" in header or task.name == "sst2"
     official = known and not commas
     good = [i for i, row in enumerate(rows) if len(row) == len(header)]
     if len(good) < len(rows):
         # QQP's official files are known for rows cut short; nothing else is.
         if columns is not _OFFICIAL_COLUMNS["qqp"]:
             bad = next(i for i, row in enumerate(rows) if len(row) != len(header))
-            raise BadInput(
-                f"{path} line {lines[bad]}: {len(rows[bad])} columns where {len(header)} are needed"
-            )
+            raise BadInput(f"{path} line {lines[bad]}: {len(rows[bad])} columns where {len(header)} are needed")
         _warn(f"{path}: {len(rows) - len(good)} rows with too few or too many columns left out")
     if official and task.name == "mnli":  # "-": the annotators did not agree
         agreed = [i for i in good if rows[i][header.index(columns["label"])] != "-"]
@@ -519,22 +498,16 @@ def _read_json(task: Task, path: Path, text: str) -> _Rows:
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise BadInput(
-                f"{path} line {number}: not JSON ({error}); one object a line is expected"
-            ) from error
+            raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
         if not isinstance(record, dict):
-            raise BadInput(
-                f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected"
-            )
+            raise BadInput(f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected")
         records.append(record)
         lines.append(number)
     columns = _pick_columns(task, list(records[0]), f"{path} line {lines[0]}")
     for record, number in zip(records, lines, strict=True):
         for name in columns.values():
             if name not in record:
-                raise BadInput(
-                    f"{path} line {number}: no {name!r}; {task.name} needs {', '.join(columns.values())}"
-                )
+                raise BadInput(f"{path} line {number}: no {name!r}; {task.name} needs {', '.join(columns.values())}")
     found = {ours: [record[theirs] for record in records] for ours, theirs in columns.items()}
     return _Rows(found, lambda i: f"{path} line {lines[i]}", files=[str(path)])
 
@@ -547,9 +520,7 @@ def _read_parquet(task: Task, path: Path) -> _Rows:
     try:
         table = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
-        raise BadInput(
-            f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})"
-        ) from error
+        raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
     columns = _pick_columns(task, table.column_names, path)
     names = None
     if b"huggingface" in (table.schema.metadata or {}):
@@ -638,9 +609,7 @@ def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
     if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
         has = ", ".join(names[column] for column in sorted(names))
         wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
-        raise BadInput(
-            f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it"
-        )
+        raise BadInput(f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it")
     return [order[i] for i in range(len(task.labels))]
 
 
@@ -673,13 +642,9 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
 
     special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
     if max_length < special + len(task.fields):
-        raise BadInput(
-            f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens"
-        )
+        raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
     features: dict[str, list[list[int]]] = {}
-    with tqdm(
-        total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True
-    ) as bar:
+    with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
         for start in range(0, len(split), _CHUNK):
             texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
             made = tokenizer(*texts, truncation="longest_first", max_length=max_length)
@@ -691,9 +656,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
 
 
-def collate(
-    tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]
-) -> dict[str, torch.Tensor]:
+def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]) -> dict[str, torch.Tensor]:
     """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels" [B].
 
     L is the longest of the batch; the tokeniser decides the side and the ids of the padding.
@@ -723,9 +686,7 @@ class Batches:
     The stream has no end: the budget stops it.
     """
 
-    def __init__(
-        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int
-    ) -> None:
+    def __init__(self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int) -> None:
         if batch_size < 1 or seed < 0:
             raise BadInput(f"batch size {batch_size}, seed {seed}: at least 1 and at least 0 are needed")
         if not len(encoded):

@@ -1,5 +1,13 @@
-"""The one exception that a user's mistake raises; `common.args.main` prints it as one line and exits with 2."""
+"""The two exceptions that end a script in an orderly way; `common.args.run` turns them into exit codes."""
 
 
 class BadInput(Exception):
     """Wrong input from the user: the message names the argument or the file, what is wrong, and what is right."""
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived; a training loop has written its checkpoint before this reaches `run`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number

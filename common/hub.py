@@ -53,9 +53,7 @@ HUB: dict[str, HubSource] = {
     "cola": _glue("cola", ("sentence",), ("unacceptable", "acceptable"), {"train": 8551, "dev": 1043}),
     "sst2": _glue("sst2", ("sentence",), ("negative", "positive"), {"train": 67349, "dev": 872}),
     "mrpc": _glue("mrpc", _PAIR, ("not_equivalent", "equivalent"), {"train": 3668, "dev": 408}),
-    "qqp": _glue(
-        "qqp", ("question1", "question2"), ("not_duplicate", "duplicate"), {"train": 363846, "dev": 40430}
-    ),
+    "qqp": _glue("qqp", ("question1", "question2"), ("not_duplicate", "duplicate"), {"train": 363846, "dev": 40430}),
     "stsb": _glue("stsb", _PAIR, (), {"train": 5749, "dev": 1500}),
     "mnli": _glue(
         "mnli",

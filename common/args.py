@@ -1,0 +1,188 @@
+"""The command line that all scripts share: a dataclass becomes `--help`, parsing and checks.
+
+A script subclasses `CommonArgs`, adds one field per knob of its method, and calls `parse` before it imports
+torch: `--help` and wrong arguments are answered at once. Every mistake ends as one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import sys
+import traceback
+from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NoReturn, TypeVar
+
+from common.errors import BadInput, Interrupted
+
+# Training examples that pass through the student, summed over every stage of a method.
+BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
+
+
+def arg(default: Any, help: str) -> Any:
+    """A dataclass field with its one-line `--help` text."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class CommonArgs:
+    """The arguments that mean the same in every script."""
+
+    task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
+    teacher: str = arg(
+        "pocket", "pocket, pocket-6, pocket-12, a hub id, or a folder with config.json and model.safetensors"
+    )
+    student: str = arg("2x64", "student's layers x width")
+    budget: str = arg(
+        "quick",
+        f"examples through the student: {', '.join(f'{k} ({v:,})' for k, v in BUDGETS.items())}, "
+        "paper (its epochs; not comparable), a number, or seconds as 600s",
+    )
+    seed: int = arg(0, "seed of the student's initialisation, the data order and dropout")
+    batch_size: int = arg(32, "examples per optimiser step")
+    lr: float | None = arg(
+        None, "the student's peak learning rate (default: 1e-3 from random weights, 5e-5 from pre-trained ones)"
+    )
+    max_length: int = arg(128, "tokens kept of an example")
+    limit: int | None = arg(None, "use only so many training examples (a seeded choice, named in the result)")
+    data_dir: str | None = arg(None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, or save_to_disk")
+    teacher_epochs: float = arg(3.0, "epochs of fine-tuning for a teacher that has no head for the task")
+    teacher_lr: float = arg(5e-5, "peak learning rate of that fine-tuning")
+    out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
+    device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
+    precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
+    resume: bool = arg(False, "continue unfinished runs from their checkpoints")
+    force: bool = arg(False, "run again and replace results that exist")
+    compile: bool = arg(False, "compile teacher and student with torch.compile")
+    debug: bool = arg(False, "print the traceback of an error")
+
+    def check(self) -> None:
+        """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
+        student_shape(self.student)
+        parse_budget(self.budget)
+        for name in ("batch_size", "max_length", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"--{dashed(name)} {value}: must be 1 or more")
+        for name in ("lr", "teacher_lr", "teacher_epochs"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise BadInput(f"--{dashed(name)} {value}: must be a number above 0")
+        if not 0 <= self.seed < 2**32:
+            raise BadInput(f"--seed {self.seed}: must be between 0 and {2**32 - 1}")
+        if self.max_length < 4:
+            raise BadInput(f"--max-length {self.max_length}: must leave room for text, 4 or more")
+        if self.resume and self.force:
+            raise BadInput("--resume and --force contradict each other: continue, or start again")
+        if not self.tasks:
+            raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
+        from common import data
+
+        for task in self.tasks:
+            data.check_name(task, self.data_dir)
+
+    @property
+    def tasks(self) -> list[str]:
+        return split_list(self.task)
+
+
+def split_list(text: str) -> list[str]:
+    """Comma-separated names, without blanks and repetitions, in order."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def student_shape(text: str) -> tuple[int, int]:
+    """`"3x128"` -> (3 layers, width 128)."""
+    match = re.fullmatch(r"(\d{1,3})x(\d{1,5})", text)
+    if not match or int(match[1]) < 1 or int(match[2]) < 1:
+        raise BadInput(f"--student {text!r}: must be LAYERSxWIDTH, for example 3x128")
+    layers, width = int(match[1]), int(match[2])
+    if width % 8:
+        raise BadInput(
+            f"--student {text}: the width must be a multiple of 8, for example {layers}x{max(8, width // 8 * 8)}"
+        )
+    return layers, width
+
+
+def parse_budget(text: str) -> tuple[Literal["examples", "seconds", "paper"], int]:
+    """`"quick"` -> ("examples", 25600), `"5000"` -> ("examples", 5000), `"600s"` -> ("seconds", 600)."""
+    if text in BUDGETS:
+        return "examples", BUDGETS[text]
+    if text == "paper":
+        return "paper", 0
+    match = re.fullmatch(r"(\d{1,15})(s?)", text)
+    if not match or int(match[1]) < 1:
+        names = ", ".join(BUDGETS)
+        raise BadInput(f"--budget {text!r}: must be {names}, paper, a number of examples, or seconds as 600s")
+    return ("seconds" if match[2] else "examples"), int(match[1])
+
+
+T = TypeVar("T", bound=CommonArgs)
+
+
+def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
+    """Parse and check the command line; on a mistake print one line and exit with 2."""
+    # The library's parser imports neither torch nor the models; its start-up is a good second.
+    from transformers import HfArgumentParser
+
+    class Formatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
+        def _format_action_invocation(self, action: Any) -> str:
+            # the library registers --data_dir beside --data-dir; one spelling is enough to read
+            action.option_strings = [o for o in action.option_strings if "_" not in o] or action.option_strings
+            return super()._format_action_invocation(action)
+
+    class Parser(HfArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise BadInput(message.removeprefix("argument ").replace("\n", " "))
+
+    parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        args, unknown = parser.parse_args_into_dataclasses(
+            argv, return_remaining_strings=True, look_for_args_file=False
+        )
+        if unknown:
+            raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
+        args.check()
+    except BadInput as error:
+        fail(error, "--debug" in argv)
+    return args
+
+
+def fail(error: BadInput, debug: bool = False) -> NoReturn:
+    """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
+    if debug:
+        traceback.print_exception(error)
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def run(main: Callable[[T], None], args: T) -> None:
+    """Run a script's `main`: mistakes become one line and exit code 2, Ctrl-C 130 and SIGTERM 143."""
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    try:
+        main(args)
+    except BadInput as error:
+        fail(error, args.debug)
+    except Interrupted as stop:
+        print(
+            f"\nstopped by {signal.Signals(stop.number).name}; the same command with --resume goes on", file=sys.stderr
+        )
+        raise SystemExit(128 + stop.number) from None
+
+
+def interrupt(number: int, _frame: object) -> NoReturn:
+    raise Interrupted(number)
+
+
+def as_dict(args: CommonArgs) -> dict[str, Any]:
+    return {f.name: getattr(args, f.name) for f in fields(args)}

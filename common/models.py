@@ -1,0 +1,194 @@
+"""Load, build, initialise, count and save models: one path through the library's Auto classes for every family."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from common.data import Task
+from common.errors import BadInput
+
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+HEADS = {"classification": AutoModelForSequenceClassification, "regression": AutoModelForSequenceClassification}
+POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
+POCKET_WIDTH = 128
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def task_settings(task: Task) -> dict[str, Any]:
+    """The entries of a configuration that make the library build this task's head, labels named."""
+    if task.kind == "regression":
+        return {"num_labels": 1, "problem_type": "regression"}
+    names = dict(enumerate(task.labels))
+    return {
+        "id2label": names,
+        "label2id": {v: k for k, v in names.items()},
+        "problem_type": "single_label_classification",
+    }
+
+
+# --- the pocket suite's own BERT ---------------------------------------------------------------------------
+
+
+def pocket_tokenizer() -> BertTokenizer:
+    """Whole words of the pocket suite's lexicon as a WordPiece vocabulary."""
+    from common import pocket
+
+    vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *pocket.vocabulary()])}
+    return BertTokenizer(vocab=vocab, model_max_length=128)
+
+
+def pocket_config(name: str, vocab_size: int, task: Task) -> BertConfig:
+    return BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=POCKET_WIDTH,
+        num_hidden_layers=POCKET_LAYERS[name],
+        num_attention_heads=POCKET_WIDTH // 32,
+        intermediate_size=4 * POCKET_WIDTH,
+        max_position_embeddings=128,
+        **task_settings(task),
+    )
+
+
+# --- loading and building ----------------------------------------------------------------------------------
+
+
+def load_config(name: str) -> PreTrainedConfig:
+    """The configuration behind a hub id or a folder; `BadInput` says what would work."""
+    try:
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        what = "is a folder without a config.json that names a known model_type" if Path(name).is_dir() else (
+            "is no folder here and cannot be had from the hub"
+        )  # fmt: skip
+        raise BadInput(
+            f"--teacher {name}: {what}; give pocket, pocket-6, pocket-12, or a folder written by save_pretrained"
+            f" ({first_line(error)})"
+        ) from error
+
+
+def load_tokenizer(name: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
+
+
+def load_model(name: str, config: PreTrainedConfig, kind: str) -> PreTrainedModel:
+    """Weights from safetensors into the task's architecture.
+
+    Every weight outside the task head must come from the file: a model that is silently left at random
+    is refused. A `config` with fewer layers than the file takes the first layers.
+    """
+    try:
+        model, report = HEADS[kind].from_pretrained(
+            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
+            output_loading_info=True,
+        )  # fmt: skip
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
+    except Exception as error:  # safetensors' own error class, raised for damaged files
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
+    body = model.base_model_prefix + "."
+    lost = sorted(k for k in report["missing_keys"] if k.startswith(body) and ".pooler." not in k)
+    lost += sorted(str(k) for k in report["mismatched_keys"])
+    if lost:
+        raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    return model
+
+
+def has_head(config: PreTrainedConfig, task: Task) -> bool:
+    """Whether a checkpoint was already fine-tuned with a head of this task's kind and size."""
+    head = any("ForSequenceClassification" in name for name in config.architectures or [])
+    return head and config.num_labels == (len(task.labels) or 1)
+
+
+def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes: Any) -> PreTrainedConfig:
+    """The teacher's configuration with other layers and width; size per head and FFN ratio as the teacher's."""
+    config = copy.deepcopy(teacher)
+    config.num_hidden_layers = layers
+    if width != teacher.hidden_size:
+        per_head = teacher.hidden_size // teacher.num_attention_heads
+        heads = max(1, width // per_head)
+        if width % heads:
+            raise BadInput(
+                f"--student {layers}x{width}: the width must be a multiple of {per_head}, the size of a head"
+            )
+        config.hidden_size, config.num_attention_heads = width, heads
+        if hasattr(teacher, "intermediate_size"):
+            config.intermediate_size = width * teacher.intermediate_size // teacher.hidden_size
+    for key, value in changes.items():
+        setattr(config, key, value)
+    return config
+
+
+def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
+    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint."""
+    if pretrained is not None:
+        return load_model(pretrained, config, kind)
+    return HEADS[kind].from_config(config)
+
+
+# --- sizes and files ---------------------------------------------------------------------------------------
+
+
+def parameters(model: nn.Module) -> int:
+    """Trainable or not, tied weights once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of the weights as they are held, tied weights once."""
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
+    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    return sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+
+
+def file_digest(folder: Path) -> str:
+    """Short SHA-256 of the weights and the configuration in a model folder."""
+    total = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
+        total.update(path.read_bytes() if path.exists() else b"")
+    return total.hexdigest()[:12]
+
+
+def state_digest(model: nn.Module) -> str:
+    """Short SHA-256 of the weights in memory; equal digests mean bit-identical models."""
+    from common.train import digest
+
+    return digest({k: v.detach().cpu() for k, v in model.state_dict().items()})[:12]
+
+
+def masked_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """(B, L, D) hidden states -> (tokens, D), padding left out."""
+    return hidden[attention_mask.bool()]
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,173 @@
+"""Results: one JSON record per run, written last and atomically; tables made from these records only.
+
+    OUT/<method>/<task>/<variant>/seed<N>/   result.json  args.json  log.jsonl  model.safetensors  README.md ...
+
+`comparable` names everything that two numbers must share to stand in one table; `signature` adds what makes
+this run its own. `result.schema.json` beside this file describes every field.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from common.errors import BadInput
+
+SCHEMA_VERSION = 1
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn", "scipy")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write atomically: a reader sees the old file or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    return json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
+
+
+def save(folder: Path, record: dict[str, Any]) -> None:
+    """Validate and write `result.json`."""
+    jsonschema.validate(record, schema())
+    write_json(folder / "result.json", record)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        jsonschema.validate(record, schema())
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: damaged result (not JSON: {error}); run again with --force") from error
+    except jsonschema.ValidationError as error:
+        where = "/".join(str(p) for p in error.absolute_path) or "the top level"
+        raise BadInput(
+            f"{path}: not a valid result ({where}: {error.message[:120]}); run again with --force"
+        ) from error
+    return record
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware and the state of the code, as recorded in every result."""
+    import torch
+
+    versions = {"python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in LIBRARIES}
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
+    hardware = {
+        "device": device,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+    }
+    return {"versions": versions, "hardware": hardware, "git": git_state()}
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def git_state() -> dict[str, Any]:
+    """The commit the code is at and whether files differ from it; nulls outside a checkout."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def one_line(fields: dict[str, Any]) -> str:
+    """`key:value|key:value|...`, the form of every signature here."""
+    return "|".join(f"{k}:{v}" for k, v in fields.items())
+
+
+def percent(metrics: dict[str, float]) -> str:
+    return "/".join(f"{100 * value:.2f}" for value in metrics.values())
+
+
+def columns(rows: Iterable[list[str]], header: list[str]) -> str:
+    """Aligned plain text; the first column to the left, numbers to the right."""
+    table = [header, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """The teacher and the runs of one task, under one budget and on one data fingerprint.
+
+    Raises `BadInput` when the records are not comparable.
+    """
+    first = records[0]
+    for record in records:
+        if record["comparable"] != first["comparable"]:
+            raise BadInput(
+                f"results that are not comparable: {first['variant']} has {first['comparable']},"
+                f" {record['variant']} has {record['comparable']}"
+            )
+    splits = list(first["metrics"])
+    names = "/".join(first["metrics"][splits[0]])
+    extra = [k for k in first["analysis"] if isinstance(first["analysis"][k], float)]
+    header = ["", *[f"{s} {names}" for s in splits], *extra, "params", "MB", "train s", "infer ex/s"]
+    rows = []
+    seen = set()
+    for record in records:
+        teacher = record["teacher"]
+        if teacher["signature"] not in seen:
+            seen.add(teacher["signature"])
+            rows.append(
+                [f"teacher {teacher['name']}", *[percent(teacher["metrics"][s]) for s in splits]]
+                + [f"{teacher['analysis'].get(k, float('nan')):.4f}" for k in extra]
+                + [
+                    f"{teacher['parameters'] / 1e6:.2f}M",
+                    f"{teacher['bytes'] / 1e6:.2f}",
+                    "-",
+                    f"{teacher['speed']:.0f}",
+                ]
+            )
+    for record in records:
+        student, ledger = record["student"], record["ledger"]
+        rows.append(
+            [f"{record['variant']} {student['shape']} seed {record['seed']}"]
+            + [percent(record["metrics"][s]) for s in splits]
+            + [f"{record['analysis'].get(k, float('nan')):.4f}" for k in extra]
+            + [f"{student['parameters'] / 1e6:.2f}M", f"{student['bytes'] / 1e6:.2f}"]
+            + [f"{ledger['seconds']:.1f}", f"{student['speed']:.0f}"]
+        )
+    return f"{first['comparable']}\n{columns(rows, header)}"

@@ -1,0 +1,209 @@
+"""One cell of a table: its folder, its settings, the student it starts from, and the record it leaves.
+
+A finished cell with the same settings is not run again; one with other settings is never overwritten
+without `--force`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from common import metrics, models, results, train
+from common.args import CommonArgs, as_dict, parse_budget, student_shape
+from common.data import TaskData
+from common.errors import BadInput
+from common.teacher import Teacher
+
+# Arguments that say where and how to run, not what; everything else is part of a result's settings.
+NOT_SETTINGS = {"task", "out_dir", "device", "resume", "force", "debug", "data_dir", "variant"}
+
+
+class Run:
+    """A variant of a method on a task with a seed. `settings` are the method's resolved arguments."""
+
+    def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
+                 paper_epochs: float, settings: dict[str, Any]) -> None:  # fmt: skip
+        self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
+        self.folder = Path(args.out_dir) / method / task.name / variant / f"seed{args.seed}"
+        kind, amount = parse_budget(args.budget)
+        self.kind = kind
+        per_epoch = -(-len(task.splits["train"].ids) // args.batch_size)
+        self.steps = (
+            None if kind == "seconds" else train.total_steps(kind, amount, args.batch_size, per_epoch, paper_epochs)
+        )
+        self.seconds = amount if kind == "seconds" else None
+        self.amount = self.seconds if self.steps is None else self.steps * args.batch_size
+        self.settings = {k: v for k, v in as_dict(args).items() if k not in NOT_SETTINGS} | settings
+        self.comparable = results.one_line(
+            {
+                "task": task.name,
+                "data": f"{task.origin}#{task.fingerprint}",
+                "split": "+".join(task.reported),
+                "budget": f"{self.amount}{'s' if kind == 'seconds' else ''}" + ("(paper)" if kind == "paper" else ""),
+                "schema": results.SCHEMA_VERSION,
+            }
+        )
+        own = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
+        self.signature = (
+            self.comparable
+            + "|"
+            + results.one_line({"method": method, "variant": variant, "teacher": teacher.signature, **own})
+        )
+
+    def finished(self) -> dict[str, Any] | None:
+        """The record of this cell if it was run before with the same settings; `--force` forgets it."""
+        path = self.folder / "result.json"
+        if self.args.force:
+            for name in ("result.json", "checkpoint.safetensors", "log.jsonl"):
+                (self.folder / name).unlink(missing_ok=True)
+        if path.exists():
+            record = results.load(path)
+            if record["signature"] == self.signature:
+                print(f"{self.variant}: finished before, {path}")
+                return record
+            raise BadInput(
+                f"{path}: holds a result of other settings ({difference(record, self)}); --force replaces it,"
+                " --out-dir keeps both"
+            )
+        if (self.folder / "checkpoint.safetensors").exists() and not self.args.resume:
+            raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
+        return None
+
+    def start(self) -> None:
+        """Write the resolved arguments beside the result to come."""
+        results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
+
+    def log(self, **values: Any) -> None:
+        """Append a line to `log.jsonl`."""
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def finish(self, student: PreTrainedModel, init: str, ledger: train.Ledger, analysis: dict[str, Any],
+               teacher_analysis: dict[str, Any]) -> dict[str, Any]:  # fmt: skip
+        """Evaluate on the reported splits, save the student, write the record."""
+        task, args = self.task, self.args
+        scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
+        primary = metrics.primary(task.task)
+        value = float(np.mean([scores[split][primary] for split in task.reported]))
+        card = model_card(self, scores)
+        size = models.save(student, self.teacher.tokenizer, self.folder, card)
+        record = {
+            "schema": results.SCHEMA_VERSION,
+            "method": self.method,
+            "variant": self.variant,
+            "task": task.name,
+            "source": task.source,
+            "origin": task.origin,
+            "fingerprint": task.fingerprint,
+            "seed": args.seed,
+            "budget": {
+                "name": args.budget,
+                "kind": self.kind,
+                "amount": self.amount,
+                "comparable": self.kind != "paper",
+            },
+            "metrics": scores,
+            "primary": {"name": primary, "value": value},
+            "teacher": {
+                "name": self.teacher.name,
+                "signature": self.teacher.signature,
+                "parameters": models.parameters(self.teacher.model),
+                "bytes": self.teacher.bytes,
+                "speed": self.teacher.speed,
+                "metrics": self.teacher.metrics,
+                "analysis": teacher_analysis,
+            },
+            "student": {
+                "shape": args.student,
+                "init": init,
+                "parameters": models.parameters(student),
+                "bytes": size,
+                "speed": speed,
+            },
+            "ledger": asdict(ledger),
+            "analysis": analysis,
+            "settings": self.settings,
+            "environment": results.environment(),
+            "command": shlex.join(["python", *sys.argv]),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "comparable": self.comparable,
+            "signature": self.signature,
+        }
+        results.save(self.folder, record)
+        (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        return record
+
+
+def difference(record: dict[str, Any], run: Run) -> str:
+    """The first setting in which a record and a run differ, for the error line."""
+    for key, value in run.settings.items():
+        if record["settings"].get(key) != value:
+            return f"{key} {record['settings'].get(key)} there, {value} here"
+    return "another data set or budget" if record["comparable"] != run.comparable else "another teacher"
+
+
+def choose_student(
+    args: CommonArgs, init: str, teacher: Teacher, task: TaskData, **changes: Any
+) -> tuple[PreTrainedModel, str]:
+    """Build the student that `--student` and `--init` ask for; also say what it started from.
+
+    `auto` copies the embeddings and the first layers of the teacher's pre-trained checkpoint (before it was
+    fine-tuned) where there is one of the same width, and starts at random otherwise.
+    """
+    layers, width = student_shape(args.student)
+    config = teacher.model.config
+    if init == "auto":
+        init = "pretrained" if teacher.pretrained and width == config.hidden_size else "random"
+    if init == "pretrained" and not teacher.pretrained:
+        raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
+    if init == "pretrained" and width != config.hidden_size:
+        raise BadInput(
+            f"--init pretrained: the student is {width} wide, the checkpoint {config.hidden_size}; --init random works"
+        )
+    if init == "pretrained" and layers > config.num_hidden_layers:
+        raise BadInput(f"--student {args.student}: the checkpoint has {config.num_hidden_layers} layers to copy from")
+    changes = models.task_settings(task.task) | changes
+    own = models.student_config(config, layers, width, **changes)
+    train.seed_everything(args.seed)
+    student = models.build_student(own, task.task.kind, teacher.pretrained if init == "pretrained" else None)
+    what = f"first {layers} layers of {Path(str(teacher.pretrained)).name}" if init == "pretrained" else "random"
+    return student, what
+
+
+def model_card(run: Run, scores: dict[str, dict[str, float]]) -> str:
+    """A short README for the saved student: what it is, what it reaches, how to load it."""
+    task = run.task
+    fields = ", ".join(f'"{field}"' for field in task.task.fields)
+    lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
+    return f"""# {run.method} {run.variant}, {task.name}
+
+A {run.args.student} student of {run.teacher.name}, seed {run.args.seed}. Data: {task.origin}.
+
+{chr(10).join(lines)}
+
+Signature: `{run.signature}`
+
+```python
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+folder = "."  # the folder of this file
+model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
+print(model(**inputs).logits)
+```
+"""
+
+
+def compiled(model: torch.nn.Module, args: CommonArgs) -> Any:
+    return torch.compile(model, dynamic=True) if args.compile else model

@@ -1,0 +1,163 @@
+"""The teacher: fine-tuned on the task on first use, cached by signature, shared by all methods.
+
+    runs/cache/teachers/<signature>/    Hugging Face layout + teacher.json (how it was made, its scores, its digest)
+
+Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are small BERTs trained from
+scratch on the pocket suite; anything else is a hub id or a folder, fine-tuned unless it has the task's head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from torch.nn.utils import clip_grad_norm_
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from common import data, models, train
+from common.args import CommonArgs
+from common.data import TaskData
+from common.errors import BadInput
+from common.results import write_json
+
+# Trained from scratch until it has converged on the pocket tasks, noisy labels included.
+POCKET_RECIPE = {"steps": 100, "batch_size": 32, "lr": 5e-4, "seed": 0}
+
+
+@dataclass
+class Teacher:
+    """A frozen teacher in evaluation mode."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: Any
+    signature: str
+    metrics: dict[str, dict[str, float]]  # reported split -> metric -> value
+    speed: float  # inference, examples per second
+    bytes: int  # of the weight files
+    order: list[int]  # class i of the task is the model's output column order[i]
+    pretrained: str | None  # what a student can copy its first layers from; None: nothing was pre-trained
+
+
+def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.device) -> Teacher:
+    """Load, or fine-tune and cache, the teacher `name` for the task."""
+    is_pocket = name in models.POCKET_LAYERS
+    recipe: dict[str, Any]
+    config: PreTrainedConfig
+    if is_pocket and task.source != "pocket":
+        raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
+    if is_pocket:
+        recipe = dict(POCKET_RECIPE)
+        tokenizer = models.pocket_tokenizer()
+        config = models.pocket_config(name, len(tokenizer), task.task)
+        origin = name
+    else:
+        config = models.load_config(name)
+        tokenizer = models.load_tokenizer(name)
+        folder = Path(name)
+        origin = f"{folder.name}@{models.file_digest(folder)}" if folder.is_dir() else name
+        if models.has_head(config, task.task):
+            order = data.label_order(dict(config.id2label or {}), task.task)  # type: ignore[arg-type]
+            if order is not None:
+                model = models.load_model(name, config, task.task.kind)
+                frozen(model, device)
+                scores, speed = train.evaluate(model, tokenizer, task, args.max_length, order)
+                return Teacher(name, model, tokenizer, origin, scores, speed, models.weight_bytes(model), order, None)
+        for key, value in models.task_settings(task.task).items():
+            setattr(config, key, value)
+        epochs = len(task.splits["train"].ids) / args.batch_size * args.teacher_epochs
+        recipe = {"steps": max(1, round(epochs)), "batch_size": args.batch_size, "lr": args.teacher_lr, "seed": 0}
+    check_length(args.max_length, config)
+    recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
+    recipe |= {"precision": args.precision}
+    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    signature = f"{origin}+{task.task.name}#{key}"
+    cache = Path(args.out_dir) / "cache" / "teachers" / key
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    # two runs at once: the second waits for the first one's teacher instead of training another
+    with FileLock(cache.with_suffix(".lock")):
+        if not intact(cache):
+            shutil.rmtree(cache, ignore_errors=True)
+            train.seed_everything(recipe["seed"])
+            model = models.build_student(config, task.task.kind, None if is_pocket else name)
+            fine_tune(model.to(device), tokenizer, task, recipe, cache, label=f"teacher {name} on {task.name}")
+            scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
+            partial = cache.with_suffix(f".{os.getpid()}.partial")
+            models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
+            note = {"signature": signature, "recipe": recipe, "metrics": scores, "speed": speed}
+            note["digest"] = models.file_digest(partial)
+            write_json(partial / "teacher.json", note)
+            shutil.rmtree(cache, ignore_errors=True)  # what is left of a training that was resumed here
+            partial.rename(cache)
+    note = json.loads((cache / "teacher.json").read_text(encoding="utf-8"))
+    model = models.load_model(str(cache), models.load_config(str(cache)), task.task.kind)
+    order = list(range(len(task.task.labels)))
+    pretrained = None if is_pocket else name
+    size = models.weight_bytes(model)
+    return Teacher(
+        name, frozen(model, device), tokenizer, signature, note["metrics"], note["speed"], size, order, pretrained
+    )
+
+
+def intact(cache: Path) -> bool:
+    """Whether the folder holds a finished teacher whose files are the ones that were written."""
+    if not (cache / "teacher.json").exists():
+        return False
+    try:
+        note = json.loads((cache / "teacher.json").read_text(encoding="utf-8"))
+        if note["digest"] == models.file_digest(cache):
+            return True
+    except (ValueError, KeyError, TypeError):
+        pass
+    print(f"{cache}: damaged teacher in the cache; it is made again")
+    return False
+
+
+def fine_tune(
+    model: PreTrainedModel, tokenizer: Any, task: TaskData, recipe: dict[str, Any], cache: Path, label: str
+) -> None:
+    """Plain supervised training; killed and started again, it goes on from its checkpoint."""
+    device = next(model.parameters()).device
+    encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
+    batches = data.Batches(encoded, tokenizer, recipe["batch_size"], recipe["seed"])
+    optimizer = train.adamw(model, recipe["lr"])
+    ledger = train.Ledger()
+    schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)
+    settings = json.dumps(recipe, sort_keys=True)
+    checkpoint = train.Checkpoint(cache.with_suffix(".training"), {"teacher": model}, optimizer, ledger, settings)
+    checkpoint.load()
+    model.train()
+    bar = train.progress(recipe["steps"], label, ledger.steps)
+    with checkpoint:
+        while schedule.running():
+            batch = batches[ledger.steps]
+            inputs = {k: v.to(device) for k, v in batch.items()}
+            loss = model(**inputs).loss
+            train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+            loss.backward()
+            clip_grad_norm_(model.parameters(), train.CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+            ledger.count(batch)
+            schedule.step()
+            bar.update()
+            checkpoint.step()
+    bar.close()
+    shutil.rmtree(checkpoint.path.parent, ignore_errors=True)
+
+
+def frozen(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    return model.to(device).eval().requires_grad_(False)
+
+
+def check_length(max_length: int, config: Any) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions and max_length > positions:
+        raise BadInput(f"--max-length {max_length}: the teacher has {positions} positions; give that or less")

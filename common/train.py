@@ -1,0 +1,307 @@
+"""What every training loop needs: device, seed, optimiser, budget, ledger, checkpoints, evaluation.
+
+The loops themselves stand in the methods (and, for the teacher, in `common/teacher.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import get_linear_schedule_with_warmup, set_seed
+
+from common import data, metrics
+from common.args import CommonArgs, interrupt
+from common.data import Encoded, TaskData
+from common.errors import BadInput, Interrupted
+
+WARMUP = 0.1  # share of the steps
+WEIGHT_DECAY = 0.01
+CLIP = 1.0  # gradient norm
+
+
+def accelerator(args: CommonArgs) -> Accelerator:
+    """The device and the precision that the arguments name; deterministic kernels where they exist."""
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
+    if args.device == "mps" and not torch.backends.mps.is_available():
+        raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    precision = {"fp32": "no"}.get(args.precision, args.precision)
+    try:
+        engine = Accelerator(cpu=args.device == "cpu", mixed_precision=precision)
+    except (ValueError, RuntimeError) as error:
+        raise BadInput(f"--precision {args.precision} --device {args.device}: {error}") from error
+    if args.precision == "fp16" and engine.device.type != "cuda":
+        raise BadInput(f"--precision fp16: needs a CUDA device, this is {engine.device.type}; bf16 or fp32 would work")
+    return engine
+
+
+def seed_everything(seed: int) -> None:
+    set_seed(seed, deterministic=False)
+
+
+def adamw(model: nn.Module, lr: float, extra: list[nn.Parameter] | None = None) -> torch.optim.AdamW:
+    """AdamW with BERT's constants; biases and norms (everything of one dimension) do not decay."""
+    parameters = [p for p in [*model.parameters(), *(extra or [])] if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), eps=1e-8, fused=True)
+
+
+# --- budget and ledger ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ledger:
+    """What a run has spent. Evaluation, checkpoints and the teacher's own training are off the clock."""
+
+    steps: int = 0
+    student_examples: int = 0
+    student_tokens: int = 0
+    teacher_examples: int = 0
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+    def count(self, batch: dict[str, Tensor], teachers: int = 0) -> None:
+        """Charge one optimiser step over `batch`, still on the CPU, that `teachers` teachers saw too."""
+        mask = batch["attention_mask"]
+        self.steps += 1
+        self.student_examples += len(mask)
+        self.student_tokens += int(mask.sum())
+        self.teacher_examples += teachers * len(mask)
+
+    @contextlib.contextmanager
+    def clock(self) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - started
+            self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
+
+
+def peak_memory() -> int:
+    """Peak bytes: of the CUDA allocator where there is one, otherwise of this process (teacher included)."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def total_steps(kind: str, amount: int, batch_size: int, steps_per_epoch: int, paper_epochs: float) -> int:
+    """Optimiser steps that a budget of examples (or the paper's epochs) pays for; at least one."""
+    if kind == "paper":
+        return max(1, round(paper_epochs * steps_per_epoch))
+    return max(1, amount // batch_size)
+
+
+class Schedule:
+    """Linear warm-up and decay to zero over the budget, which is counted in steps or in seconds.
+
+    `running()` says whether the budget still pays for a step. With a budget in seconds the library's schedule
+    runs over 1000 ticks, of which the elapsed share has passed.
+    """
+
+    TICKS = 1000
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: int | None
+    ) -> None:
+        self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
+        total = steps if steps is not None else self.TICKS
+        self.inner = get_linear_schedule_with_warmup(optimizer, round(WARMUP * total), total)
+        self.started = time.perf_counter()
+
+    def elapsed(self) -> float:
+        return self.ledger.seconds + time.perf_counter() - self.started
+
+    def running(self) -> bool:
+        if self.steps is not None:
+            return self.ledger.steps < self.steps
+        return self.elapsed() < (self.seconds or 0)
+
+    def step(self) -> None:
+        """Set the learning rate of the next step. Call after `ledger.count`."""
+        if self.steps is None:
+            self.inner.last_epoch = int(self.TICKS * min(1.0, self.elapsed() / (self.seconds or 1))) - 1
+        else:
+            self.inner.last_epoch = self.ledger.steps - 1
+        self.inner.step()
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+class Checkpoint:
+    """One file from which a killed run continues to the last bit: weights, optimiser, random state, ledger.
+
+    A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
+    digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
+    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised.
+    """
+
+    def __init__(self, folder: Path, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer, ledger: Ledger,
+                 settings: str, every: float = 30.0, scaler: Any = None) -> None:  # fmt: skip
+        self.path = folder / "checkpoint.safetensors"
+        self.modules, self.optimizer, self.ledger, self.scaler = modules, optimizer, ledger, scaler
+        self.settings, self.every = settings, every
+        self.saved = time.perf_counter()
+        self.stop: int | None = None
+
+    def __enter__(self) -> Checkpoint:
+        self.before = {}
+        if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.run`, in the main thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self._defer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _defer(self, number: int, _frame: object) -> None:
+        if self.stop is not None:  # asked twice: do not wait for the step
+            raise Interrupted(number)
+        self.stop = number
+
+    def step(self) -> None:
+        """Call at the end of every step, off the clock: saves when `every` seconds have passed or on a signal."""
+        if self.stop is None and time.perf_counter() - self.saved < self.every:
+            return
+        self.save()
+        if self.stop is not None:
+            raise Interrupted(self.stop)
+
+    def save(self) -> None:
+        tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items()}
+        tensors["rng/cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            tensors["rng/cuda"] = torch.cuda.get_rng_state()
+        # clones: safetensors refuses tensors that share memory, as tied embeddings do
+        tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
+        state = {"ledger": asdict(self.ledger), "settings": self.settings, "digest": digest(tensors)}
+        if self.scaler is not None:
+            state["scaler"] = self.scaler.state_dict()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        save_file(tensors, partial, metadata={"state": json.dumps(state)})
+        os.replace(partial, self.path)
+        self.saved = time.perf_counter()
+
+    def load(self) -> bool:
+        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`."""
+        if not self.path.exists():
+            return False
+        try:
+            with safe_open(self.path, "pt") as file:
+                state = json.loads(file.metadata()["state"])
+                tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a dict)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{self.path}: damaged checkpoint ({error}); --force starts again") from error
+        if state["digest"] != digest(tensors):
+            raise BadInput(f"{self.path}: damaged checkpoint (its digest does not match); --force starts again")
+        if state["settings"] != self.settings:
+            raise BadInput(f"{self.path}: belongs to other settings ({state['settings']}); use them, or --force")
+        for name, module in self.modules.items():
+            prefix = f"model/{name}/"
+            module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+        saved: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer/"):
+                _, index, name = key.split("/")
+                saved.setdefault(int(index), {})[name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": saved, "param_groups": groups})
+        torch.set_rng_state(tensors["rng/cpu"])
+        if "rng/cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(tensors["rng/cuda"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        for name, value in state["ledger"].items():
+            setattr(self.ledger, name, value)
+        return True
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def digest(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over names and bytes, in the order of the names."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        total.update(name.encode())
+        total.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+# --- the rest of a step -----------------------------------------------------------------------------------
+
+
+def check_finite(loss: Tensor, step: int, ids: list[str]) -> None:
+    """Stop at a loss that is not finite, with the step and the ids of the batch."""
+    if not torch.isfinite(loss):
+        raise BadInput(f"the loss is {loss.item()} at step {step}, batch {', '.join(ids)}: try a lower --lr")
+
+
+def progress(total: int, label: str, initial: int = 0) -> tqdm:
+    """A progress bar with the time left; silent when the output is not a terminal."""
+    return tqdm(total=total, initial=initial, desc=label, disable=None, leave=False, dynamic_ncols=True)
+
+
+@torch.no_grad()
+def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int = 128) -> np.ndarray:
+    """Logits (examples x outputs) as float32, in the order of the examples, each example exactly once."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    rows: dict[int, np.ndarray] = {}
+    bar = progress(len(encoded), "evaluating")
+    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
+        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        rows.update(zip(indices, model(**inputs).logits.float().cpu().numpy(), strict=True))
+        bar.update(len(indices))
+    bar.close()
+    model.train(was_training)
+    return np.stack([rows[i] for i in range(len(encoded))])
+
+
+def evaluate(model: nn.Module, tokenizer: Any, task: TaskData, max_length: int,
+             order: list[int] | None = None) -> tuple[dict[str, dict[str, float]], float]:  # fmt: skip
+    """Metrics of every reported split, and the examples per second of these forward passes.
+
+    `order`: class i of the task is the model's output column order[i]; None where they agree.
+    """
+    scores, examples, seconds = {}, 0, 0.0
+    for name in task.reported:
+        split = task.splits[name]
+        encoded = data.encode(tokenizer, split, task.task, max_length)
+        started = time.perf_counter()
+        logits = predict(model, encoded, tokenizer)
+        seconds += time.perf_counter() - started
+        examples += len(logits)
+        predictions = logits[:, 0] if task.task.kind == "regression" else logits[:, order or slice(None)].argmax(1)
+        scores[name] = metrics.compute(task.task, predictions, split.labels)
+    return scores, examples / seconds

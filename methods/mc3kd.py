@@ -1,0 +1,454 @@
+"""MC3KD: maximising the effectiveness of larger BERT models for compression (Fan et al.).
+
+    python methods/mc3kd.py                                   # pocket task, under two minutes on a laptop
+    python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
+    python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
+    python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
+
+The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
+alike the layers of a model are by the mean canonical correlation of their activations (SVCCA): in larger
+teachers the layers differ more, but KD and PKD do not pass that on; the student's first and last layer stay
+alike. MC3KD (1) picks the m teacher layers that differ most from the layer below them, in order, as partners
+of the student's m layers; (2) trains each student layer to be as linearly related as possible to its partner,
+by the differentiable total correlation of deep CCA; beside the usual KD loss. RCCC, the SVCCA between a
+model's first and last layer, is reported for teacher and student: lower means layers that differ more.
+
+Equation -> code
+    (1) vanilla KD                     kd_loss and the loop in distil
+    (2) C_T(l), layer against layer    Covariances.svcca
+    (3) the m smallest, in order       select_layers
+    (4)-(6) whitening, correlation     ccc, TotalCorrelation
+    (7), (8) the whole loss            hidden_loss and the loop in distil
+
+Differences from the paper, and how its gaps are read
+    - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, batchmean.
+    - eq. 5 divides by m, also the number of layers: read as n, the number of vectors.
+    - eq. 6 writes the trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA;
+      `--correlation frobenius` takes it literally.
+    - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width.
+    - all valid tokens are the samples (`--tokens cls` for [CLS] alone): with fewer vectors than dimensions the
+      correlation is n - 1 for related and unrelated layers alike, and [CLS] at batch 32 gives 32 vectors.
+    - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
+    - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
+      KD's, so it is read as PKD's loss with the selected layers.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from common.args import CommonArgs, arg, parse, run, split_list, student_shape
+from common.errors import BadInput
+
+
+class Variant(NamedTuple):
+    """Which teacher layers guide the student, and by which loss."""
+
+    layers: Literal["none", "skip", "last", "selected"]
+    hidden: Literal["none", "pkd", "ccc"]
+    beta: float = 0.0  # default weight of the hidden loss; each paper has its own scale
+
+
+VARIANTS = {
+    "finetune": Variant("none", "none"),  # the undistilled student
+    "kd": Variant("none", "none"),
+    "pkd-skip": Variant("skip", "pkd", 100.0),
+    "pkd-last": Variant("last", "pkd", 100.0),
+    "only-selection": Variant("selected", "pkd", 100.0),
+    "only-mc3": Variant("skip", "ccc", 1.0),
+    "mc3kd": Variant("selected", "ccc", 1.0),
+}
+PAPER_EPOCHS = 4
+
+
+@dataclass
+class Args(CommonArgs):
+    """The arguments of all scripts, and MC3KD's."""
+
+    variant: str = arg("finetune,mc3kd", f"one or several of {', '.join(VARIANTS)}")
+    alpha: float = arg(0.5, "eq. 1: weight of the teacher's soft labels; 1 - alpha is that of the true labels")
+    temperature: float = arg(2.0, "eq. 1: softens both sides' logits (the paper takes 20)")
+    beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)")
+    init: Literal["auto", "pretrained", "random"] = arg(
+        "auto", "first weights; auto: the pre-trained teacher's first layers where widths agree, else random"
+    )
+    tokens: Literal["all", "cls"] = arg("all", "vectors that SVCCA and CCC compare: every valid token, or [CLS]")
+    correlation: Literal["nuclear", "frobenius"] = arg(
+        "nuclear", "eq. 6: sum of singular values, or the Frobenius norm"
+    )
+    ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances")
+    selection_examples: int = arg(512, "training examples over which SVCCA and RCCC are computed")
+
+    def check(self) -> None:
+        super().check()
+        for name in self.variants:
+            if name not in VARIANTS:
+                raise BadInput(f"--variant {name!r}: must be one or several of {', '.join(VARIANTS)}")
+        if not self.variants:
+            raise BadInput(f"--variant {self.variant!r}: names none; for example --variant finetune,mc3kd")
+        if not 0 <= self.alpha <= 1:
+            raise BadInput(f"--alpha {self.alpha}: must be between 0 and 1")
+        if not 0 < self.temperature < float("inf"):
+            raise BadInput(f"--temperature {self.temperature}: must be above 0")
+        if self.beta is not None and not 0 <= self.beta < float("inf"):
+            raise BadInput(f"--beta {self.beta}: must be 0 or more")
+        if not 0 < self.ridge < float("inf"):
+            raise BadInput(f"--ridge {self.ridge}: must be above 0, or covariances may have no inverse")
+        if self.selection_examples < 2:
+            raise BadInput(f"--selection-examples {self.selection_examples}: must be 2 or more")
+        if student_shape(self.student)[0] < 2 and any(VARIANTS[v].hidden == "pkd" for v in self.variants):
+            raise BadInput(f"--student {self.student}: PKD leaves out the last layer, so it needs 2 layers or more")
+
+    @property
+    def variants(self) -> list[str]:
+        return split_list(self.variant)
+
+
+if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
+    ARGS = parse(Args, __doc__)
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from transformers import PreTrainedModel
+
+from common import data, results, train
+from common.data import TaskData
+from common.run import Run, choose_student, compiled
+from common.teacher import Teacher, get_teacher
+
+# Shapes: B batch, L length, D width (D_S student, D_T teacher), C classes, n vectors (valid tokens of a batch);
+# m student layers, N teacher layers.
+
+
+# --- SVCCA: how alike two layers are (section 3.2, eq. 2) ----------------------------------------------------
+
+
+class Covariances:
+    """Streamed second moments of pairs of layers; memory does not grow with the number of examples.
+
+    `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
+    Sums are kept in float64 on the CPU.
+    """
+
+    def __init__(self, pairs: list[tuple[int, int]]) -> None:
+        self.pairs = pairs
+        self.layers = sorted({i for pair in pairs for i in pair})
+        self.n = 0
+        self.sums: dict[int, Tensor] = {}  # layer -> (D,)
+        self.products: dict[tuple[int, int], Tensor] = {}  # (i, j) -> (D, D)
+
+    def update(self, states: dict[int, Tensor]) -> None:
+        """Add the (n, D) vectors of every layer, row k of each from the same token."""
+        states = {i: states[i].double().cpu() for i in self.layers}
+        self.n += len(states[self.layers[0]])
+        for i in self.layers:
+            self.sums[i] = self.sums.get(i, 0) + states[i].sum(0)
+        for i, j in {*self.pairs, *((i, i) for i in self.layers)}:
+            self.products[i, j] = self.products.get((i, j), 0) + states[i].T @ states[j]
+
+    def covariance(self, i: int, j: int) -> Tensor:
+        """(D_i, D_j), divided by n - 1."""
+        centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
+        return centred / (self.n - 1)
+
+    def whitener(self, i: int, keep: float = 0.99) -> Tensor:
+        """(D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
+        values, vectors = torch.linalg.eigh(self.covariance(i, i))
+        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
+        k = int((share < keep).sum()) + 1
+        values, vectors = values[:k], vectors[:, :k]
+        return vectors[:, values > 0] / values[values > 0].sqrt()
+
+    def svcca(self, i: int, j: int) -> float:
+        """Mean canonical correlation between layers i and j, in [0, 1] (eq. 2). 0 for a constant layer."""
+        cross = self.whitener(i).T @ self.covariance(i, j) @ self.whitener(j)
+        return float(torch.linalg.svdvals(cross).clamp(max=1).mean()) if cross.numel() else 0.0
+
+
+def vectors(hidden: Tensor, attention_mask: Tensor, tokens: str) -> Tensor:
+    """(B, L, D) -> (n, D): every valid token, or [CLS], the first valid token."""
+    if tokens == "all":
+        return hidden[attention_mask.bool()]
+    return hidden[torch.arange(len(hidden)), attention_mask.argmax(1)]
+
+
+@torch.no_grad()
+def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: data.Encoded, pairs: list[tuple[int, int]],
+                     args: Args) -> Covariances:  # fmt: skip
+    """SVCCA statistics of a model in evaluation mode over the first `--selection-examples` training examples."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    statistics = Covariances(pairs)
+    count = min(args.selection_examples, len(encoded))
+    for start in range(0, count, args.batch_size):
+        batch = data.collate(tokenizer, encoded, list(range(start, min(start + args.batch_size, count))))
+        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        hidden = model(**inputs, output_hidden_states=True).hidden_states
+        statistics.update({i: vectors(hidden[i], inputs["attention_mask"], args.tokens) for i in statistics.layers})
+    model.train(was_training)
+    return statistics
+
+
+# --- which teacher layers (section 5.1, eqs. 2-3) ------------------------------------------------------------
+
+
+def select_layers(sequence: list[float], m: int) -> list[int]:
+    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
+    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
+    return sorted(order[:m])
+
+
+def skip_layers(N: int, m: int) -> list[int]:
+    """PKD-Skip: every (N/m)-th layer, the last included: 12 -> 3 is [4, 8, 12]."""
+    return [round(i * N / m) for i in range(1, m + 1)]
+
+
+def last_layers(N: int, m: int) -> list[int]:
+    """PKD-Last: the last m layers."""
+    return list(range(N - m + 1, N + 1))
+
+
+# --- losses --------------------------------------------------------------------------------------------------
+
+
+def kd_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(teacher || student) over (B, C) logits, mean over the batch ('batchmean')."""
+    s = F.log_softmax(student / temperature, dim=-1)
+    t = F.log_softmax(teacher / temperature, dim=-1)
+    return temperature**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
+
+
+def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """PKD: mean squared distance of (B, D) [CLS] vectors after each is scaled to length 1."""
+    return F.mse_loss(F.normalize(student, dim=-1), F.normalize(teacher, dim=-1))
+
+
+def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nuclear") -> Tensor:
+    """Eqs. 4-6: total canonical correlation of (n, D_S) and (n, D_T), at most min(n - 1, D_S, D_T).
+
+    On whichever side is smaller: with n < D, a matrix is first written in an orthonormal basis of its own row
+    space, (n, n). The basis needs no gradient: moved out of that space, the student's correlation does not change
+    to first order. No gradient reaches the teacher.
+    """
+    if len(student) < 2:
+        return student.sum() * 0.0  # one vector has no covariance
+    return TotalCorrelation.apply(reduced(student), reduced(teacher.detach()), ridge, correlation).to(student.dtype)
+
+
+def reduced(x: Tensor) -> Tensor:
+    """Centred (n, D) in float32 or better, as (n, min(n, D))."""
+    x = x if x.dtype == torch.float64 else x.float()
+    x = x - x.mean(0)
+    return x if len(x) >= x.shape[1] else x @ torch.linalg.qr(x.detach().T).Q
+
+
+class TotalCorrelation(torch.autograd.Function):
+    """Eqs. 4-6 for centred S (n, D_S) and T (n, D_T), with deep CCA's gradient (Andrew et al. 2013) in closed form.
+
+    Products over the n vectors are taken in the precision of the input; the small (D, D) matrices are factorised in
+    float64. Cholesky factors stand in for the paper's symmetric inverse roots: they differ by rotations, which change
+    neither a singular value nor the gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str) -> Tensor:
+        # factorised where the device has float64
+        device = torch.device("cpu") if student.device.type == "mps" else student.device
+        n = len(student)
+
+        def factor(x: Tensor) -> Tensor:
+            """The Cholesky factor of eq. 5 times n - 1: X'X + (n - 1) r I = L L'."""
+            scatter = (x.T @ x).to(device, torch.float64)
+            scatter.diagonal().add_((n - 1) * ridge)
+            return torch.linalg.cholesky(scatter)
+
+        L_s, L_t = factor(student), factor(teacher)
+        # eq. 4: W = L_t^-1 (T'S) L_s^-T, the whitened cross-covariance, (D_T, D_S); n - 1 cancels
+        W = torch.linalg.solve_triangular(L_t, (teacher.T @ student).to(device, torch.float64), upper=False)
+        W = torch.linalg.solve_triangular(L_s, W.T, upper=False).T
+        if correlation == "frobenius":
+            value = torch.linalg.matrix_norm(W)
+            G = W / value  # d value / d W
+        else:
+            # eq. 6: ||W||_tr = sum of singular values = tr (W'W)^(1/2), on the smaller side; G = U V' = W (W'W)^(-1/2)
+            wide = W.shape[1] > W.shape[0]
+            A = W.T if wide else W
+            squares, V = torch.linalg.eigh(A.T @ A)
+            singular = squares.clamp(min=0).sqrt()
+            value = singular.sum()
+            # directions without any correlation get no gradient, which is a subgradient there
+            inverse = torch.where(singular > 1e-7, 1 / singular.clamp(min=1e-7), 0.0)
+            G = A @ (V * inverse) @ V.T
+            G = G.T if wide else G
+        # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T (W'G) L_s^-1
+        right = torch.linalg.solve_triangular(L_s.T, torch.cat([G, -W.T @ G]).T, upper=True).T  # both terms' ... L_s^-1
+        from_teacher = torch.linalg.solve_triangular(L_t.T, right[: len(G)], upper=True)
+        from_student = torch.linalg.solve_triangular(L_s.T, right[len(G) :], upper=True)
+        ctx.save_for_backward(student, teacher, from_student.to(student), from_teacher.to(student))
+        return value.to(student)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        student, teacher, from_student, from_teacher = ctx.saved_tensors
+        return gradient * (teacher @ from_teacher + student @ from_student), None, None, None
+
+
+def hidden_loss(variant: Variant, args: Args, student: tuple[Tensor, ...], teacher: tuple[Tensor, ...],
+                layers: list[int], mask: Tensor) -> Tensor:  # fmt: skip
+    """The term that beta weighs: PKD's MSE, or L_CCC of eq. 7. `layers[i - 1]` is the partner of student layer i."""
+    if variant.hidden == "pkd":
+        # the mean over layers; the last student layer has no partner
+        pairs = [(student[i], teacher[l]) for i, l in enumerate(layers, start=1)]
+        terms = [pkd_loss(vectors(s, mask, "cls"), vectors(t, mask, "cls")) for s, t in pairs]
+        return torch.stack(terms).mean()
+    # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value
+    terms = []
+    for i, l in enumerate(layers, start=1):
+        s, t = vectors(student[i], mask, args.tokens), vectors(teacher[l], mask, args.tokens)
+        terms.append(-ccc(s, t, args.ridge, args.correlation) / min(s.shape[1], t.shape[1]))
+    return torch.stack(terms).sum()
+
+
+# --- the training loop ---------------------------------------------------------------------------------------
+
+
+def partners(name: str, sequence: list[float], m: int) -> list[int]:
+    """The teacher layers of student layers 1, 2, ... for a variant; PKD's leave out the last student layer."""
+    variant, N = VARIANTS[name], len(sequence)
+    if variant.layers == "none":
+        return []
+    if m > N:
+        raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
+    if name == "pkd-last":
+        return last_layers(N - 1, m - 1)  # 12 -> 6: layers 7 to 11; the last one is the logits' business
+    layers = skip_layers(N, m) if variant.layers == "skip" else select_layers(sequence, m)
+    return layers[:-1] if variant.hidden == "pkd" else layers
+
+
+def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[str, Tensor], layers: list[int],
+              regression: bool) -> Tensor:  # fmt: skip
+    """The loss of one batch for a variant: eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it."""
+    variant = VARIANTS[name]
+    labels, inputs = inputs["labels"], {k: v for k, v in inputs.items() if k != "labels"}
+    s = student(**inputs, output_hidden_states=bool(layers))
+    hard = F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+    if name == "finetune":
+        return hard
+    with torch.no_grad():
+        t = teacher(**inputs, output_hidden_states=bool(layers))
+    soft = F.mse_loss(s.logits, t.logits) if regression else kd_loss(s.logits, t.logits, args.temperature)
+    # eq. 1: L_KD = alpha KL + (1 - alpha) CE
+    loss = args.alpha * soft + (1 - args.alpha) * hard
+    if layers:
+        # eq. 8
+        beta = variant.beta if args.beta is None else args.beta
+        loss = loss + beta * hidden_loss(
+            variant, args, s.hidden_states, t.hidden_states, layers, inputs["attention_mask"]
+        )
+    return loss
+
+
+def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teacher: Teacher, encoded: data.Encoded,
+           layers: list[int], ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
+    """Train the student over the budget. `layers`: the teacher layers that guide student layers 1, 2, ..."""
+    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    student.to(engine.device).train()
+    optimizer = train.adamw(student, cell.settings["lr"])
+    schedule = train.Schedule(optimizer, ledger, cell.steps, cell.seconds)
+    checkpoint = train.Checkpoint(
+        cell.folder, {"student": student}, optimizer, ledger, cell.signature, scaler=engine.scaler
+    )
+    if args.resume and checkpoint.load():
+        print(f"{name}: continued at step {ledger.steps}")
+    model, guide = compiled(student, args), compiled(teacher.model, args)
+    regression = cell.task.task.kind == "regression"
+    bar = train.progress(cell.steps or 0, f"{name} seed {args.seed}", ledger.steps)
+    with checkpoint:
+        while schedule.running():
+            with ledger.clock():
+                batch = batches[ledger.steps]
+                inputs = {k: v.to(engine.device) for k, v in batch.items()}
+                with engine.autocast():
+                    loss = step_loss(args, name, model, guide, inputs, layers, regression)
+                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                engine.backward(loss)
+                clip_grad_norm_(student.parameters(), train.CLIP)
+                optimizer.step()
+                optimizer.zero_grad()
+                ledger.count(batch, teachers=0 if name == "finetune" else 1)
+                schedule.step()
+            if ledger.steps % 20 == 0:
+                cell.log(step=ledger.steps, loss=round(loss.item(), 6))
+            bar.update()
+            checkpoint.step()
+    bar.close()
+
+
+# --- main ----------------------------------------------------------------------------------------------------
+
+
+def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded: data.Encoded, engine: Accelerator,
+                sequence: list[float], teacher_analysis: dict[str, Any], seconds: float) -> dict[str, Any]:  # fmt: skip
+    """One row of the table, from its folder if it was run before."""
+    variant = VARIANTS[name]
+    student, init = choose_student(args, args.init, teacher, task)
+    lr = args.lr or (1e-3 if init == "random" else 5e-5)
+    beta = variant.beta if args.beta is None else args.beta
+    cell = Run(args, "mc3kd", name, task, teacher, PAPER_EPOCHS, {"lr": lr, "beta": beta, "init": init})
+    if (record := cell.finished()) is not None:
+        return record
+    m = student.config.num_hidden_layers
+    layers = partners(name, sequence, m)
+    if variant.hidden == "pkd" and student.config.hidden_size != teacher.model.config.hidden_size:
+        raise BadInput(
+            f"--variant {name}: PKD's MSE needs equal widths, the student has {student.config.hidden_size} and the"
+            f" teacher {teacher.model.config.hidden_size}; --student {m}x{teacher.model.config.hidden_size}, or mc3kd"
+        )
+    cell.start()
+    ledger = train.Ledger()
+    if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
+        ledger.seconds += seconds
+        ledger.teacher_examples += min(args.selection_examples, len(encoded))
+    distil(args, name, cell, student, teacher, encoded, layers, ledger, engine)
+    statistics = layer_statistics(student, teacher.tokenizer, encoded, [(1, m)], args)
+    return cell.finish(student, init, ledger, {"rccc": statistics.svcca(1, m), "layers": layers}, teacher_analysis)
+
+
+def run_task(args: Args, name: str, engine: Accelerator) -> None:
+    task = data.load(name, args.data_dir, limit=args.limit)
+    teacher = get_teacher(args, args.teacher, task, engine.device)
+    encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
+    # eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; and the teacher's RCCC, layer 1 against layer N
+    N = teacher.model.config.num_hidden_layers
+    clock = train.Ledger()
+    with clock.clock():
+        pairs = [(l - 1, l) for l in range(1, N + 1)]
+        statistics = layer_statistics(teacher.model, teacher.tokenizer, encoded, [*pairs, (1, N)], args)
+        sequence = [statistics.svcca(i, j) for i, j in pairs]
+    analysis = {"rccc": statistics.svcca(1, N), "ccc_sequence": sequence}
+    rows = [
+        run_variant(args, v, task, teacher, encoded, engine, sequence, analysis, clock.seconds) for v in args.variants
+    ]
+    print(f"\n{results.table(rows)}")
+    for row in rows:
+        print(f"saved: {Path(args.out_dir) / row['method'] / row['task'] / row['variant'] / f'seed{args.seed}'}")
+
+
+def main(args: Args) -> None:
+    engine = train.accelerator(args)
+    for name in args.tasks:
+        run_task(args, name, engine)
+
+
+if __name__ == "__main__":
+    run(main, ARGS)

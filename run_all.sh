@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# ./run_all.sh [smoke|quick|standard]      make .venv, install, run what exists at that budget, print the tables
+# ./run_all.sh test [--slow] [PYTEST ...]  make .venv, install, lint, type-check and test
+set -euo pipefail
+cd "$(dirname "$0")"
+
+usage() {
+  echo "usage: ./run_all.sh [smoke|quick|standard], or ./run_all.sh test [--slow] [arguments of pytest]" >&2
+  exit 2
+}
+
+mode="${1:-quick}"
+[ $# -gt 0 ] && shift
+case "$mode" in
+  smoke | quick | standard) [ $# -eq 0 ] || usage ;;
+  test) ;;
+  *) usage ;;
+esac
+
+# A virtual environment of its own; reused, and installed again only when requirements.txt has changed.
+if [ ! -x .venv/bin/python ]; then
+  found=""
+  for candidate in "${PYTHON:-python3}" python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
+      found="$candidate"
+      break
+    fi
+  done
+  if [ -z "$found" ]; then
+    echo "error: no Python 3.11 or 3.12 found; set PYTHON=/path/to/python" >&2
+    exit 2
+  fi
+  rm -rf .venv
+  "$found" -m venv .venv
+fi
+if ! cmp -s requirements.txt .venv/requirements.txt; then
+  echo "installing requirements.txt into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+  cp requirements.txt .venv/requirements.txt
+fi
+python=.venv/bin/python
+
+if [ "$mode" = test ]; then
+  selection=(-m "not slow")
+  if [ "${1:-}" = --slow ]; then
+    selection=()
+    shift
+  fi
+  "$python" -m ruff check .
+  "$python" -m ruff format --check .
+  "$python" -m mypy
+  exec "$python" -m pytest ${selection[@]+"${selection[@]}"} "$@"
+fi
+
+for script in methods/*.py; do
+  "$python" "$script" --budget "$mode" --resume
+done
