@@ -203,6 +203,7 @@ class Checkpoint:
         # clones: safetensors refuses tensors that share memory, as tied embeddings do
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
         state = {"ledger": asdict(self.ledger), "settings": self.settings, "digest": digest(tensors)}
+        state["lr"] = [group["lr"] for group in self.optimizer.param_groups]
         if self.scaler is not None:
             state["scaler"] = self.scaler.state_dict()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,6 +235,8 @@ class Checkpoint:
                 _, index, name = key.split("/")
                 saved.setdefault(int(index), {})[name] = value
         groups = self.optimizer.state_dict()["param_groups"]
+        # the schedule set the rate of step 0; the next step's is the one that was saved
+        groups = [group | {"lr": lr} for group, lr in zip(groups, state["lr"], strict=True)]
         self.optimizer.load_state_dict({"state": saved, "param_groups": groups})
         torch.set_rng_state(tensors["rng/cpu"])
         if "rng/cuda" in tensors and torch.cuda.is_available():
