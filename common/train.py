@@ -83,6 +83,9 @@ class Ledger:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        self._opened: float | None = None  # when the clock was started, if it runs
+
     def count(self, batch: dict[str, Tensor], teachers: int = 0) -> None:
         """Charge one optimiser step over `batch`, still on the CPU, that `teachers` teachers saw too."""
         mask = batch["attention_mask"]
@@ -93,12 +96,16 @@ class Ledger:
 
     @contextlib.contextmanager
     def clock(self) -> Iterator[None]:
-        started = time.perf_counter()
+        self._opened = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds += time.perf_counter() - started
+            self.seconds, self._opened = self.elapsed(), None
             self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
+
+    def elapsed(self) -> float:
+        """Seconds on the clock so far, those of an open `clock` included."""
+        return self.seconds + (0.0 if self._opened is None else time.perf_counter() - self._opened)
 
 
 def peak_memory() -> int:
@@ -131,20 +138,16 @@ class Schedule:
         self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
         total = steps if steps is not None else self.TICKS
         self.inner = get_linear_schedule_with_warmup(optimizer, round(WARMUP * total), total)
-        self.started = time.perf_counter()
-
-    def elapsed(self) -> float:
-        return self.ledger.seconds + time.perf_counter() - self.started
 
     def running(self) -> bool:
         if self.steps is not None:
             return self.ledger.steps < self.steps
-        return self.elapsed() < (self.seconds or 0)
+        return self.ledger.elapsed() < (self.seconds or 0)
 
     def step(self) -> None:
         """Set the learning rate of the next step. Call after `ledger.count`."""
         if self.steps is None:
-            self.inner.last_epoch = int(self.TICKS * min(1.0, self.elapsed() / (self.seconds or 1))) - 1
+            self.inner.last_epoch = int(self.TICKS * min(1.0, self.ledger.elapsed() / (self.seconds or 1))) - 1
         else:
             self.inner.last_epoch = self.ledger.steps - 1
         self.inner.step()
