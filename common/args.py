@@ -54,6 +54,7 @@ class CommonArgs:
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
+    save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
     resume: bool = arg(False, "continue unfinished runs from their checkpoints")
     force: bool = arg(False, "run again and replace results that exist")
     compile: bool = arg(False, "compile teacher and student with torch.compile")
@@ -71,6 +72,8 @@ class CommonArgs:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise BadInput(f"--{dashed(name)} {value}: must be a number above 0")
+        if not 0 <= self.save_every < math.inf:
+            raise BadInput(f"--save-every {self.save_every}: must be 0 seconds (every step) or more")
         if not 0 <= self.seed < 2**32:
             raise BadInput(f"--seed {self.seed}: must be between 0 and {2**32 - 1}")
         if self.max_length < 4:

@@ -87,7 +87,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             shutil.rmtree(cache, ignore_errors=True)
             train.seed_everything(recipe["seed"])
             model = models.build_student(config, task.task.kind, None if is_pocket else name)
-            fine_tune(model.to(device), tokenizer, task, recipe, cache, label=f"teacher {name} on {task.name}")
+            label = f"teacher {name} on {task.name}"
+            fine_tune(model.to(device), tokenizer, task, recipe, cache, label, args.save_every)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
             partial = cache.with_suffix(f".{os.getpid()}.partial")
             models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
@@ -121,8 +122,9 @@ def intact(cache: Path) -> bool:
 
 
 def fine_tune(
-    model: PreTrainedModel, tokenizer: Any, task: TaskData, recipe: dict[str, Any], cache: Path, label: str
-) -> None:
+    model: PreTrainedModel, tokenizer: Any, task: TaskData, recipe: dict[str, Any], cache: Path, label: str,
+    save_every: float = 30.0,
+) -> None:  # fmt: skip
     """Plain supervised training; killed and started again, it goes on from its checkpoint."""
     device = next(model.parameters()).device
     encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
@@ -131,7 +133,8 @@ def fine_tune(
     ledger = train.Ledger()
     schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)
     settings = json.dumps(recipe, sort_keys=True)
-    checkpoint = train.Checkpoint(cache.with_suffix(".training"), {"teacher": model}, optimizer, ledger, settings)
+    folder = cache.with_suffix(".training")
+    checkpoint = train.Checkpoint(folder, {"teacher": model}, optimizer, ledger, settings, save_every)
     checkpoint.load()
     model.train()
     bar = train.progress(recipe["steps"], label, ledger.steps)

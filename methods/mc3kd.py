@@ -366,7 +366,7 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teacher: 
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, cell.steps, cell.seconds)
     checkpoint = train.Checkpoint(
-        cell.folder, {"student": student}, optimizer, ledger, cell.signature, scaler=engine.scaler
+        cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{name}: continued at step {ledger.steps}")
