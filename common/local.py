@@ -1,0 +1,315 @@
+"""Local files: the official GLUE layout, CSV/TSV/JSONL/Parquet with named columns, or a `save_to_disk` folder.
+
+Every reader ends in `Rows`, one split as its source gives it; `common.data` checks them row by row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.errors import BadInput
+from common.hub import HUB
+
+if TYPE_CHECKING:
+    from common.data import Task
+
+
+@dataclass
+class Rows:
+    """One split as its source gives it, before any check: canonical columns of equal length."""
+
+    columns: dict[str, list[Any]]  # the task's fields, "label", and "id" if the source has unique ones
+    place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
+    names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
+    integers: bool = True  # without names: do integers mean the hub's ids?
+    blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
+    official: bool = False  # a layout of the official release, whose size is known
+    files: list[str] = field(default_factory=list)
+
+
+def warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)
+
+
+def dataset_rows(data: Any, columns: dict[str, str], where: str, blanks: bool = False) -> Rows:
+    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's."""
+    for theirs in columns.values():
+        if theirs not in data.column_names:
+            raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
+    names = getattr(data.features[columns["label"]], "names", None)
+    table = data.select_columns(list(columns.values())).to_dict()
+    found = {ours: table[theirs] for ours, theirs in columns.items()}
+    return Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, files=[where])
+
+
+# The official release: folder, and header names where they are not the hub's.
+_FOLDERS = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "qqp": "QQP",
+    "stsb": "STS-B",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+}
+_OFFICIAL_COLUMNS = {
+    "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
+    "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
+    "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
+    "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
+}
+_COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
+_NAMES_ONLY = {
+    "mnli",
+    "qnli",
+    "rte",
+}  # whose official files spell the labels out: integers there are a mistake
+_STEMS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
+
+
+def find_files(task: Task, data_dir: str) -> dict[str, Path]:
+    """Split -> file for one task, or {"": folder} for a folder of `save_to_disk`. Reads nothing."""
+    root = Path(data_dir).expanduser()
+    if not root.is_dir():
+        raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
+    candidates = [root / _FOLDERS[task.name], root / task.name, root]
+    folder = next(path for path in candidates if path.is_dir())
+    if (folder / "dataset_dict.json").is_file():
+        return {"": folder}
+    if (folder / "state.json").is_file():
+        raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
+    if task.name == "mrpc" and not _find(folder, "train") and (folder / "msr_paraphrase_train.txt").is_file():
+        return _msr_files(folder)
+    files = {}
+    for split in HUB[task.name].splits:
+        stem, _, suffix = split.partition("_")
+        stems = [f"{stem}_{suffix}".rstrip("_") for stem in _STEMS[stem]]
+        found = [path for stem in stems for path in _find(folder, stem)]
+        if not found:
+            wanted = f"{' or '.join(f'{stem}.tsv' for stem in stems)} (or {' '.join(_SUFFIXES[1:])})"
+            wanted += f", there or in {_FOLDERS[task.name]}/" if folder == root else ""
+            raise BadInput(
+                f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; "
+                f"has {', '.join(sorted(path.name for path in folder.iterdir())[:8]) or 'no files'}"
+            )
+        if len(found) > 1:
+            raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
+        files[split] = found[0]
+    return files
+
+
+def _find(folder: Path, stem: str) -> list[Path]:
+    """The files that may hold a split, the one-file Parquet name of a hub repository included."""
+    named = [path for suffix in _SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
+    return named + sorted(folder.glob(f"{stem}-*-of-*.parquet"))
+
+
+def _msr_files(folder: Path) -> dict[str, Path]:
+    """MRPC as first published: train and test, and, in GLUE, the ids of the training pairs that are dev.
+
+    With the ids this is GLUE's train and dev. Without them the corpus's own test split, whose labels are
+    public, is what is reported.
+    """
+    files = {"train": folder / "msr_paraphrase_train.txt"}
+    ids = [path for name in ("dev_ids.tsv", "mrpc_dev_ids.tsv") if (path := folder / name).is_file()]
+    test = folder / "msr_paraphrase_test.txt"
+    if ids:
+        files["dev ids"] = ids[0]
+    elif test.is_file():
+        files["test"] = test
+    else:
+        raise BadInput(
+            f"{folder}: no dev split for mrpc; needs dev_ids.tsv or {test.name} beside {files['train'].name}"
+        )
+    return files
+
+
+def read_local(task: Task, data_dir: str) -> tuple[dict[str, Rows], str]:
+    """The splits of a folder, and their file names. Test files of GLUE carry no labels and are not read."""
+    files = find_files(task, data_dir)
+    if "" in files:
+        return _saved_rows(task, files[""])
+    names = ", ".join(path.name for path in files.values())
+    ids = files.pop("dev ids", None)
+    rows = {split: _read_file(task, path) for split, path in files.items()}
+    if ids is not None:
+        rows = _split_by_ids(rows["train"], ids)
+    return rows, f"{next(iter(files.values())).parent.name}: {names}"
+
+
+def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
+    """The splits of a DatasetDict written by `save_to_disk`."""
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except Exception as error:
+        raise BadInput(
+            f"{folder}: save_to_disk folder cannot be read ({' '.join(str(error).split())[:160]})"
+        ) from error
+    rows = {}
+    for ours, theirs in HUB[task.name].splits.items():
+        name = next((name for name in (theirs, ours) if name in saved), None)
+        if name is None:
+            raise BadInput(f"{folder}: no {ours} split for {task.name}; needs {theirs!r}, has {', '.join(saved)}")
+        where = f"{folder.name}/{name}"
+        rows[ours] = dataset_rows(saved[name], _pick_columns(task, saved[name].column_names, where), where)
+    return rows, f"{folder.name}: {', '.join(rows)} (save_to_disk)"
+
+
+def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
+    """Canonical name -> the file's column: the hub's names if all are there, else the official release's."""
+    needed = [*task.fields, "label"]
+    if all(name in header for name in needed):
+        return {name: name for name in needed}
+    official = _OFFICIAL_COLUMNS.get(task.name)
+    if official and all(name in header for name in official.values()):
+        return official
+    missing = [name for name in needed if name not in header]
+    raise BadInput(
+        f"{where}: no column {missing[0]!r}; {task.name} needs {', '.join(needed)}, "
+        f"the file has {', '.join(str(name)[:40] for name in header)}"
+    )
+
+
+def _read_file(task: Task, path: Path) -> Rows:
+    """One split from a file; the suffix says how."""
+    if path.suffix == ".parquet":
+        return _read_parquet(task, path)
+    try:
+        raw = path.read_bytes()
+        text = raw.decode().removeprefix("\ufeff")  # a byte order mark is accepted
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
+    if not text.strip():
+        raise BadInput(f"{path}: the file is empty")
+    return _read_json(task, path, text) if path.suffix in (".jsonl", ".json") else _read_table(task, path, text)
+
+
+def _read_table(task: Task, path: Path, text: str) -> Rows:
+    """CSV with the usual quoting; TSV (and .txt) without any, so that a quotation mark is just text."""
+    commas = path.suffix == ".csv"
+    stream = io.StringIO(text, newline="")
+    reader = csv.reader(stream, strict=True) if commas else csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        for row in reader:
+            if row:  # not a blank line
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
+
+    header = [name.strip() for name in rows[0]]
+    headless = task.name == "cola" and not commas and not {"sentence", "label"} <= set(header)
+    if headless:
+        header = _COLA_HEADER
+    else:
+        del rows[0], lines[0]
+    columns = _pick_columns(task, header, path)
+    # SST-2's official header is the hub's; the others are known by their further columns or none.
+    known = headless or columns is _OFFICIAL_COLUMNS.get(task.name) or "index" in header or task.name == "sst2"
+    official = known and not commas
+    good = [i for i, row in enumerate(rows) if len(row) == len(header)]
+    if len(good) < len(rows):
+        # QQP's official files are known for rows cut short; nothing else is.
+        if columns is not _OFFICIAL_COLUMNS["qqp"]:
+            bad = next(i for i, row in enumerate(rows) if len(row) != len(header))
+            raise BadInput(f"{path} line {lines[bad]}: {len(rows[bad])} columns where {len(header)} are needed")
+        warn(f"{path}: {len(rows) - len(good)} rows with too few or too many columns left out")
+    if official and task.name == "mnli":  # "-": the annotators did not agree
+        agreed = [i for i in good if rows[i][header.index(columns["label"])] != "-"]
+        if len(agreed) < len(good):
+            warn(f"{path}: {len(good) - len(agreed)} rows without an agreed label left out")
+        good = agreed
+    found = {ours: [rows[i][header.index(theirs)] for i in good] for ours, theirs in columns.items()}
+    if "#1 ID" in header and "#2 ID" in header:  # what MRPC's list of dev pairs refers to
+        first, second = header.index("#1 ID"), header.index("#2 ID")
+        found["pair"] = ["\t".join((rows[i][first], rows[i][second])) for i in good]
+    return Rows(
+        found,
+        lambda i: f"{path} line {lines[good[i]]}",
+        integers=commas or task.name not in _NAMES_ONLY,
+        blanks=official,
+        official=official,
+        files=[str(path)],
+    )
+
+
+def _read_json(task: Task, path: Path, text: str) -> Rows:
+    """One JSON object a line."""
+    records: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
+        if not isinstance(record, dict):
+            raise BadInput(f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected")
+        records.append(record)
+        lines.append(number)
+    columns = _pick_columns(task, list(records[0]), f"{path} line {lines[0]}")
+    for record, number in zip(records, lines, strict=True):
+        for name in columns.values():
+            if name not in record:
+                raise BadInput(f"{path} line {number}: no {name!r}; {task.name} needs {', '.join(columns.values())}")
+    found = {ours: [record[theirs] for record in records] for ours, theirs in columns.items()}
+    return Rows(found, lambda i: f"{path} line {lines[i]}", files=[str(path)])
+
+
+def _read_parquet(task: Task, path: Path) -> Rows:
+    """A Parquet file; class names that `datasets` stored in its schema are used."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
+    columns = _pick_columns(task, table.column_names, path)
+    names = None
+    if b"huggingface" in (table.schema.metadata or {}):
+        import datasets
+
+        names = getattr(datasets.Features.from_arrow_schema(table.schema)[columns["label"]], "names", None)
+    found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
+    return Rows(found, lambda i: f"{path} row {i}", names, files=[str(path)])
+
+
+def _split_by_ids(rows: Rows, ids: Path) -> dict[str, Rows]:
+    """MRPC's published training pairs, parted into GLUE's train and dev by the list of dev pairs."""
+    listed = {line.strip() for line in ids.read_text(encoding="utf-8-sig").splitlines()}
+    parts: dict[str, list[int]] = {"train": [], "dev": []}
+    for i, pair in enumerate(rows.columns["pair"]):
+        parts["dev" if pair in listed else "train"].append(i)
+    if not parts["dev"]:
+        raise BadInput(
+            f"{ids}: none of its pairs of ids is in {rows.files[0]}; two tab-separated ids a line are needed"
+        )
+    return {
+        split: Rows(
+            {name: [values[i] for i in chosen] for name, values in rows.columns.items()},
+            lambda i, chosen=chosen: rows.place(chosen[i]),  # type: ignore[misc]
+            integers=rows.integers,
+            blanks=rows.blanks,
+            official=rows.official,
+            files=rows.files,
+        )
+        for split, chosen in parts.items()
+    }
