@@ -38,6 +38,12 @@ class Verb:
 
 # ---------------------------------------------------------------------------------------------- word forms
 
+
+def split_words(text: str, separator: str | None = None) -> list[str]:
+    """The entries of a table that is written as one string."""
+    return text.split(separator)
+
+
 _PLURALS = {
     "thief": "thieves",
     "man": "men",
@@ -140,10 +146,8 @@ def inflect(base: str, takes: str = "") -> Verb:
     """All forms of a verb from its base."""
     stem = base + base[-1] if base in _DOUBLING else base
     y_stem = base[:-1] + "i" if base.endswith("y") and base[-2] not in VOWELS else ""
-    if base.endswith(("s", "x", "ch", "sh", "z", "o")):
-        third = base + "es"
-    else:
-        third = y_stem + "es" if y_stem else base + "s"
+    sibilant = base.endswith(("s", "x", "ch", "sh", "z", "o"))
+    third = base + "es" if sibilant else y_stem + "es" if y_stem else base + "s"
     if base in _IRREGULAR:
         past, part = _IRREGULAR[base].split()
     else:
@@ -246,34 +250,38 @@ NOUNS: dict[str, Noun] = {
     **ROLES,
     **PEOPLE,
 }
+FAMILY: dict[str, Noun] = {  # whoever is known by kinship or age; everybody else is known by a trade
+    word: NOUNS[word]
+    for word in split_words(
+        "uncle aunt cousin nephew niece kid child mother father sister brother son daughter boy girl"
+    )
+}
 CHILDREN: dict[str, tuple[Noun, ...]] = {  # hypernym: its direct hyponyms
     parent: tuple(noun for noun in NOUNS.values() if noun.parent == parent)
     for parent in [*_PEOPLE, *_ANIMALS, *_THINGS]
 }
 
-NAMES_F = "alice anna clara diana emma grace helen irene julia laura maria nina rosa sarah tessa vera".split()
-NAMES_M = (
-    "adam boris carl david edgar felix george henry ivan jacob leon martin oscar peter simon victor".split()
-)
-NAMES_ELSEWHERE = "agnes bertha conrad dora ernest flora gustav hilda igor judith klaus lydia".split()
-CITIES = (
-    "paris london berlin madrid vienna athens dublin lisbon oslo prague warsaw zurich boston chicago denver "
-    "dallas seattle toronto tokyo cairo delhi lima nairobi sydney"
-).split()
-CITIES_ELSEWHERE = "bergen geneva havana kyoto naples porto quito riga salzburg tunis".split()
+NAMES_F = split_words("alice anna clara diana emma grace helen irene julia laura maria nina rosa sarah tessa vera")
+NAMES_M = split_words("adam boris carl david edgar felix george henry ivan jacob leon martin oscar peter simon victor")
+NAMES_ELSEWHERE = split_words("agnes bertha conrad dora ernest flora gustav hilda igor judith klaus lydia")
+CITIES_NEAR = split_words("paris london berlin madrid vienna athens dublin lisbon oslo prague warsaw zurich")
+CITIES_FAR = split_words("boston chicago denver dallas seattle toronto tokyo cairo delhi lima nairobi sydney")
+CITIES_ELSEWHERE = split_words("bergen geneva havana kyoto naples porto quito riga salzburg tunis")
 
 # ------------------------------------------------------------------------------- places, times, manner
 
-PLACES = (
+PLACES = split_words(
     "in the garden,in the kitchen,in the park,in the office,in the library,at the market,at the station,"
-    "at the school,near the river,near the bridge,behind the barn,beside the fountain"
-).split(",")
-PLACES_ELSEWHERE = (
+    "at the school,near the river,near the bridge,behind the barn,beside the fountain",
+    ",",
+)
+PLACES_ELSEWHERE = split_words(
     "on the ship,in the harbor,at the theater,in the forest,in the museum,at the airport,on the island,"
-    "in the castle,near the lighthouse,behind the chapel"
-).split(",")
-DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
-MONTHS = "january february march april may june july august september october november december".split()
+    "in the castle,near the lighthouse,behind the chapel",
+    ",",
+)
+DAYS = split_words("monday tuesday wednesday thursday friday saturday sunday")
+MONTHS = split_words("january february march april may june july august september october november december")
 TIMES = [f"on {day}" for day in DAYS] + ["yesterday", "last week", "last year", "in the morning", "at night"]
 TIMES_ELSEWHERE = [
     "before dawn",
@@ -310,7 +318,7 @@ _SPECIAL_VERBS = {  # kind of object: verbs that go with that kind only
     "flower": "water plant grow",
 }
 _CLAUSE_VERBS = {"fact": "know discover confirm prove", "claim": "claim think suspect guess"}
-_GIVING_VERBS = "give send lend sell bring".split()
+_GIVING_VERBS = split_words("give send lend sell bring")
 
 
 def _verbs(text: str, takes: str) -> tuple[dict[str, Verb], list, list]:
@@ -321,12 +329,8 @@ def _verbs(text: str, takes: str) -> tuple[dict[str, Verb], list, list]:
 PERSON_VERBS, _same_pv, _opp_pv = _verbs(_PERSON_VERBS, "person")
 THING_VERBS, _same_tv, _opp_tv = _verbs(_THING_VERBS, "thing")
 BARE_VERBS, _same_bv, _opp_bv = _verbs(_BARE_VERBS, "")
-SPECIAL_VERBS = {
-    kind: tuple(inflect(v, kind) for v in words.split()) for kind, words in _SPECIAL_VERBS.items()
-}
-CLAUSE_VERBS = {
-    kind: tuple(inflect(v, "clause") for v in words.split()) for kind, words in _CLAUSE_VERBS.items()
-}
+SPECIAL_VERBS = {kind: tuple(inflect(v, kind) for v in words.split()) for kind, words in _SPECIAL_VERBS.items()}
+CLAUSE_VERBS = {kind: tuple(inflect(v, "clause") for v in words.split()) for kind, words in _CLAUSE_VERBS.items()}
 GIVING_VERBS = tuple(inflect(v, "person thing") for v in _GIVING_VERBS)
 
 # ---------------------------------------------------------------------------------------------- adjectives
@@ -374,20 +378,20 @@ REVIEWED = {  # what is reviewed: its aspects
     "hotel": "room service breakfast view staff bed",
     "concert": "band sound stage singer crowd",
 }
-GOOD = (
+GOOD = split_words(
     "charming brilliant delightful funny moving clever fresh warm gripping elegant superb graceful witty "
     "honest lively touching thrilling memorable inventive splendid wonderful beautiful"
-).split()
-BAD = (
+)
+BAD = split_words(
     "dull tedious boring clumsy awful stale shallow lifeless bland messy annoying predictable ugly pointless "
     "dreadful sloppy hollow forgettable tiresome terrible horrible weak"
-).split()
-GOOD_NOUNS = "triumph delight gem masterpiece treat joy success pleasure".split()
-BAD_NOUNS = "mess disaster failure mistake bore disgrace letdown nuisance".split()
-GOOD_VERBS = tuple(inflect(v, "opinion") for v in "shine delight impress dazzle please charm".split())
-BAD_VERBS = tuple(inflect(v, "opinion") for v in "disappoint bore annoy stumble irritate drag".split())
+)
+GOOD_NOUNS = split_words("triumph delight gem masterpiece treat joy success pleasure")
+BAD_NOUNS = split_words("mess disaster failure mistake bore disgrace letdown nuisance")
+GOOD_VERBS = tuple(inflect(v, "opinion") for v in split_words("shine delight impress dazzle please charm"))
+BAD_VERBS = tuple(inflect(v, "opinion") for v in split_words("disappoint bore annoy stumble irritate drag"))
 
-FUNCTION_WORDS = (
+FUNCTION_WORDS = split_words(
     "a an the this that these those some all most no every each two three many few several nobody someone "
     "anyone everyone is are was were be been being has have had do does did will would could can should "
     "must not never hardly ever always often anything but and or while after before then also although "
@@ -398,7 +402,7 @@ FUNCTION_WORDS = (
     "best way good cheapest fastest reach get travel go make makes made reason there any more less "
     "equally person animal thing people other others such kinds kind calling saying only easily happen "
     "anywhere"
-).split()
+)
 
 
 def vocabulary() -> list[str]:
@@ -409,7 +413,7 @@ def vocabulary() -> list[str]:
         verbs += [verb for group in table.values() for verb in group]
     words = {form for verb in verbs for form in (verb.base, verb.s, verb.past, verb.part, verb.ing)}
     words |= {form for noun in NOUNS.values() for form in (noun.sg, noun.pl)}
-    words.update(NAMES_F, NAMES_M, NAMES_ELSEWHERE, CITIES, CITIES_ELSEWHERE, MONTHS, FUNCTION_WORDS)
+    words.update(NAMES_F, NAMES_M, NAMES_ELSEWHERE, CITIES_NEAR, CITIES_FAR, CITIES_ELSEWHERE, MONTHS, FUNCTION_WORDS)
     words.update(PERSON_ADJECTIVES, THING_ADJECTIVES, MANNER_ADVERBS, GOOD, BAD, GOOD_NOUNS, BAD_NOUNS)
     words.update(word for pair in COMPARATIVES for word in pair)
     for phrase in [*PLACES, *PLACES_ELSEWHERE, *TIMES, *TIMES_ELSEWHERE, *REVIEWED, *REVIEWED.values()]:
