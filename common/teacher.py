@@ -33,7 +33,7 @@ POCKET_RECIPE = {"steps": 100, "batch_size": 32, "lr": 5e-4, "seed": 0}
 
 @dataclass
 class Teacher:
-    """A frozen teacher in evaluation mode."""
+    """A frozen teacher in evaluation mode, whose logits stand in the order of the task's labels."""
 
     name: str
     model: PreTrainedModel
@@ -42,7 +42,6 @@ class Teacher:
     metrics: dict[str, dict[str, float]]  # reported split -> metric -> value
     speed: float  # inference, examples per second
     bytes: int  # of the weight files
-    order: list[int]  # class i of the task is the model's output column order[i]
     pretrained: str | None  # what a student can copy its first layers from; None: nothing was pre-trained
 
 
@@ -66,10 +65,10 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         if models.has_head(config, task.task):
             order = data.label_order(dict(config.id2label or {}), task.task)  # type: ignore[arg-type]
             if order is not None:
-                model = models.load_model(name, config, task.task.kind)
-                frozen(model, device)
-                scores, speed = train.evaluate(model, tokenizer, task, args.max_length, order)
-                return Teacher(name, model, tokenizer, origin, scores, speed, models.weight_bytes(model), order, None)
+                model = frozen(models.load_model(name, config, task.task.kind), device)
+                in_task_order(model, order)
+                scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
+                return Teacher(name, model, tokenizer, origin, scores, speed, models.weight_bytes(model), None)
         for key, value in models.task_settings(task.task).items():
             setattr(config, key, value)
         epochs = len(task.splits["train"].ids) / args.batch_size * args.teacher_epochs
@@ -99,12 +98,9 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             partial.rename(cache)
     note = json.loads((cache / "teacher.json").read_text(encoding="utf-8"))
     model = models.load_model(str(cache), models.load_config(str(cache)), task.task.kind)
-    order = list(range(len(task.task.labels)))
     pretrained = None if is_pocket else name
     size = models.weight_bytes(model)
-    return Teacher(
-        name, frozen(model, device), tokenizer, signature, note["metrics"], note["speed"], size, order, pretrained
-    )
+    return Teacher(name, frozen(model, device), tokenizer, signature, note["metrics"], note["speed"], size, pretrained)
 
 
 def intact(cache: Path) -> bool:
@@ -158,6 +154,17 @@ def fine_tune(
 
 def frozen(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     return model.to(device).eval().requires_grad_(False)
+
+
+def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
+    """Make a checkpoint's logits follow the task's labels: class i is its output column order[i]."""
+
+    def reorder(_model: Any, _inputs: Any, output: Any) -> Any:
+        output.logits = output.logits[:, order]
+        return output
+
+    if order != sorted(order):
+        model.register_forward_hook(reorder)
 
 
 def check_length(max_length: int, config: Any) -> None:

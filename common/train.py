@@ -294,12 +294,10 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
     return np.stack([rows[i] for i in range(len(encoded))])
 
 
-def evaluate(model: nn.Module, tokenizer: Any, task: TaskData, max_length: int,
-             order: list[int] | None = None) -> tuple[dict[str, dict[str, float]], float]:  # fmt: skip
-    """Metrics of every reported split, and the examples per second of these forward passes.
-
-    `order`: class i of the task is the model's output column order[i]; None where they agree.
-    """
+def evaluate(
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
+) -> tuple[dict[str, dict[str, float]], float]:
+    """Metrics of every reported split, and the examples per second of these forward passes."""
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
@@ -308,6 +306,6 @@ def evaluate(model: nn.Module, tokenizer: Any, task: TaskData, max_length: int,
         logits = predict(model, encoded, tokenizer)
         seconds += time.perf_counter() - started
         examples += len(logits)
-        predictions = logits[:, 0] if task.task.kind == "regression" else logits[:, order or slice(None)].argmax(1)
+        predictions = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
         scores[name] = metrics.compute(task.task, predictions, split.labels)
     return scores, examples / seconds
