@@ -91,11 +91,11 @@ def load_tokenizer(name: str) -> Any:
         raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
 
 
-def load_model(name: str, config: PreTrainedConfig, kind: str) -> PreTrainedModel:
+def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False) -> PreTrainedModel:
     """Weights from safetensors into the task's architecture.
 
-    Every weight outside the task head must come from the file: a model that is silently left at random
-    is refused. A `config` with fewer layers than the file takes the first layers.
+    Every weight outside the task head, and with `head` every weight, must come from the file: a model that is
+    silently left at random is refused. A `config` with fewer layers than the file takes the first layers.
     """
     try:
         model, report = HEADS[kind].from_pretrained(
@@ -109,7 +109,7 @@ def load_model(name: str, config: PreTrainedConfig, kind: str) -> PreTrainedMode
             raise
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
     body = model.base_model_prefix + "."
-    lost = sorted(k for k in report["missing_keys"] if k.startswith(body) and ".pooler." not in k)
+    lost = sorted(k for k in report["missing_keys"] if head or (k.startswith(body) and ".pooler." not in k))
     lost += sorted(str(k) for k in report["mismatched_keys"])
     if lost:
         raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")

@@ -65,7 +65,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         if models.has_head(config, task.task):
             order = data.label_order(dict(config.id2label or {}), task.task)  # type: ignore[arg-type]
             if order is not None:
-                model = frozen(models.load_model(name, config, task.task.kind), device)
+                model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
                 in_task_order(model, order)
                 scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
                 return Teacher(name, model, tokenizer, origin, scores, speed, models.weight_bytes(model), None)
@@ -97,7 +97,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             shutil.rmtree(cache, ignore_errors=True)  # what is left of a training that was resumed here
             partial.rename(cache)
     note = json.loads((cache / "teacher.json").read_text(encoding="utf-8"))
-    model = models.load_model(str(cache), models.load_config(str(cache)), task.task.kind)
+    model = models.load_model(str(cache), models.load_config(str(cache)), task.task.kind, head=True)
     pretrained = None if is_pocket else name
     size = models.weight_bytes(model)
     return Teacher(name, frozen(model, device), tokenizer, signature, note["metrics"], note["speed"], size, pretrained)
