@@ -131,7 +131,11 @@ def fine_tune(
     settings = json.dumps(recipe, sort_keys=True)
     folder = cache.with_suffix(".training")
     checkpoint = train.Checkpoint(folder, {"teacher": model}, optimizer, ledger, settings, save_every)
-    checkpoint.load()
+    try:
+        checkpoint.load()
+    except BadInput as error:
+        print(f"{str(error).split(';')[0]}; the teacher's training starts again")
+        checkpoint.remove()
     model.train()
     bar = train.progress(recipe["steps"], label, ledger.steps)
     with checkpoint:
