@@ -63,7 +63,9 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         folder = Path(name)
         origin = f"{folder.name}@{models.file_digest(folder)}" if folder.is_dir() else name
         if models.has_head(config, task.task):
-            order = data.label_order(dict(config.id2label or {}), task.task)  # type: ignore[arg-type]
+            # one output cannot be out of order, whatever it is called
+            one = task.task.kind == "regression"
+            order = [0] if one else data.label_order(dict(config.id2label or {}), task.task)  # type: ignore[arg-type]
             if order is not None:
                 model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
                 in_task_order(model, order)
