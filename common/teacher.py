@@ -56,9 +56,11 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         recipe = dict(POCKET_RECIPE)
         tokenizer = models.pocket_tokenizer()
         config = models.pocket_config(name, len(tokenizer), task.task)
+        check_length(args.max_length, config)
         origin = name
     else:
         config = models.load_config(name)
+        check_length(args.max_length, config)
         tokenizer = models.load_tokenizer(name)
         folder = Path(name)
         origin = f"{folder.name}@{models.file_digest(folder)}" if folder.is_dir() else name
@@ -75,7 +77,6 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             setattr(config, key, value)
         epochs = len(task.splits["train"].ids) / args.batch_size * args.teacher_epochs
         recipe = {"steps": max(1, round(epochs)), "batch_size": args.batch_size, "lr": args.teacher_lr, "seed": 0}
-    check_length(args.max_length, config)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision}
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
