@@ -278,7 +278,7 @@ class TotalCorrelation(torch.autograd.Function):
         W = torch.linalg.solve_triangular(L_s, W.T, upper=False).T
         if correlation == "frobenius":
             value = torch.linalg.matrix_norm(W)
-            G = W / value  # d value / d W
+            G = W / value.clamp(min=1e-7)  # d value / d W; none without any correlation
         else:
             # eq. 6: ||W||_tr = sum of singular values = tr (W'W)^(1/2), on the smaller side; G = U V' = W (W'W)^(-1/2)
             wide = W.shape[1] > W.shape[0]
