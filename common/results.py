@@ -28,12 +28,12 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "n
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write atomically: a reader sees the old file or the whole new one."""
+    """Write atomically: a reader sees the old file or the whole new one. NaN and infinities are a ValueError."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with partial.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, ensure_ascii=False)
-        file.write("\n")
+        file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
@@ -50,10 +50,14 @@ def save(folder: Path, record: dict[str, Any]) -> None:
     write_json(folder / "result.json", record)
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of a result")
+
+
 def load(path: Path) -> dict[str, Any]:
     """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         jsonschema.validate(record, schema())
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
