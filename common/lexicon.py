@@ -46,6 +46,7 @@ def split_words(text: str, separator: str | None = None) -> list[str]:
 
 _PLURALS = {
     "thief": "thieves",
+    "watchman": "watchmen",
     "man": "men",
     "woman": "women",
     "child": "children",
@@ -298,7 +299,7 @@ MANNERS = "quickly/rapidly | slowly, quietly/silently | loudly/noisily, carefull
 _PERSON_VERBS = (
     "praise/commend | blame/criticize, help/assist | hinder/obstruct, hire/employ | fire/dismiss, "
     "love/adore | hate/detest, admire/respect | despise/scorn, defend/protect | attack/assault, "
-    "trust | distrust, thank, phone/call, warn/alert, chase/pursue, visit, invite, greet/welcome"
+    "trust | distrust, thank, call, warn/alert, chase/pursue, visit, invite, greet/welcome"
 )
 _THING_VERBS = (
     "buy/purchase | sell, find/discover | lose/misplace, fix/repair | break/damage, "
@@ -366,6 +367,7 @@ for _group in [
     for _word in _group:
         SYNONYMS[_word] = tuple(other for other in _group if other != _word)
 ANTONYMS: dict[str, tuple[str, ...]] = {}
+RIGHT_SIDE = {word for _, right in _opp_pv + _opp_tv + _opp_bv for word in right}  # of the bars, verbs only
 for _left, _right in _opp_pv + _opp_tv + _opp_bv + _opp_pa + _opp_ta + _opp_mn:
     ANTONYMS |= dict.fromkeys(_left, _right) | dict.fromkeys(_right, _left)
 
@@ -392,16 +394,12 @@ GOOD_VERBS = tuple(inflect(v, "opinion") for v in split_words("shine delight imp
 BAD_VERBS = tuple(inflect(v, "opinion") for v in split_words("disappoint bore annoy stumble irritate drag"))
 
 FUNCTION_WORDS = split_words(
-    "a an the this that these those some all most no every each two three many few several nobody someone "
-    "anyone everyone is are was were be been being has have had do does did will would could can should "
-    "must not never hardly ever always often anything but and or while after before then also although "
-    "though despite because , . ? who whom whose what where when why how which i you he she it they we "
-    "one him her them his its their himself herself itself themselves by of from to in on at near behind "
-    "beside with for about into than as if very truly rather quite really utterly far fails manages seems "
-    "tries hard easy wrong right true false call calls say says said think thinks claim claims critics "
-    "best way good cheapest fastest reach get travel go make makes made reason there any more less "
-    "equally person animal thing people other others such kinds kind calling saying only easily happen "
-    "anywhere"
+    "a an the this that these those some all most no every two three many nobody is are was were be being "
+    "has have do does did will would could can not never hardly ever always often anything but and while "
+    "after before although despite because , . ? who whom what where when why how i he she it they one "
+    "him her them his its their himself herself themselves by from to in on at near behind beside with "
+    "than very truly quite really far fails manages hard easy wrong true call say think claim critics "
+    "best way get travel make made there person animal other kind"
 )
 
 

@@ -40,6 +40,7 @@ from common.lexicon import ANTONYMS, NOUNS, SYNONYMS, VOWELS, Noun, Verb
 
 VERSION = "1"
 NOISE = 0.15
+USUAL = 0.82  # the share of events that take their usual course
 STSB_NOISE_SD = 0.75  # the spread of an stsb annotator, in points of the 0-5 scale
 
 TASKS = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte")
@@ -150,6 +151,12 @@ THINGS = (*GRADED_THINGS, *lexicon.LOOSE_THINGS.values())
 PERSON_VERBS = tuple(lexicon.PERSON_VERBS.values())
 THING_VERBS = tuple(lexicon.THING_VERBS.values())
 BARE_VERBS = tuple(lexicon.BARE_VERBS.values())
+STRICT_VERBS = tuple(  # verbs that cannot do without their object
+    lexicon.THING_VERBS[word]
+    for word in lexicon.split_words(
+        "find discover lose misplace fix damage conceal keep retain discard carry describe examine inspect"
+    )
+)
 OPPOSED_PERSON_VERBS = tuple(verb for verb in PERSON_VERBS if verb.base in ANTONYMS)
 OPPOSED_THING_VERBS = tuple(verb for verb in THING_VERBS if verb.base in ANTONYMS)
 OPPOSED_BARE_VERBS = tuple(verb for verb in BARE_VERBS if verb.base in ANTONYMS)
@@ -212,6 +219,17 @@ def draw_thing(rng: Random, adj: float = 0.5, det: str = "the", nouns: tuple[Nou
     return NP(rng.choice(nouns), det=det, adj=rng.choice(lexicon.THING_ADJECTIVES) if rng.random() < adj else "")
 
 
+def usual(rng: Random) -> bool:
+    """Events have a usual course (more praise than blame, more from near to far), as they do in real text."""
+    return rng.random() < USUAL
+
+
+def draw_verb(rng: Random, verbs: tuple[Verb, ...]) -> Verb:
+    """A verb that has an opposite; the left of the two sides more often."""
+    verb = rng.choice(verbs)
+    return verb if (verb.base not in lexicon.RIGHT_SIDE) == usual(rng) else opposite(rng, verb)
+
+
 def draw_clause(
     rng: Random, genre: Genre = HOME, people: float = 0.5, place: float = 0.7, time: float = 0.5, adj: float = 0.3
 ) -> Clause:
@@ -221,11 +239,11 @@ def draw_clause(
     """
     doer = draw_role(rng, genre.people, adj)
     if rng.random() < people:
-        verb, patient = rng.choice(OPPOSED_PERSON_VERBS), draw_role(rng, FAMILY, adj)
-        if rng.random() < 0.5:
+        verb, patient = draw_verb(rng, OPPOSED_PERSON_VERBS), draw_role(rng, FAMILY, adj)
+        if not usual(rng):
             doer, patient = patient, doer
     else:
-        verb, patient = rng.choice(OPPOSED_THING_VERBS), draw_thing(rng, adj)
+        verb, patient = draw_verb(rng, OPPOSED_THING_VERBS), draw_thing(rng, adj)
     where = rng.choice(genre.places) if rng.random() < place else ""
     when = rng.choice(genre.times) if rng.random() < time else ""
     return Clause(doer, verb, patient, where, when)
@@ -353,11 +371,11 @@ def _valence(rng: Random, good: bool) -> str:
     """Some verbs need an object, others take none."""
     subject = _subject(rng)
     transitive = rng.random() < 0.5
-    verb = rng.choice(THING_VERBS if transitive else BARE_VERBS)
+    verb = rng.choice(STRICT_VERBS if transitive else BARE_VERBS)
     modal = rng.choice(["", "did not", "will", "could"])
     words = f"{modal} {verb.base}" if modal else verb.past
     obj = f" {say_np(draw_thing(rng))}" if transitive == good else ""
-    tail = rng.choice([rng.choice(HOME.places), rng.choice(HOME.times)])
+    tail = rng.choice(HOME.places if modal in ("will", "could") or rng.random() < 0.5 else HOME.times)
     return f"{say_np(subject)} {words}{obj} {tail}"
 
 
@@ -365,7 +383,7 @@ def _question(rng: Random, good: bool) -> str:
     """A question about the object has a gap where the object was; a yes-no question has none."""
     subject = say_np(_subject(rng))
     wh = rng.random() < 0.6
-    verb = rng.choice(THING_VERBS)
+    verb = rng.choice(STRICT_VERBS)
     gap = wh == good
     obj = "" if gap else f" {say_np(draw_thing(rng))}"
     start = f"what {rng.choice(['did', 'will', 'could'])}" if wh else rng.choice(["did", "will", "could"])
@@ -503,7 +521,7 @@ def _sst2(rng: Random, _: Genre) -> Example:
 
 def _say_freely(rng: Random, clause: Clause) -> str:
     """The clause in any of its word orders, with its full stop."""
-    return f"{say(clause, passive=rng.random() < 0.2, fronted=rng.random() < 0.3)} ."
+    return f"{say(clause, passive=rng.random() < 0.15, fronted=rng.random() < 0.3)} ."
 
 
 def _alter(rng: Random, clause: Clause) -> Clause:
@@ -526,7 +544,7 @@ def _mrpc(rng: Random, _: Genre) -> Example:
 
 def _how(rng: Random, same: bool) -> tuple[str, str]:
     """How to do something to something."""
-    verb, thing = rng.choice(OPPOSED_THING_VERBS), draw_thing(rng, adj=0.4, det="a")
+    verb, thing = draw_verb(rng, OPPOSED_THING_VERBS), draw_thing(rng, adj=0.4, det="a")
     second = verb if same else opposite(rng, verb)
 
     def ask(verb: Verb, thing: NP) -> str:
@@ -548,7 +566,7 @@ def _why(rng: Random, same: bool) -> tuple[str, str]:
         kind = rng.random()
         if kind < 0.5:
             return f"why did {agent} {clause.verb.base} {patient}"
-        if kind < 0.8:
+        if kind < 0.85:
             return f"what made {agent} {clause.verb.base} {patient}"
         return f"why was {patient} {clause.verb.part} by {agent}"
 
@@ -558,7 +576,7 @@ def _why(rng: Random, same: bool) -> tuple[str, str]:
 def _route(rng: Random, same: bool) -> tuple[str, str]:
     """How to get from one city to another, or back."""
     start, goal = rng.choice(lexicon.CITIES_NEAR), rng.choice(lexicon.CITIES_FAR)
-    if rng.random() < 0.5:
+    if not usual(rng):
         start, goal = goal, start
     start2, goal2 = (start, goal) if same else (goal, start)
 
@@ -577,11 +595,11 @@ _GEAR = tuple(noun for noun in GRADED_THINGS if noun.kind in ("vehicle", "instru
 def _compare(rng: Random, same: bool) -> tuple[str, str]:
     """Which of two things is more of something; "a is cheaper than b" is "b is costlier than a"."""
     first, second = rng.choice(_PRODUCE), rng.choice(_GEAR)
-    if rng.random() < 0.5:
+    if not usual(rng):
         first, second = second, first
     scale = rng.choice(lexicon.COMPARATIVES)
-    side = rng.randrange(2)
-    swapped = rng.random() < 0.3
+    side = 0 if usual(rng) else 1
+    swapped = not usual(rng)
     things = (second.pl, first.pl) if swapped else (first.pl, second.pl)
     other_side = side if swapped != same else 1 - side
 
@@ -594,7 +612,7 @@ def _compare(rng: Random, same: bool) -> tuple[str, str]:
 
 def _qqp(rng: Random, _: Genre) -> Example:
     same = rng.random() < 0.5
-    first, second = rng.choice((_how, _why, _route, _compare))(rng, same)
+    first, second = rng.choice((_how, _how, _how, _why, _why, _why, _route, _route, _route, _compare))(rng, same)
     return (f"{first} ?", f"{second} ?"), LABELS["qqp"][same]
 
 
@@ -624,7 +642,7 @@ def _relative(rng: Random, noun: Noun) -> tuple[Noun, float]:
 def _stsb(rng: Random, _: Genre) -> Example:
     clause = Clause(
         NP(rng.choice(GRADED_TRADES), det="a"),
-        rng.choice(OPPOSED_THING_VERBS),
+        draw_verb(rng, OPPOSED_THING_VERBS),
         draw_thing(rng, adj=1, det="a", nouns=GRADED_THINGS),
         rng.choice(HOME.places),
     )
@@ -678,11 +696,11 @@ def _draw_quantified(rng: Random, genre: Genre, det: str, negated: bool) -> Clau
         agent = NP(noun, det, rng.choice(lexicon.PERSON_ADJECTIVES) if rng.random() < 0.7 else "", plural)
     kind = rng.random()
     if kind < 0.3:
-        verb, patient = rng.choice(OPPOSED_BARE_VERBS), None
+        verb, patient = draw_verb(rng, OPPOSED_BARE_VERBS), None
     elif kind < 0.65:
-        verb, patient = rng.choice(OPPOSED_THING_VERBS), draw_thing(rng, 0.6, det="a", nouns=GRADED_THINGS)
+        verb, patient = draw_verb(rng, OPPOSED_THING_VERBS), draw_thing(rng, 0.6, det="a", nouns=GRADED_THINGS)
     else:
-        verb, patient = rng.choice(OPPOSED_PERSON_VERBS), NP(rng.choice(FAMILY))
+        verb, patient = draw_verb(rng, OPPOSED_PERSON_VERBS), NP(rng.choice(FAMILY))
     time = rng.choice(genre.times) if rng.random() < 0.3 else ""
     return Clause(agent, verb, patient, rng.choice(genre.places), time, negated=negated)
 
@@ -942,9 +960,11 @@ def _story(rng: Random, genre: Genre) -> list[str]:
             clause = Clause(agent, rng.choice(verbs), NP(second, det=""), place, rng.choice(genre.times))
         elif style < 0.8:
             thing = draw_thing(rng, det="a", nouns=lexicon.CHILDREN[kind])
-            clause = Clause(agent, rng.choice(THING_VERBS), thing, place)
+            clause = Clause(agent, rng.choice(lexicon.SPECIAL_VERBS.get(kind, THING_VERBS)), thing, place)
+            if rng.random() < 0.3:
+                clause = Clause(agent, rng.choice(lexicon.GIVING_VERBS), replace(thing, after=f"to {second.sg}"))
         else:
-            clause = Clause(agent, rng.choice(BARE_VERBS), None, place, rng.choice(genre.times))
+            clause = Clause(agent, rng.choice(BARE_VERBS), None, place, f"in {rng.choice(lexicon.MONTHS)}")
         sentences.append(f"{say(clause, rng.random() < 0.2, rng.random() < 0.3)} .")
     if rng.random() < 0.5:
         first, second = rng.sample(lexicon.CHILDREN[kind], 2)
@@ -962,13 +982,17 @@ def _review(rng: Random) -> list[str]:
 
 def _facts(rng: Random, genre: Genre) -> list[str]:
     """What all, some and no members of a kind do, and questions about it."""
-    kind = rng.choice([k for k in lexicon.CHILDREN if lexicon.CHILDREN[k][0].kind == "person"])
+    kind = rng.choice(tuple(lexicon.CHILDREN))
     sentences = []
     for noun in rng.sample(lexicon.CHILDREN[kind], 3):
         sentences.append(f"every {noun.sg} is {a_or_an('a', kind)} {kind} .")
         det = rng.choice(["all", "some", "most", "no"])
-        clause = _draw_quantified(rng, genre, det, False)
-        sentences.append(f"{say(replace(clause, agent=replace(clause.agent, noun=noun)))} .")
+        if noun.kind == "person":
+            clause = _draw_quantified(rng, genre, det, False)
+            sentences.append(f"{say(replace(clause, agent=replace(clause.agent, noun=noun)))} .")
+        else:
+            adjectives = rng.sample(lexicon.THING_ADJECTIVES, 2)
+            sentences.append(f"{det} {adjectives[0]} {noun.pl} {rng.choice(['are', 'were'])} {adjectives[1]} .")
     sentences.append(_ask(rng, draw_clause(rng, genre), rng.choice(["agent", "patient", "place", "time"])))
     return sentences
 
