@@ -1,0 +1,185 @@
+"""What several test files share: tiny models, a task that is learnt in seconds, and ways to run a script."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer  # noqa: E402
+
+from common import data, models, teacher, train  # noqa: E402
+
+torch.set_num_threads(1)  # as in the scripts that the tests start: the same numbers, and no contention
+
+POSITIVE = ("good", "great", "fine", "happy", "bright", "warm")
+NEGATIVE = ("bad", "poor", "sad", "dull", "cold", "grim")
+NEUTRAL = ("the", "a", "film", "story", "cast", "was", "and", "plot", "scene", "music", "very", "with", "in", "it")
+SCRIPT = ROOT / "methods" / "mc3kd.py"
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+# --- tiny models and data ----------------------------------------------------------------------------------
+
+
+def word_tokenizer() -> BertTokenizer:
+    words = [*models.SPECIAL_TOKENS, *NEUTRAL, *POSITIVE, *NEGATIVE]
+    return BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64)
+
+
+def bert_config(layers: int = 2, width: int = 16, vocab: int = 31, **changes: Any) -> BertConfig:
+    settings = {"num_attention_heads": max(1, width // 16), "intermediate_size": 2 * width}
+    settings |= {"max_position_embeddings": 64, "num_labels": 2}
+    return BertConfig(vocab_size=vocab, hidden_size=width, num_hidden_layers=layers, **(settings | changes))
+
+
+def tiny_bert(layers: int = 2, width: int = 16, seed: int = 0, **changes: Any) -> BertForSequenceClassification:
+    """A random BERT whose weights are large enough that layers and logits differ visibly."""
+    torch.manual_seed(seed)
+    return BertForSequenceClassification(bert_config(layers, width, initializer_range=0.3, **changes))
+
+
+def sentence(rng: random.Random, mood: tuple[str, ...]) -> str:
+    words = rng.choices(NEUTRAL, k=rng.randint(3, 8))
+    words.insert(rng.randint(0, len(words)), rng.choice(mood))
+    return " ".join(words)
+
+
+def write_sst2(folder: Path, train_rows: int = 1500, dev_rows: int = 300) -> None:
+    """The official TSV layout; the label is the one word that carries a mood."""
+    folder.mkdir(parents=True)
+    rng = random.Random(0)
+    for split, rows in (("train", train_rows), ("dev", dev_rows)):
+        lines = ["sentence\tlabel"]
+        for i in range(rows):
+            lines.append(f"{sentence(rng, (NEGATIVE, POSITIVE)[i % 2])}\t{i % 2}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def write_rte(folder: Path, train_rows: int = 96, dev_rows: int = 32) -> None:
+    """The official TSV layout; entailment: both sentences have one mood."""
+    folder.mkdir(parents=True)
+    rng = random.Random(1)
+    for split, rows in (("train", train_rows), ("dev", dev_rows)):
+        lines = ["index\tsentence1\tsentence2\tlabel"]
+        for i in range(rows):
+            first = rng.randint(0, 1)
+            moods = (NEGATIVE, POSITIVE)[first], (NEGATIVE, POSITIVE)[first if i % 2 == 0 else 1 - first]
+            label = "entailment" if i % 2 == 0 else "not_entailment"
+            lines.append(f"{i}\t{sentence(rng, moods[0])}\t{sentence(rng, moods[1])}\t{label}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def write_stsb(folder: Path, train_rows: int = 96, dev_rows: int = 32) -> None:
+    """Named columns; the score grows with the number of shared moods."""
+    folder.mkdir(parents=True)
+    rng = random.Random(2)
+    for split, rows in (("train", train_rows), ("dev", dev_rows)):
+        lines = ["sentence1\tsentence2\tlabel"]
+        for i in range(rows):
+            other = POSITIVE if i % 2 else NEGATIVE
+            lines.append(f"{sentence(rng, POSITIVE)}\t{sentence(rng, other)}\t{4.5 if i % 2 else 0.5 + i % 3}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="session")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with SST-2, RTE and STS-B as GLUE lays them out."""
+    root = tmp_path_factory.mktemp("data") / "glue"
+    write_sst2(root / "SST-2")
+    write_rte(root / "RTE")
+    write_stsb(root / "STS-B")
+    return root
+
+
+@pytest.fixture(scope="session")
+def sst2(glue: Path) -> data.TaskData:
+    return data.load("sst2", str(glue))
+
+
+@pytest.fixture(scope="session")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A "pre-trained" checkpoint without a task head, as the hub has them."""
+    folder = tmp_path_factory.mktemp("models") / "backbone"
+    model = tiny_bert(3, 32, seed=7).bert
+    models.save(model, word_tokenizer(), folder, "# backbone\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Path:
+    """A teacher that was fine-tuned on the tests' SST-2, saved as `save_pretrained` does."""
+    folder = tmp_path_factory.mktemp("models") / "expert"
+    tokenizer = word_tokenizer()
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(bert_config(3, 32, **models.task_settings(sst2.task)))
+    recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16}
+    teacher.fine_tune(model, tokenizer, sst2, recipe, folder.with_name("training"), "teacher")
+    models.save(model, tokenizer, folder, "# expert\n")
+    accuracy = train.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
+    assert accuracy > 0.95, f"the tests' teacher learnt nothing: {accuracy}"
+    return folder
+
+
+# --- running a script --------------------------------------------------------------------------------------
+
+
+def start(*argv: str | Path, **options: Any) -> subprocess.Popen[str]:
+    """The script in a process of its own."""
+    command = [sys.executable, str(SCRIPT), *map(str, argv)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
+    return subprocess.Popen(command, **(pipes | options))
+
+
+def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    process = start(*argv, **options)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.fixture
+def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run the script in this process, which saves its start-up: (exit code, stdout, stderr)."""
+    from common import args
+    from methods import mc3kd
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    deterministic = torch.are_deterministic_algorithms_enabled()
+
+    def call(*argv: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = 0
+        try:
+            args.run(mc3kd.main, args.parse(mc3kd.Args, mc3kd.__doc__, [str(a) for a in argv]))
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        done = capsys.readouterr()
+        return code, done.out, done.err
+
+    yield call
+    torch.use_deterministic_algorithms(deterministic)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def error_line(err: str) -> str:
+    """The one line of an error; warnings about the size of a split may stand before it."""
+    lines = [line for line in err.splitlines() if line and not line.startswith("warning: ")]
+    assert len(lines) == 1, f"one line was expected: {err}"
+    return lines[0]
