@@ -234,73 +234,70 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nuclear") -> Tensor:
-    """Eqs. 4-6: total canonical correlation of (n, D_S) and (n, D_T), at most min(n - 1, D_S, D_T).
+    """Eqs. 4-6: total canonical correlation of (..., n, D_S) and (..., n, D_T): (...), at most min(n - 1, D_S, D_T).
 
     On whichever side is smaller: with n < D, a matrix is first written in an orthonormal basis of its own row
     space, (n, n). The basis needs no gradient: moved out of that space, the student's correlation does not change
     to first order. No gradient reaches the teacher.
     """
-    if len(student) < 2:
-        return student.sum() * 0.0  # one vector has no covariance
+    if student.shape[-2] < 2:
+        return student.sum((-2, -1)) * 0.0  # one vector has no covariance
     return TotalCorrelation.apply(reduced(student), reduced(teacher.detach()), ridge, correlation).to(student.dtype)
 
 
 def reduced(x: Tensor) -> Tensor:
-    """Centred (n, D) in float32 or better, as (n, min(n, D))."""
+    """Centred (..., n, D) in float32 or better, as (..., n, min(n, D))."""
     x = x if x.dtype == torch.float64 else x.float()
-    x = x - x.mean(0)
-    return x if len(x) >= x.shape[1] else x @ torch.linalg.qr(x.detach().T).Q
+    x = x - x.mean(-2, keepdim=True)
+    return x if x.shape[-2] >= x.shape[-1] else x @ torch.linalg.qr(x.detach().mT).Q
 
 
 class TotalCorrelation(torch.autograd.Function):
-    """Eqs. 4-6 for centred S (n, D_S) and T (n, D_T), with deep CCA's gradient (Andrew et al. 2013) in closed form.
+    """Eqs. 4-6 for centred S (..., n, D_S) and T (..., n, D_T), with deep CCA's gradient in closed form.
 
     Products over the n vectors are taken in the precision of the input; the small (D, D) matrices are factorised in
-    float64. Cholesky factors stand in for the paper's symmetric inverse roots: they differ by rotations, which change
-    neither a singular value nor the gradient.
+    float64. Cholesky factors L L' = S_ss stand in for the paper's symmetric roots: they differ by rotations, which
+    change neither a singular value nor the gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str) -> Tensor:
-        # factorised where the device has float64
+        # Apple's GPUs have no float64
         device = torch.device("cpu") if student.device.type == "mps" else student.device
-        n = len(student)
 
         def factor(x: Tensor) -> Tensor:
-            """The Cholesky factor of eq. 5 times n - 1: X'X + (n - 1) r I = L L'."""
-            scatter = (x.T @ x).to(device, torch.float64)
-            scatter.diagonal().add_((n - 1) * ridge)
+            """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'."""
+            scatter = (x.mT @ x).to(device, torch.float64)
+            scatter.diagonal(dim1=-2, dim2=-1).add_((x.shape[-2] - 1) * ridge)
             return torch.linalg.cholesky(scatter)
 
-        L_s, L_t = factor(student), factor(teacher)
-        # eq. 4: W = L_t^-1 (T'S) L_s^-T, the whitened cross-covariance, (D_T, D_S); n - 1 cancels
-        W = torch.linalg.solve_triangular(L_t, (teacher.T @ student).to(device, torch.float64), upper=False)
-        W = torch.linalg.solve_triangular(L_s, W.T, upper=False).T
+        L_t, L_s = factor(teacher), factor(student)
+        cross = (teacher.mT @ student).to(device, torch.float64)
+        # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
+        inverse = torch.linalg.solve_triangular(L_s, torch.eye(L_s.shape[-1]).to(L_s), upper=False)
+        W = torch.linalg.solve_triangular(L_t, cross, upper=False) @ inverse.mT
+        # eq. 6: ||W||_tr is the sum of the singular values, the roots of the eigenvalues of W'W = V squares V'
+        squares, V = torch.linalg.eigh(W.mT @ W)
+        squares = squares.clamp(min=0)
         if correlation == "frobenius":
-            value = torch.linalg.matrix_norm(W)
-            G = W / value.clamp(min=1e-7)  # d value / d W; none without any correlation
+            value = squares.sum(-1).sqrt()
+            roots = value[..., None].expand_as(squares)
         else:
-            # eq. 6: ||W||_tr = sum of singular values = tr (W'W)^(1/2), on the smaller side; G = U V' = W (W'W)^(-1/2)
-            wide = W.shape[1] > W.shape[0]
-            A = W.T if wide else W
-            squares, V = torch.linalg.eigh(A.T @ A)
-            singular = squares.clamp(min=0).sqrt()
-            value = singular.sum()
-            # directions without any correlation get no gradient, which is a subgradient there
-            inverse = torch.where(singular > 1e-7, 1 / singular.clamp(min=1e-7), 0.0)
-            G = A @ (V * inverse) @ V.T
-            G = G.T if wide else G
-        # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T (W'G) L_s^-1
-        right = torch.linalg.solve_triangular(L_s.T, torch.cat([G, -W.T @ G]).T, upper=True).T  # both terms' ... L_s^-1
-        from_teacher = torch.linalg.solve_triangular(L_t.T, right[: len(G)], upper=True)
-        from_student = torch.linalg.solve_triangular(L_s.T, right[len(G) :], upper=True)
+            roots = squares.sqrt()
+            value = roots.sum(-1)
+        # G = d value / dW = W V h V'; a direction without any correlation gets no gradient, a subgradient there
+        h = torch.where(roots > 1e-6, 1 / roots.clamp(min=1e-6), 0.0)
+        # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T W'G L_s^-1, with B = L_s^-T V
+        B = inverse.mT @ V
+        from_teacher = torch.linalg.solve_triangular(L_t.mT, W @ (V * h[..., None, :]), upper=True) @ B.mT
+        from_student = -(B * (h * squares)[..., None, :]) @ B.mT
         ctx.save_for_backward(student, teacher, from_student.to(student), from_teacher.to(student))
         return value.to(student)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         student, teacher, from_student, from_teacher = ctx.saved_tensors
-        return gradient * (teacher @ from_teacher + student @ from_student), None, None, None
+        return gradient[..., None, None] * (teacher @ from_teacher + student @ from_student), None, None, None
 
 
 def hidden_loss(variant: Variant, args: Args, student: tuple[Tensor, ...], teacher: tuple[Tensor, ...],
@@ -311,12 +308,10 @@ def hidden_loss(variant: Variant, args: Args, student: tuple[Tensor, ...], teach
         pairs = [(student[i], teacher[l]) for i, l in enumerate(layers, start=1)]
         terms = [pkd_loss(vectors(s, mask, "cls"), vectors(t, mask, "cls")) for s, t in pairs]
         return torch.stack(terms).mean()
+    S = torch.stack([vectors(student[i], mask, args.tokens) for i in range(1, len(layers) + 1)])  # (m, n, D_S)
+    T = torch.stack([vectors(teacher[l], mask, args.tokens) for l in layers])  # (m, n, D_T)
     # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value
-    terms = []
-    for i, l in enumerate(layers, start=1):
-        s, t = vectors(student[i], mask, args.tokens), vectors(teacher[l], mask, args.tokens)
-        terms.append(-ccc(s, t, args.ridge, args.correlation) / min(s.shape[1], t.shape[1]))
-    return torch.stack(terms).sum()
+    return -ccc(S, T, args.ridge, args.correlation).sum() / min(S.shape[-1], T.shape[-1])
 
 
 # --- the training loop ---------------------------------------------------------------------------------------
