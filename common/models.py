@@ -167,7 +167,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    return sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+    return sum(f.stat().st_size for f in folder.glob("model*.safetensors"))  # not the checkpoint's
 
 
 def file_digest(folder: Path) -> str:
