@@ -79,9 +79,13 @@ class Run:
             raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
         return None
 
-    def start(self) -> None:
-        """Write the resolved arguments beside the result to come."""
+    def start(self, steps: int = 0) -> None:
+        """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
+        path = self.folder / "log.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]  # a kill may have cut the last one
+        path.write_text("".join(line for line in whole if json.loads(line)["step"] <= steps), encoding="utf-8")
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`."""

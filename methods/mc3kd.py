@@ -365,6 +365,7 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teacher: 
     )
     if args.resume and checkpoint.load():
         print(f"{name}: continued at step {ledger.steps}")
+    cell.start(ledger.steps)
     model, guide = compiled(student, args), compiled(teacher.model, args)
     regression = cell.task.task.kind == "regression"
     bar = train.progress(cell.steps or 0, f"{name} seed {args.seed}", ledger.steps)
@@ -409,7 +410,6 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
             f"--variant {name}: PKD's MSE needs equal widths, the student has {student.config.hidden_size} and the"
             f" teacher {teacher.model.config.hidden_size}; --student {m}x{teacher.model.config.hidden_size}, or mc3kd"
         )
-    cell.start()
     ledger = train.Ledger()
     if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
         ledger.seconds += seconds
