@@ -156,6 +156,8 @@ def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str
 @pytest.fixture
 def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Run the script in this process, which saves its start-up: (exit code, stdout, stderr)."""
+    from accelerate.state import AcceleratorState
+
     from common import args
     from methods import mc3kd
 
@@ -164,6 +166,7 @@ def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[i
 
     def call(*argv: str | Path) -> tuple[int, str, str]:
         capsys.readouterr()
+        AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
         code = 0
         try:
             args.run(mc3kd.main, args.parse(mc3kd.Args, mc3kd.__doc__, [str(a) for a in argv]))

@@ -519,6 +519,9 @@ def test_ccc_raises_the_correlation_and_not_lowers_it() -> None:
 class Cell(SimpleNamespace):
     """What the loop needs of a `Run`."""
 
+    def start(self, steps: int) -> None:
+        self.started = steps
+
     def log(self, **values: Any) -> None:
         self.lines.append(values)
 
