@@ -242,7 +242,9 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
     """
     if student.shape[-2] < 2:
         return student.sum((-2, -1)) * 0.0  # one vector has no covariance
-    return TotalCorrelation.apply(reduced(student), reduced(teacher.detach()), ridge, correlation).to(student.dtype)
+    with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
+        S, T = reduced(student), reduced(teacher.detach())
+        return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
 
 
 def reduced(x: Tensor) -> Tensor:
@@ -284,6 +286,7 @@ class TotalCorrelation(torch.autograd.Function):
             roots = value[..., None].expand_as(squares)
         else:
             roots = squares.sqrt()
+            roots = torch.where(roots > 1e-6, roots, 0.0)  # below is the rounding of squares that are 0
             value = roots.sum(-1)
         # G = d value / dW = W V h V'; a direction without any correlation gets no gradient, a subgradient there
         h = torch.where(roots > 1e-6, 1 / roots.clamp(min=1e-6), 0.0)
