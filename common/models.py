@@ -14,7 +14,6 @@ from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
     BertTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -27,8 +26,7 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 HEADS = {"classification": AutoModelForSequenceClassification, "regression": AutoModelForSequenceClassification}
-POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
-POCKET_WIDTH = 128
+POCKET = Path(__file__).with_name("pocket-bert")  # the pocket suite's pre-trained BERT, made by common/backbone.py
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -44,7 +42,7 @@ def task_settings(task: Task) -> dict[str, Any]:
     }
 
 
-# --- the pocket suite's own BERT ---------------------------------------------------------------------------
+# --- loading and building ----------------------------------------------------------------------------------
 
 
 def pocket_tokenizer() -> BertTokenizer:
@@ -53,21 +51,6 @@ def pocket_tokenizer() -> BertTokenizer:
 
     vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *pocket.vocabulary()])}
     return BertTokenizer(vocab=vocab, model_max_length=128)
-
-
-def pocket_config(name: str, vocab_size: int, task: Task) -> BertConfig:
-    return BertConfig(
-        vocab_size=vocab_size,
-        hidden_size=POCKET_WIDTH,
-        num_hidden_layers=POCKET_LAYERS[name],
-        num_attention_heads=POCKET_WIDTH // 32,
-        intermediate_size=4 * POCKET_WIDTH,
-        max_position_embeddings=128,
-        **task_settings(task),
-    )
-
-
-# --- loading and building ----------------------------------------------------------------------------------
 
 
 def load_config(name: str) -> PreTrainedConfig:
@@ -79,8 +62,7 @@ def load_config(name: str) -> PreTrainedConfig:
             "is no folder here and cannot be had from the hub"
         )  # fmt: skip
         raise BadInput(
-            f"--teacher {name}: {what}; give pocket, pocket-6, pocket-12, or a folder written by save_pretrained"
-            f" ({first_line(error)})"
+            f"--teacher {name}: {what}; give pocket, or a folder written by save_pretrained ({first_line(error)})"
         ) from error
 
 

@@ -1,0 +1,154 @@
+"""The pocket suite's pre-trained BERT: 4 layers, 128 wide, masked-language modelling on unlabelled text.
+
+    python -m common.backbone            # trains it again (about 20 minutes on two cores) into common/pocket-bert/
+
+It plays the part of a public checkpoint: pocket teachers are fine-tuned from it, and students of its width can
+copy its first layers. The text is the suite's unlabelled documents and the inputs of its training splits, all
+without labels; nothing of a dev or test split. Its weights are in the repository in half precision, with a note
+of the command, the seed, the generator's version and the hashes that tie them together (`backbone.json`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from transformers import BertConfig, BertForMaskedLM
+
+from common import models, pocket, train
+from common.results import write_json
+
+LAYERS, WIDTH, HEADS = 4, 128, 4
+STEPS, BATCH, LR, MASKED, SEED = 8000, 64, 7e-4, 0.2, 0
+INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples per task; documents; documents held out
+
+
+def config(vocab_size: int) -> BertConfig:
+    """Narrow layers want larger first weights than BERT's 0.02, which is made for a width of 768."""
+    return BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        max_position_embeddings=128,
+        initializer_range=0.05,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+
+def vocabulary_hash() -> str:
+    return hashlib.sha256("\n".join([pocket.VERSION, *pocket.vocabulary()]).encode()).hexdigest()[:16]
+
+
+def texts(inputs: int = INPUTS, documents: int = DOCUMENTS) -> dict[str, list[tuple[str, ...]]]:
+    """Kind of text -> inputs of one or two texts: the unlabelled documents, and each task's training inputs."""
+    found: dict[str, list[tuple[str, ...]]] = {"documents": [(t,) for t in pocket.unlabelled(documents, seed=1)]}
+    for task in pocket.TASKS:
+        rows = pocket.generate(task, "train", inputs)
+        found[task] = list(zip(*(rows[column] for column in pocket.COLUMNS[task]), strict=True))
+    return found
+
+
+def mask(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator, share: float = MASKED) -> Tensor:
+    """BERT's masking, in place: `share` of the tokens are to be predicted, 80% of them hidden, 10% replaced.
+
+    Returns the labels (B, L), -100 where nothing is to be predicted.
+    """
+    ids = inputs["input_ids"]
+    chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= len(models.SPECIAL_TOKENS))
+    labels = torch.where(chosen, ids, -100)
+    dice = torch.rand(ids.shape, generator=generator)
+    other = torch.randint(len(models.SPECIAL_TOKENS), len(tokenizer), ids.shape, generator=generator)
+    ids[chosen & (dice < 0.8)] = tokenizer.mask_token_id
+    replaced = chosen & (dice >= 0.9)
+    ids[replaced] = other[replaced]
+    return labels
+
+
+def batch_of(tokenizer: Any, chosen: list[tuple[str, ...]]) -> dict[str, Tensor]:
+    columns = [list(column) for column in zip(*chosen, strict=True)]
+    return dict(tokenizer(*columns, truncation="longest_first", max_length=64, padding=True, return_tensors="pt"))
+
+
+@torch.no_grad()
+def accuracy(model: BertForMaskedLM, tokenizer: Any, held_out: list[tuple[str, ...]]) -> float:
+    """Share of masked tokens of held-out text that are predicted exactly."""
+    generator = torch.Generator().manual_seed(0)
+    right, total = 0, 0
+    model.eval()
+    for start in range(0, len(held_out), BATCH):
+        inputs = batch_of(tokenizer, held_out[start : start + BATCH])
+        labels = mask(inputs, tokenizer, generator)
+        found = model(**inputs).logits.argmax(-1)
+        right += int((found == labels).sum())
+        total += int((labels >= 0).sum())
+    model.train()
+    return right / total
+
+
+def main(steps: int = STEPS, folder: Path = models.POCKET) -> None:
+    started = time.time()
+    train.seed_everything(SEED)
+    tokenizer = models.pocket_tokenizer()
+    model = BertForMaskedLM(config(len(tokenizer))).train()
+    pool = texts()
+    held_out: list[tuple[str, ...]] = [(text,) for text in pocket.unlabelled(DEV, seed=2)]
+    kinds, rng, generator = list(pool), random.Random(SEED), torch.Generator().manual_seed(SEED)
+    optimizer = train.adamw(model, LR)
+    ledger = train.Ledger()
+    schedule = train.Schedule(optimizer, ledger, steps, None)
+    bar = train.progress(steps, "pre-training")
+    losses: list[float] = []
+    while schedule.running():
+        # a batch holds one kind of text, so that its lengths are alike; documents come up as often as two tasks
+        kind = rng.choice([*kinds, "documents"])
+        inputs = batch_of(tokenizer, rng.choices(pool[kind], k=BATCH))
+        labels = mask(inputs, tokenizer, generator)
+        # logits of the masked tokens alone: the output layer is most of a small model's work
+        hidden = model.bert(**inputs).last_hidden_state[labels >= 0]
+        loss = F.cross_entropy(model.cls(hidden), labels[labels >= 0])
+        loss.backward()
+        clip_grad_norm_(model.parameters(), train.CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        ledger.count(inputs)
+        schedule.step()
+        bar.update()
+        losses.append(loss.item())
+        if ledger.steps % 500 == 0:
+            right, took = accuracy(model, tokenizer, held_out), time.time() - started
+            print(
+                f"step {ledger.steps}: loss {np.mean(losses[-500:]):.3f}, held-out {right:.3f}, {took:.0f} s",
+                flush=True,
+            )
+    score = accuracy(model, tokenizer, held_out)
+    model.half()
+    models.save(
+        model, tokenizer, folder, "# The pocket suite's pre-trained BERT\n\nMade by `python -m common.backbone`.\n"
+    )
+    note = {
+        "command": "python -m common.backbone",
+        "seed": SEED,
+        "steps": steps,
+        "batch_size": BATCH,
+        "generator_version": pocket.VERSION,
+        "vocabulary_hash": vocabulary_hash(),
+        "weights_hash": models.file_digest(folder),
+        "held_out_masked_accuracy": round(score, 4),
+        "seconds": round(time.time() - started),
+    }
+    write_json(folder / "backbone.json", note)
+
+
+if __name__ == "__main__":
+    main()
