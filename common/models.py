@@ -82,7 +82,7 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     try:
         model, report = HEADS[kind].from_pretrained(
             name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
-            output_loading_info=True,
+            output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
@@ -91,8 +91,9 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
             raise
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
     body = model.base_model_prefix + "."
-    lost = sorted(k for k in report["missing_keys"] if head or (k.startswith(body) and ".pooler." not in k))
-    lost += sorted(str(k) for k in report["mismatched_keys"])
+    # a head of another task, of other size, is left out as if the file had none
+    absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
+    lost = [key for key in absent if head or (key.startswith(body) and ".pooler." not in key)]
     if lost:
         raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
     return model
@@ -105,16 +106,14 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
 
 
 def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes: Any) -> PreTrainedConfig:
-    """The teacher's configuration with other layers and width; size per head and FFN ratio as the teacher's."""
+    """The teacher's configuration with other layers and width, its FFN ratio and, where it divides, its head size."""
     config = copy.deepcopy(teacher)
     config.num_hidden_layers = layers
     if width != teacher.hidden_size:
         per_head = teacher.hidden_size // teacher.num_attention_heads
         heads = max(1, width // per_head)
-        if width % heads:
-            raise BadInput(
-                f"--student {layers}x{width}: the width must be a multiple of {per_head}, the size of a head"
-            )
+        while width % heads:
+            heads -= 1
         config.hidden_size, config.num_attention_heads = width, heads
         if hasattr(teacher, "intermediate_size"):
             config.intermediate_size = width * teacher.intermediate_size // teacher.hidden_size

@@ -51,8 +51,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         raise BadInput(f"--teacher pocket: reads only the pocket suite; {task.name} needs a hub id or a model folder")
     source = str(models.POCKET) if name == "pocket" else name
     config = models.load_config(source)
-    check_length(args.max_length, config)
     tokenizer = models.load_tokenizer(source)
+    check_length(args.max_length, config, tokenizer)
     origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
     if models.has_head(config, task.task):
         # one output cannot be out of order, whatever it is called
@@ -168,7 +168,8 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
         model.register_forward_hook(reorder)
 
 
-def check_length(max_length: int, config: Any) -> None:
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions and max_length > positions:
+def check_length(max_length: int, config: Any, tokenizer: Any) -> None:
+    """`BadInput` if the model has too few positions; RoBERTa's last ones are not for use, as its tokenizer knows."""
+    positions = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
+    if max_length > positions:
         raise BadInput(f"--max-length {max_length}: the teacher has {positions} positions; give that or less")

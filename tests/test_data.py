@@ -188,8 +188,7 @@ def recorded(config: str, names: list[str] | None = None) -> Any:
     names = names or classes
     label = datasets.ClassLabel(names=names) if names else datasets.Value("float32")
     features = datasets.Features(
-        {name: datasets.Value("string") for name in columns}
-        | {"label": label, "idx": datasets.Value("int32")}
+        {name: datasets.Value("string") for name in columns} | {"label": label, "idx": datasets.Value("int32")}
     )
 
     def split(labels: list) -> Any:
@@ -255,12 +254,8 @@ def test_hub_columns_and_splits_are_checked(monkeypatch: pytest.MonkeyPatch) -> 
         data.load("mnli")
 
 
-@pytest.mark.parametrize(
-    "fault", [OSError("Name or service not known"), ValueError(""), TimeoutError("slow\nline")]
-)
-def test_a_hub_that_fails_is_one_clear_line(
-    fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("fault", [OSError("Name or service not known"), ValueError(""), TimeoutError("slow\nline")])
+def test_a_hub_that_fails_is_one_clear_line(fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import datasets
     import huggingface_hub
 
@@ -375,8 +370,7 @@ OFFICIAL: dict[str, tuple[str, dict[str, str], list, tuple[str, ...]]] = {
     "qnli": (
         "QNLI",
         {
-            f"{split}.tsv": "index\tquestion\tsentence\tlabel\n"
-            "0\tQ?\tS\tentailment\n1\tq?\ts\tnot_entailment\n"
+            f"{split}.tsv": "index\tquestion\tsentence\tlabel\n0\tQ?\tS\tentailment\n1\tq?\ts\tnot_entailment\n"
             for split in ("train", "dev")
         },
         [0, 1],
@@ -385,8 +379,7 @@ OFFICIAL: dict[str, tuple[str, dict[str, str], list, tuple[str, ...]]] = {
     "rte": (
         "RTE",
         {
-            f"{split}.tsv": "index\tsentence1\tsentence2\tlabel\n"
-            "0\tA\tB\tnot_entailment\n1\tC\tD\tentailment\n"
+            f"{split}.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tnot_entailment\n1\tC\tD\tentailment\n"
             for split in ("train", "dev")
         },
         [1, 0],
@@ -457,9 +450,7 @@ def as_parquet(path: Path, rows: list[dict]) -> None:
 
 
 @pytest.mark.parametrize("dev", ["dev", "validation"])
-@pytest.mark.parametrize(
-    "labels", [("not_entailment", "entailment"), (1, 0), ("Not-Entailment", "ENTAILMENT")]
-)
+@pytest.mark.parametrize("labels", [("not_entailment", "entailment"), (1, 0), ("Not-Entailment", "ENTAILMENT")])
 @pytest.mark.parametrize("save", [as_csv, as_jsonl, as_parquet])
 def test_named_columns(save: Callable, labels: tuple, dev: str, tmp_path: Path) -> None:
     """Names, spelled freely, or the hub's ids; text with quotes, commas and line ends survives."""
@@ -630,9 +621,7 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
         SST2.replace("\t1", "\t2").replace("\t0", "\t1").replace("\t2", "\t0"),
         HEAD + "\n".join(reversed(SST2.strip().split("\n")[1:])) + "\n",
     ]
-    prints = {
-        data.load("sst2", sst2_folder(tmp_path / str(i), text)).fingerprint for i, text in enumerate(changed)
-    }
+    prints = {data.load("sst2", sst2_folder(tmp_path / str(i), text)).fingerprint for i, text in enumerate(changed)}
     assert len(prints | {base}) == 4
 
 
@@ -640,9 +629,7 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
     ("name", "train", "dev"),
     [("cola", 8551, 1043), ("rte", 2490, 277), ("sst2", 67349, 872), ("stsb", 5749, 1500)],
 )
-def test_real_files_have_the_official_sizes(
-    name: str, train: int, dev: int, capsys: pytest.CaptureFixture
-) -> None:
+def test_real_files_have_the_official_sizes(name: str, train: int, dev: int, capsys: pytest.CaptureFixture) -> None:
     if not REAL.is_dir():
         pytest.skip("no real data beside the repository")
     loaded = data.load(name, str(REAL))

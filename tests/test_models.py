@@ -142,6 +142,20 @@ def test_a_missing_head_is_refused_only_where_one_is_promised(tmp_path: Path) ->
         loaded(tmp_path, head=True)
 
 
+def test_a_head_of_another_size_is_left_out(tmp_path: Path) -> None:
+    """An MNLI model can be fine-tuned on RTE: its body is kept, its three outputs are not."""
+    three = tiny_bert(num_labels=3)
+    folder = saved(tmp_path / "mnli", three)
+    config = models.load_config(str(folder))
+    config.num_labels = 2
+    model = models.load_model(str(folder), config, "classification")
+    assert model.classifier.weight.shape[0] == 2
+    for name, weight in three.bert.state_dict().items():
+        assert torch.equal(weight, model.bert.state_dict()[name]), name
+    with pytest.raises(BadInput, match="classifier"):
+        models.load_model(str(folder), config, "classification", head=True)
+
+
 def test_a_fine_tuned_teacher_without_its_head_is_refused(expert: Path, sst2: data.TaskData, tmp_path: Path) -> None:
     saved(tmp_path, AutoModelForSequenceClassification.from_pretrained(expert))
     without(tmp_path, "classifier")

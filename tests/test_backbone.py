@@ -1,0 +1,60 @@
+"""The shipped pre-trained weights: they belong to this generator and this vocabulary, and they predict words."""
+
+import json
+
+import pytest
+import torch
+from transformers import BertForMaskedLM
+
+from common import backbone, models, pocket
+
+
+@pytest.fixture(scope="module")
+def note() -> dict:
+    return json.loads((models.POCKET / "backbone.json").read_text(encoding="utf-8"))
+
+
+def test_weights_and_generator_belong_together(note: dict) -> None:
+    assert note["generator_version"] == pocket.VERSION
+    assert note["vocabulary_hash"] == backbone.vocabulary_hash()
+    assert note["weights_hash"] == models.file_digest(models.POCKET)
+
+
+def test_the_tokenizer_in_the_folder_is_the_generators() -> None:
+    saved, made = models.load_tokenizer(str(models.POCKET)), models.pocket_tokenizer()
+    assert saved.get_vocab() == made.get_vocab()
+    document = pocket.unlabelled(1)[0]
+    assert saved(document)["input_ids"] == made(document)["input_ids"]
+    assert saved.unk_token_id not in saved(document)["input_ids"]
+
+
+def test_it_predicts_masked_words_of_text_it_has_not_seen(note: dict) -> None:
+    """The note's figure, from the files: half precision costs nothing that can be seen."""
+    model = BertForMaskedLM.from_pretrained(models.POCKET, dtype=torch.float32)
+    held_out = [(text,) for text in pocket.unlabelled(backbone.DEV, seed=2)]
+    found = backbone.accuracy(model, models.pocket_tokenizer(), held_out)
+    assert found == pytest.approx(note["held_out_masked_accuracy"], abs=0.005)
+    assert found > 0.4  # the most frequent word alone is right far less often
+
+
+def test_masking() -> None:
+    tokenizer = models.pocket_tokenizer()
+    inputs = backbone.batch_of(tokenizer, [(text,) for text in pocket.unlabelled(300)])
+    before = inputs["input_ids"].clone()
+    labels = backbone.mask(inputs, tokenizer, torch.Generator().manual_seed(0))
+    chosen, words = labels >= 0, before >= len(models.SPECIAL_TOKENS)
+    assert not (chosen & ~words).any()  # never a special token or padding
+    assert chosen.sum() / words.sum() == pytest.approx(backbone.MASKED, abs=0.02)
+    assert torch.equal(labels[chosen], before[chosen])
+    assert torch.equal(inputs["input_ids"][~chosen], before[~chosen])
+    hidden = inputs["input_ids"][chosen] == tokenizer.mask_token_id
+    assert hidden.float().mean() == pytest.approx(0.8, abs=0.03)
+    kept = inputs["input_ids"][chosen] == before[chosen]
+    assert kept.float().mean() == pytest.approx(0.1, abs=0.03)
+
+
+def test_training_starts(tmp_path) -> None:
+    """The command that made the weights still runs and writes the folder it says."""
+    backbone.main(steps=2, folder=tmp_path / "bert")
+    written = json.loads((tmp_path / "bert" / "backbone.json").read_text(encoding="utf-8"))
+    assert written["weights_hash"] == models.file_digest(tmp_path / "bert")

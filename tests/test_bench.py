@@ -1,0 +1,65 @@
+"""The bench's arithmetic, and that README.md says what the checked-in results say."""
+
+import numpy as np
+import pytest
+
+from bench import pocket_suite, readme
+from common import data
+from common.data import Split, TaskData
+
+
+def test_readme_has_not_drifted() -> None:
+    text = readme.README.read_text(encoding="utf-8")
+    assert readme.filled(text) == text, "python -m bench.readme rewrites the tables"
+    for name in readme.TABLES:
+        assert f"<!-- table {name} -->\n<!-- end -->" not in text, f"table {name} is empty"
+
+
+def test_drift_is_seen() -> None:
+    text = readme.README.read_text(encoding="utf-8")
+    inside = text.index("<!-- table pocket -->") + len("<!-- table pocket -->\n") + 30
+    assert readme.filled(text[:inside] + "9" + text[inside:]) == text
+
+
+def test_interval_covers_as_often_as_it_says() -> None:
+    """Of many samples of five from a known normal distribution, 95% of the intervals hold the mean."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for sample in rng.normal(3.0, 2.0, size=(2000, 5)):
+        mean, low, high = pocket_suite.interval(list(sample))
+        assert low < mean < high
+        hits += low <= 3.0 <= high
+    assert hits / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_interval_of_one_value_has_no_bounds() -> None:
+    assert pocket_suite.interval([0.5]) == (0.5, float("-inf"), float("inf"))
+
+
+def test_summary_by_hand() -> None:
+    table = {
+        "a": {"teacher": 0.9, "bag_of_words": 0.5, "finetune": [0.7, 0.6], "kd": [0.8, 0.8]},
+        "b": {"teacher": 0.8, "bag_of_words": 0.6, "finetune": [0.5, 0.6], "kd": [0.6, 0.8]},
+    }
+    figures = pocket_suite.summary(table)
+    assert figures["teacher"] == pytest.approx(0.85)
+    assert figures["lowest_teacher"] == 0.8
+    assert figures["lead_over_bag_of_words"] == pytest.approx(0.30)
+    assert figures["lead_over_finetune"][0] == pytest.approx(0.25)
+    assert figures["kd_minus_finetune"][0] == pytest.approx(0.15)
+    assert figures["share_recovered"][0] == pytest.approx((0.1 / 0.25 + 0.2 / 0.25) / 2)
+
+
+def test_bag_of_words_sees_words_and_not_their_order() -> None:
+    """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
+    task = data.TASKS["sst2"]
+
+    def split(texts: list[str], labels: list[int]) -> Split:
+        return Split([str(i) for i in range(len(texts))], [(text,) for text in texts], labels)
+
+    by_word = split(["good film", "bad film"] * 50, [1, 0] * 50)
+    by_order = split(["good x x bad", "bad x x good"] * 50, [1, 0] * 50)
+    far = split(["a x good x b x bad x a", "a x bad x b x good x a"] * 50, [1, 0] * 50)
+    for found, expected in ((by_word, 1.0), (by_order, 1.0), (far, 0.5)):
+        loaded = TaskData("sst2", task, "local", "here", {"train": found, "dev": found}, "0", ("dev",))
+        assert pocket_suite.bag_of_words(loaded) == expected
