@@ -115,8 +115,14 @@ def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes
         while width % heads:
             heads -= 1
         config.hidden_size, config.num_attention_heads = width, heads
-        if hasattr(teacher, "intermediate_size"):
-            config.intermediate_size = width * teacher.intermediate_size // teacher.hidden_size
+        # the families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
+        for name in ("intermediate_size", "d_inner", "hidden_dim", "n_inner"):
+            if getattr(teacher, name, None):
+                setattr(config, name, width * getattr(teacher, name) // teacher.hidden_size)
+        if hasattr(teacher, "pooler_hidden_size"):  # DeBERTa
+            config.pooler_hidden_size = width
+        if hasattr(teacher, "d_head"):  # XLNet
+            config.d_head = width // heads
     for key, value in changes.items():
         setattr(config, key, value)
     return config

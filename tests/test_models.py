@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT, bert_config, tiny_bert, word_tokenizer
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from common import data, models, run, teacher, train
 from common.args import CommonArgs
@@ -43,6 +43,41 @@ def test_a_students_shape(layers: int, width: int, heads: int, ffn: int) -> None
     student = models.build_student(config, "classification", None)
     assert len(student.bert.encoder.layer) == layers
     assert student.bert.embeddings.word_embeddings.weight.shape == (31, width)
+
+
+WIDE = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
+DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+FAMILIES = {
+    "roberta": WIDE,
+    "electra": WIDE | {"embedding_size": 16},
+    "albert": WIDE | {"embedding_size": 16},
+    "xlnet": {"d_model": 32, "n_layer": 4, "n_head": 4, "d_inner": 64},
+    "deberta": WIDE | DISENTANGLED,
+    "deberta-v2": WIDE | DISENTANGLED,
+    "mpnet": WIDE,
+    "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_students_of_every_family(family: str, tmp_path: Path) -> None:
+    """The first layers of a checkpoint give the checkpoint's first hidden states; a narrower student is built too."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family])
+    teacher = AutoModelForSequenceClassification.from_config(config).eval()
+    folder = saved(tmp_path / family, teacher)
+    inputs = {"input_ids": torch.randint(5, 99, (3, 10)), "attention_mask": torch.ones(3, 10, dtype=torch.long)}
+    inputs["attention_mask"][0, 7:] = 0
+    student = models.build_student(models.student_config(config, 2, 32), "classification", str(folder)).eval()
+    theirs, ours = (model(**inputs, output_hidden_states=True).hidden_states for model in (teacher, student))
+    assert len(theirs) == 5
+    assert len(ours) == 3
+    torch.testing.assert_close(ours[1], theirs[1])
+    narrow = models.student_config(config, 2, 16)
+    small = models.build_student(narrow, "classification", None)
+    assert small(**inputs, output_hidden_states=True).hidden_states[-1].shape == (3, 10, 16)
+    assert narrow.num_attention_heads == 2
+    assert 64 not in {getattr(narrow, name, None) for name in ("intermediate_size", "d_inner", "hidden_dim")}
 
 
 @pytest.mark.parametrize(("task", "outputs"), [(SST2, 2), (MNLI, 3), (STSB, 1)])
