@@ -42,13 +42,13 @@ class CommonArgs:
     seed: int = arg(0, "seed of the student's initialisation, the data order and dropout")
     batch_size: int = arg(32, "examples per optimiser step")
     lr: float | None = arg(
-        None, "the student's peak learning rate (default: 1e-3 from random weights, 5e-5 from pre-trained ones)"
+        None, "the student's peak learning rate (default: 5e-5 x 768 / width; 1e-3 from random weights)"
     )
     max_length: int = arg(128, "tokens kept of an example")
     limit: int | None = arg(None, "use only so many training examples (a seeded choice, named in the result)")
     data_dir: str | None = arg(None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, or save_to_disk")
     teacher_epochs: float = arg(3.0, "epochs of fine-tuning for a teacher that has no head for the task")
-    teacher_lr: float = arg(5e-5, "peak learning rate of that fine-tuning")
+    teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")

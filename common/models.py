@@ -135,6 +135,11 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     return HEADS[kind].from_config(config)
 
 
+def default_lr(width: int) -> float:
+    """Peak learning rate for fine-tuning: BERT-base's usual 5e-5 at width 768, larger for narrower models."""
+    return 5e-5 * 768 / width
+
+
 # --- sizes and files ---------------------------------------------------------------------------------------
 
 

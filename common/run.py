@@ -26,6 +26,7 @@ from common.teacher import Teacher
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {"task", "out_dir", "device", "resume", "save_every", "force", "debug", "data_dir", "variant"}
+NOT_SETTINGS |= {"track", "analyse"}  # a look at the training, which does not touch it
 
 
 class Run:
@@ -82,10 +83,14 @@ class Run:
     def start(self, steps: int = 0) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
+        kept = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
+        (self.folder / "log.jsonl").write_text("".join(kept), encoding="utf-8")
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """The lines of `log.jsonl`; a kill may have cut the last one, which is left out."""
         path = self.folder / "log.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        whole = [line for line in lines if line.endswith("\n")]  # a kill may have cut the last one
-        path.write_text("".join(line for line in whole if json.loads(line)["step"] <= steps), encoding="utf-8")
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`."""

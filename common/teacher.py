@@ -28,7 +28,7 @@ from common.errors import BadInput
 from common.results import write_json
 
 # Until it has converged on every pocket task, noisy labels included; the same for all of them.
-POCKET_RECIPE = {"steps": 800, "batch_size": 32, "lr": 3e-4}
+POCKET_RECIPE = {"steps": 800, "batch_size": 32}
 
 
 @dataclass
@@ -66,7 +66,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     for key, value in models.task_settings(task.task).items():
         setattr(config, key, value)
     steps = max(1, round(len(task.splits["train"]) / args.batch_size * args.teacher_epochs))
-    recipe: dict[str, Any] = {"steps": steps, "batch_size": args.batch_size, "lr": args.teacher_lr, "seed": 0}
+    lr = args.teacher_lr or models.default_lr(config.hidden_size)
+    recipe: dict[str, Any] = {"steps": steps, "batch_size": args.batch_size, "lr": lr, "seed": 0}
     recipe |= POCKET_RECIPE if name == "pocket" else {}
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision}

@@ -4,6 +4,7 @@
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
+    python methods/mc3kd.py --analyse MODEL_DIR --task pocket/rte   # SVCCA of every pair of layers, as JSON and plots
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
 alike the layers of a model are by the mean canonical correlation of their activations (SVCCA): in larger
@@ -19,6 +20,7 @@ Equation -> code
     (3) the m smallest, in order       select_layers
     (4)-(6) whitening, correlation     ccc, TotalCorrelation
     (7), (8) the whole loss            hidden_loss and the loop in distil
+    figures 2, 4-9                     analyse, track
 
 Differences from the paper, and how its gaps are read
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, batchmean.
@@ -82,6 +84,8 @@ class Args(CommonArgs):
         "nuclear", "eq. 6: sum of singular values, or the Frobenius norm"
     )
     ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances")
+    track: bool = arg(False, "also measure RCCC and the score at the end of every epoch, and plot them")
+    analyse: str | None = arg(None, "train nothing: SVCCA of all layers of this model (pocket, a folder, a hub id)")
     selection_examples: int = arg(512, "training examples over which SVCCA and RCCC are computed")
 
     def check(self) -> None:
@@ -91,6 +95,8 @@ class Args(CommonArgs):
                 raise BadInput(f"--variant {name!r}: must be one or several of {', '.join(VARIANTS)}")
         if not self.variants:
             raise BadInput(f"--variant {self.variant!r}: names none; for example --variant finetune,mc3kd")
+        if self.analyse == "":
+            raise BadInput("--analyse '': name a model: pocket, a folder or a hub id")
         if not 0 <= self.alpha <= 1:
             raise BadInput(f"--alpha {self.alpha}: must be between 0 and 1")
         if not 0 < self.temperature < float("inf"):
@@ -119,7 +125,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from common import data, results, train
+from common import data, metrics, models, plots, results, train
 from common.data import TaskData
 from common.run import Run, choose_student, compiled
 from common.teacher import Teacher, get_teacher
@@ -161,12 +167,12 @@ class Covariances:
 
     def whitener(self, i: int, keep: float = 0.99) -> Tensor:
         """(D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
-        values, vectors = torch.linalg.eigh(self.covariance(i, i))
-        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+        values, directions = torch.linalg.eigh(self.covariance(i, i))
+        values, directions = values.flip(0).clamp(min=0), directions.flip(1)
         share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
         k = int((share < keep).sum()) + 1
-        values, vectors = values[:k], vectors[:, :k]
-        return vectors[:, values > 0] / values[values > 0].sqrt()
+        values, directions = values[:k], directions[:, :k]
+        return directions[:, values > 0] / values[values > 0].sqrt()
 
     def svcca(self, i: int, j: int) -> float:
         """Mean canonical correlation between layers i and j, in [0, 1] (eq. 2). 0 for a constant layer."""
@@ -388,9 +394,70 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teacher: 
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
+            if args.track and ledger.steps % batches.steps_per_epoch == 0:
+                track(args, cell, student, teacher, encoded, ledger.steps, ledger.steps // batches.steps_per_epoch)
             bar.update()
             checkpoint.step()
     bar.close()
+
+
+# --- the paper's analysis: figures 2 and 4-9 ------------------------------------------------------------------
+
+
+def track(args: Args, cell: Run, student: PreTrainedModel, teacher: Teacher, encoded: data.Encoded, step: int,
+          epoch: int) -> None:  # fmt: skip
+    """Figures 4 and 5: RCCC and the score after an epoch, into the log and a plot. Nothing is chosen by them."""
+    m = student.config.num_hidden_layers
+    rccc = layer_statistics(student, teacher.tokenizer, encoded, [(1, m)], args).svcca(1, m)
+    scores, _ = train.evaluate(student, teacher.tokenizer, cell.task, args.max_length)
+    metric = metrics.primary(cell.task.task)
+    cell.log(step=step, epoch=epoch, rccc=rccc, score=sum(s[metric] for s in scores.values()) / len(scores))
+    rows = [row for row in cell.read_log() if "epoch" in row]
+    epochs = [row["epoch"] for row in rows]
+    series: dict[str, plots.Line] = {"RCCC": (epochs, [row["rccc"] for row in rows])}
+    series[metrics.TITLES[metric]] = (epochs, [row["score"] for row in rows])
+    plots.lines(series, cell.folder / "epochs.png", f"{cell.variant}, {cell.task.name}", "epoch", "")
+
+
+def analyse(args: Args, name: str, engine: Accelerator) -> None:
+    """SVCCA between all layers of a model over training inputs of the task, without their labels (figures 2, 6-9).
+
+    Writes svcca.json, svcca.png and sequence.png: the matrix, and its below-diagonal C_T(l) with the layers that
+    a student of `--student`'s depth would be given (figure 7).
+    """
+    task = data.load(name, args.data_dir, limit=args.limit)
+    source = str(models.POCKET) if args.analyse == "pocket" else str(args.analyse)
+    tokenizer = models.load_tokenizer(source)
+    model = models.load_model(source, models.load_config(source), task.task.kind).to(engine.device)  # type: ignore[arg-type]
+    encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
+    N = model.config.num_hidden_layers
+    pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
+    statistics = layer_statistics(model, tokenizer, encoded, pairs, args)
+    matrix = [[1.0] * (N + 1) for _ in range(N + 1)]
+    for i, j in pairs:
+        matrix[i][j] = matrix[j][i] = statistics.svcca(i, j)
+    sequence = [matrix[l - 1][l] for l in range(1, N + 1)]
+    selected = select_layers(sequence, min(N, student_shape(args.student)[0]))
+    label = Path(source).name
+    folder = Path(args.out_dir) / "mc3kd" / "analysis" / task.name / label
+    record = {
+        "model": source,
+        "task": task.name,
+        "data": f"{task.origin}#{task.fingerprint}",
+        "tokens": args.tokens,
+        "vectors": statistics.n,
+        "svcca": matrix,
+        "sequence": sequence,
+        "selected": selected,
+        "rccc": matrix[1][N],
+    }
+    results.write_json(folder / "svcca.json", record)
+    plots.heatmap(matrix, folder / "svcca.png", f"SVCCA, {label}, {task.name}", "layer")
+    series: dict[str, plots.Line] = {"C_T": (range(1, N + 1), sequence)}
+    title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
+    plots.lines(series, folder / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
+    print(f"{label} on {task.name}: RCCC {matrix[1][N]:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
+    print(f"saved: {folder}")
 
 
 # --- main ----------------------------------------------------------------------------------------------------
@@ -401,7 +468,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     """One row of the table, from its folder if it was run before."""
     variant = VARIANTS[name]
     student, init = choose_student(args, args.init, teacher, task)
-    lr = args.lr or (1e-3 if init == "random" else 5e-5)
+    lr = args.lr or (1e-3 if init == "random" else models.default_lr(student.config.hidden_size))
     beta = variant.beta if args.beta is None else args.beta
     cell = Run(args, "mc3kd", name, task, teacher, PAPER_EPOCHS, {"lr": lr, "beta": beta, "init": init})
     if (record := cell.finished()) is not None:
@@ -445,7 +512,7 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
 def main(args: Args) -> None:
     engine = train.accelerator(args)
     for name in args.tasks:
-        run_task(args, name, engine)
+        (analyse if args.analyse else run_task)(args, name, engine)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from conftest import tiny_bert, word_tokenizer
 from torch import Tensor
 
-from common import data
+from common import data, models
 from common.errors import BadInput
 from methods import mc3kd
 from methods.mc3kd import VARIANTS, Args, Covariances, ccc, hidden_loss, kd_loss, partners, pkd_loss, step_loss
@@ -570,3 +572,35 @@ def test_every_variant_is_described() -> None:
     assert all(field.metadata["help"] for field in dataclasses.fields(Args))
     text = next(f for f in dataclasses.fields(Args) if f.name == "variant").metadata["help"]
     assert all(name in text for name in VARIANTS)
+
+
+# --- the analysis ------------------------------------------------------------------------------------------
+
+
+def test_analysis_of_a_model_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON and plots of any model folder; the matrix agrees with the statistics of each pair alone."""
+    folder = tmp_path / "model"
+    models.save(tiny_bert(3, 16, vocab=len(models.pocket_tokenizer())), models.pocket_tokenizer(), folder, "# a model")
+    args = Args(task="pocket/rte", analyse=str(folder), out_dir=str(tmp_path), selection_examples=64, max_length=64)
+    mc3kd.main(args)
+    out = tmp_path / "mc3kd" / "analysis" / "pocket" / "rte" / "model"
+    record = json.loads((out / "svcca.json").read_text(encoding="utf-8"))
+    matrix = np.array(record["svcca"])
+    assert matrix.shape == (4, 4)
+    assert (matrix == matrix.T).all()
+    assert (np.diag(matrix) == 1).all()
+    assert ((matrix > 0) & (matrix <= 1)).all()
+    assert record["sequence"] == [matrix[0, 1], matrix[1, 2], matrix[2, 3]]
+    assert record["rccc"] == matrix[1, 3]
+    assert record["selected"] == mc3kd.select_layers(record["sequence"], 2)
+    assert f"RCCC {matrix[1, 3]:.4f}" in capsys.readouterr().out
+    for name in ("svcca.png", "sequence.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    task = data.load("pocket/rte")
+    tokenizer, model = (
+        models.load_tokenizer(str(folder)),
+        models.load_model(str(folder), models.load_config(str(folder)), "classification"),
+    )
+    encoded = data.encode(tokenizer, task.splits["train"], task.task, 64)
+    alone = mc3kd.layer_statistics(model, tokenizer, encoded, [(1, 3)], args)
+    assert alone.svcca(1, 3) == pytest.approx(matrix[1, 3])

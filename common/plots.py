@@ -1,0 +1,47 @@
+"""Two plots that more than one paper needs: a heatmap of a matrix, and lines over a common axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # files only; no window system is needed
+from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator
+
+
+def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
+    """A square matrix with entries in [0, 1], row and column 0 in the upper left, each value in its cell."""
+    size = len(matrix)
+    figure, axes = plt.subplots(figsize=(max(3.6, 0.45 * size + 1.6),) * 2, layout="constrained")
+    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
+    axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
+    if size <= 15:
+        for i, row in enumerate(matrix):
+            for j, value in enumerate(row):
+                colour = "black" if value > 0.6 else "white"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(image, shrink=0.8)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+Line = tuple[Sequence[float], Sequence[float]]
+
+
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = ()) -> None:
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`."""
+    figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    for name, (xs, ys) in series.items():
+        axes.plot(xs, ys, marker="o", markersize=4, label=name)
+    for position in marked:
+        axes.axvline(position, color="grey", linestyle=":", linewidth=1)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if len(series) > 1:
+        axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
