@@ -318,6 +318,9 @@ _SPECIAL_VERBS = {  # kind of object: verbs that go with that kind only
     "document": "read write sign tear",
     "flower": "water plant grow",
 }
+STRICT_VERBS = split_words(  # verbs that cannot do without their object
+    "find discover lose misplace fix damage conceal keep retain discard carry describe examine inspect"
+)
 _CLAUSE_VERBS = {"fact": "know discover confirm prove", "claim": "claim think suspect guess"}
 _GIVING_VERBS = split_words("give send lend sell bring")
 

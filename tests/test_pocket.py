@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from common import lexicon, pocket
+from common import grammar, lexicon, pocket
 
 ROOT = Path(__file__).parents[1]
 CLASSIFICATION = [task for task in pocket.TASKS if pocket.LABELS[task]]
@@ -176,18 +176,18 @@ def test_bad_requests_are_named(arguments, message):
 # -------------------------------------------------------------------------------------------- the grammar
 
 
-def clause(agent="judge", verb="praise", patient="niece", **slots) -> pocket.Clause:
+def clause(agent="judge", verb="praise", patient="niece", **slots) -> grammar.Clause:
     nouns = lexicon.NOUNS
-    return pocket.Clause(pocket.NP(nouns[agent]), pocket.ALL_VERBS[verb], pocket.NP(nouns[patient]), **slots)
+    return grammar.Clause(grammar.NP(nouns[agent]), grammar.ALL_VERBS[verb], grammar.NP(nouns[patient]), **slots)
 
 
 def test_a_clause_is_said_in_every_order():
     event = clause(place="in the park", time="yesterday")
-    assert pocket.say(event) == "the judge praised the niece in the park yesterday"
-    assert pocket.say(event, passive=True) == "the niece was praised by the judge in the park yesterday"
-    assert pocket.say(event, fronted=True) == "yesterday , the judge praised the niece in the park"
-    assert pocket.say(clause(negated=True)) == "the judge did not praise the niece"
-    assert pocket.say(pocket.swap_roles(clause())) == "the niece praised the judge"
+    assert grammar.say(event) == "the judge praised the niece in the park yesterday"
+    assert grammar.say(event, passive=True) == "the niece was praised by the judge in the park yesterday"
+    assert grammar.say(event, fronted=True) == "yesterday , the judge praised the niece in the park"
+    assert grammar.say(clause(negated=True)) == "the judge did not praise the niece"
+    assert grammar.say(grammar.swap_roles(clause())) == "the niece praised the judge"
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ def test_a_reworded_clause_keeps_its_opposites_and_an_altered_one_does_not():
     rng = Random("reword")
     event = clause()
     for _ in range(50):
-        reworded = pocket.reword(rng, event)
+        reworded = grammar.reword(rng, event)
         assert reworded.verb.base in ("praise", "commend")
-        altered = pocket._alter(rng, event)
+        altered = grammar.alter(rng, event)
         assert (altered.agent, altered.verb, altered.negated) != (event.agent, event.verb, event.negated)
 
 
@@ -260,7 +260,7 @@ def test_contrast_decides_the_opinion():
     rng = Random("opinions")
     for good in (True, False):
         words = lexicon.GOOD + lexicon.GOOD_NOUNS if good else lexicon.BAD + lexicon.BAD_NOUNS
-        said = {pocket._opinion(rng, "the plot", good) for _ in range(500)}
+        said = {grammar.draw_opinion(rng, "the plot", good) for _ in range(500)}
         assert any(f"the plot is {word}" in said for word in words)
         assert not any(f"the plot is not {word}" in said for word in words)
         assert not any(f"the plot fails to be {word}" in said for word in words)
