@@ -18,7 +18,7 @@ import pytest
 from common import grammar, lexicon, pocket
 
 ROOT = Path(__file__).parents[1]
-SIZE = 1000
+SIZE = 800
 CLASSIFICATION = [task for task in pocket.TASKS if pocket.LABELS[task]]
 EVERY_SPLIT = [(task, split) for task in pocket.TASKS for split in pocket.SPLITS[task]]
 
