@@ -18,7 +18,7 @@ import pytest
 from common import grammar, lexicon, pocket
 
 ROOT = Path(__file__).parents[1]
-SIZE = 800
+SIZE = 1000
 CLASSIFICATION = [task for task in pocket.TASKS if pocket.LABELS[task]]
 EVERY_SPLIT = [(task, split) for task in pocket.TASKS for split in pocket.SPLITS[task]]
 
@@ -62,9 +62,8 @@ def sentences(task: str, split: str, seed: int = 0) -> set[str]:
     return {text for name in pocket.COLUMNS[task] for text in columns[name]}
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_same_examples_in_every_process(hash_seed):
-    env = os.environ | {"PYTHONHASHSEED": hash_seed}
+def test_same_examples_in_every_process():
+    env = os.environ | {"PYTHONHASHSEED": "1"}  # the hashes of this process are others
     run = subprocess.run([sys.executable, "-c", DIGEST], capture_output=True, text=True, env=env, cwd=ROOT, check=True)
     assert json.loads(run.stdout) == DIGESTS
 
