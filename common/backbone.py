@@ -5,7 +5,7 @@
 It plays the part of a public checkpoint: pocket teachers are fine-tuned from it, and students of its width can
 copy its first layers. The text is the suite's unlabelled documents and the inputs of its training splits, all
 without labels; nothing of a dev or test split. Its weights are in the repository in half precision, with a note
-of the command, the seed, the generator's version and the hashes that tie them together (`backbone.json`).
+of the command, the seed, the generator's version then and the hashes that tie them together (`backbone.json`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def config(vocab_size: int) -> BertConfig:
 
 
 def vocabulary_hash() -> str:
-    return hashlib.sha256("\n".join([pocket.VERSION, *pocket.vocabulary()]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(pocket.vocabulary()).encode()).hexdigest()[:16]
 
 
 def texts(inputs: int = INPUTS, documents: int = DOCUMENTS) -> dict[str, list[tuple[str, ...]]]:

@@ -29,8 +29,9 @@ Noise: the share `NOISE` of the training labels is wrong, as annotators are; sts
 that share of them is drawn at random. Dev and test labels are clean.
 Unlabelled text is in no split: it has no labels, and it may hold any sentence.
 Version: the data are frozen. `VERSION` is part of every result's signature, since numbers of two generators cannot
-be compared. Any change of a generated example, document or the vocabulary bumps it, and needs the pre-trained
-weights made again (`python -m common.backbone`).
+be compared. Any change of a generated example, document or the vocabulary bumps it. The pre-trained weights
+(`common/pocket-bert`) need the same vocabulary, which a test checks; `python -m common.backbone` makes them again.
+They were made on version 1, which differs from 2 in one thing: sst2 had half as many sentences of one clause.
 
 Another task is one more rule under `@_task`. A rule returns None when what it has drawn cannot earn its label, and
 everything else (splits, noise, columns, sizes) follows. Two things a task of another kind brings along: if its
@@ -89,7 +90,7 @@ from common.grammar import (
 )
 from common.lexicon import NOUNS, SYNONYMS, Noun, Verb
 
-VERSION = "1"
+VERSION = "2"
 NOISE = 0.15  # the share of training labels that are wrong
 STSB_NOISE_SD = 0.75  # the spread of an stsb annotator, in points of the 0-5 scale
 
@@ -143,20 +144,20 @@ def _review_sentence(rng: Random, good: bool) -> str:
     """One opinion, or two of which the main clause (or whatever stands against a report) decides."""
     first, second = draw_aspects(rng)
     kind = rng.random()
-    if kind < 0.12:
+    if kind < 0.42:
         return draw_opinion(rng, first, good)
-    if kind < 0.24:
+    if kind < 0.54:
         return f"{draw_opinion(rng, first, good)} and {draw_opinion(rng, second, good)}"
-    if kind < 0.46:
+    if kind < 0.72:
         return f"{draw_opinion(rng, first, not good)} , but {draw_opinion(rng, second, good)}"
-    if kind < 0.62:
+    if kind < 0.80:
         return f"although {draw_opinion(rng, first, not good)} , {draw_opinion(rng, second, good)}"
-    if kind < 0.76:
+    if kind < 0.88:
         return f"{draw_opinion(rng, first, good)} , although {draw_opinion(rng, second, not good)}"
-    if kind < 0.84:
+    if kind < 0.93:
         word = rng.choice(lexicon.BAD if good else lexicon.GOOD)
         return f"despite the {word} {first.removeprefix('the ')} , {draw_opinion(rng, second, good)}"
-    if kind < 0.92:
+    if kind < 0.97:
         return f"critics say that {draw_opinion(rng, first, not good)} , but they are wrong"
     return f"it would be wrong to say that {draw_opinion(rng, first, not good)}"
 

@@ -73,7 +73,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and MC3KD's."""
 
     variant: str = arg("finetune,mc3kd", f"one or several of {', '.join(VARIANTS)}")
-    alpha: float = arg(0.5, "eq. 1: weight of the teacher's soft labels; 1 - alpha is that of the true labels")
+    alpha: float = arg(0.9, "eq. 1: weight of the teacher's soft labels; 1 - alpha is that of the true labels")
     temperature: float = arg(2.0, "eq. 1: softens both sides' logits (the paper takes 20)")
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)")
     init: Literal["auto", "pretrained", "random"] = arg(
