@@ -96,12 +96,12 @@ def accuracy(model: BertForMaskedLM, tokenizer: Any, held_out: list[tuple[str, .
     return right / total
 
 
-def main(steps: int = STEPS, folder: Path = models.POCKET) -> None:
+def main(steps: int = STEPS, folder: Path = models.POCKET, inputs: int = INPUTS, documents: int = DOCUMENTS) -> None:
     started = time.time()
     train.seed_everything(SEED)
     tokenizer = models.pocket_tokenizer()
     model = BertForMaskedLM(config(len(tokenizer))).train()
-    pool = texts()
+    pool = texts(inputs, documents)
     held_out: list[tuple[str, ...]] = [(text,) for text in pocket.unlabelled(DEV, seed=2)]
     kinds, rng, generator = list(pool), random.Random(SEED), torch.Generator().manual_seed(SEED)
     optimizer = train.adamw(model, LR)
@@ -112,16 +112,16 @@ def main(steps: int = STEPS, folder: Path = models.POCKET) -> None:
     while schedule.running():
         # a batch holds one kind of text, so that its lengths are alike; documents come up as often as two tasks
         kind = rng.choice([*kinds, "documents"])
-        inputs = batch_of(tokenizer, rng.choices(pool[kind], k=BATCH))
-        labels = mask(inputs, tokenizer, generator)
+        batch = batch_of(tokenizer, rng.choices(pool[kind], k=BATCH))
+        labels = mask(batch, tokenizer, generator)
         # logits of the masked tokens alone: the output layer is most of a small model's work
-        hidden = model.bert(**inputs).last_hidden_state[labels >= 0]
+        hidden = model.bert(**batch).last_hidden_state[labels >= 0]
         loss = F.cross_entropy(model.cls(hidden), labels[labels >= 0])
         loss.backward()
         clip_grad_norm_(model.parameters(), train.CLIP)
         optimizer.step()
         optimizer.zero_grad()
-        ledger.count(inputs)
+        ledger.count(batch)
         schedule.step()
         bar.update()
         losses.append(loss.item())

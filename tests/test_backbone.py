@@ -55,6 +55,6 @@ def test_masking() -> None:
 
 def test_training_starts(tmp_path) -> None:
     """The command that made the weights still runs and writes the folder it says."""
-    backbone.main(steps=2, folder=tmp_path / "bert")
+    backbone.main(steps=2, folder=tmp_path / "bert", inputs=50, documents=50)
     written = json.loads((tmp_path / "bert" / "backbone.json").read_text(encoding="utf-8"))
     assert written["weights_hash"] == models.file_digest(tmp_path / "bert")
