@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from common.errors import BadInput, Interrupted
 
 # Training examples that pass through the student, summed over every stage of a method.
-BUDGETS = {"smoke": 640, "quick": 16_000, "standard": 160_000}
+BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
 
 
 def arg(default: Any, help: str) -> Any:
@@ -113,7 +113,7 @@ def student_shape(text: str) -> tuple[int, int]:
 
 
 def parse_budget(text: str) -> tuple[Literal["examples", "seconds", "paper"], int]:
-    """`"quick"` -> ("examples", 16000), `"5000"` -> ("examples", 5000), `"600s"` -> ("seconds", 600)."""
+    """`"quick"` -> ("examples", 25600), `"5000"` -> ("examples", 5000), `"600s"` -> ("seconds", 600)."""
     if text in BUDGETS:
         return "examples", BUDGETS[text]
     if text == "paper":

@@ -140,8 +140,8 @@ def test_values_arrive(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("smoke", ("examples", 640)),
-        ("quick", ("examples", 16_000)),
-        ("standard", ("examples", 160_000)),
+        ("quick", ("examples", 25_600)),
+        ("standard", ("examples", 256_000)),
         ("paper", ("paper", 0)),
         ("5000", ("examples", 5000)),
         ("600s", ("seconds", 600)),

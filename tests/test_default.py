@@ -20,7 +20,7 @@ def test_no_arguments(tmp_path) -> None:
     found = {v: results.load(seed / v / "seed0" / "result.json") for v in ("finetune", "mc3kd")}
     assert found["mc3kd"]["teacher"]["metrics"]["test"]["accuracy"] > 0.9
     assert found["mc3kd"]["primary"]["value"] > found["finetune"]["primary"]["value"]
-    assert found["finetune"]["ledger"]["student_examples"] == found["mc3kd"]["ledger"]["student_examples"] == 16_000
+    assert found["finetune"]["ledger"]["student_examples"] == found["mc3kd"]["ledger"]["student_examples"] == 25_600
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert again.stdout.count("finished before") == 2
     assert again.stdout.split("\n\n")[-1] == first.stdout.split("\n\n")[-1]
