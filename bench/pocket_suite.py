@@ -46,11 +46,11 @@ def bag_of_words(task: TaskData) -> float:
     )
 
 
-def interval(values: list[float]) -> tuple[float, float, float]:
-    """Mean and 95% interval (Student's t) over seeds; of one value, an interval without bounds."""
+def interval(values: list[float]) -> tuple[float, float | None, float | None]:
+    """Mean and 95% interval (Student's t) over seeds; one value has no interval."""
     mean = float(np.mean(values))
     if len(values) < 2:
-        return mean, float("-inf"), float("inf")
+        return mean, None, None
     half = float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
     return mean, mean - half, mean + half
 
@@ -104,17 +104,19 @@ def text(report: dict[str, Any]) -> str:
     means = [100 * np.mean([np.mean(row[k]) for row in report["tasks"].values()]) for k in columns]
     lines.append("| **mean** | | " + " | ".join(f"**{value:.1f}**" for value in means) + " |")
     figures = report["summary"]
+    count = len(report["seeds"])
+    coverage = f"95% intervals over {count} seeds" if count > 1 else "one seed, so no interval"
 
     def points(name: str) -> str:
         mean, low, high = figures[name]
-        return f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        return f"{100 * mean:.1f}" + ("" if low is None else f" [{100 * low:.1f}, {100 * high:.1f}]")
 
     lines += [
         "",
         f"Teacher over bag of words: {100 * figures['lead_over_bag_of_words']:.1f} points. Teacher over the undistilled"
         f" student: {points('lead_over_finetune')} points. KD over the undistilled student:"
         f" {points('kd_minus_finetune')} points, {points('share_recovered')}% of that gap"
-        f" (95% intervals over {len(report['seeds'])} seeds; student {report['student']}, budget {report['budget']}).",
+        f" ({coverage}; student {report['student']}, budget {report['budget']}).",
     ]
     return "\n".join(lines)
 
