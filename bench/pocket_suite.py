@@ -2,7 +2,8 @@
 
     python -m bench.pocket_suite --seeds 5             # about an hour on two cores; goes on where it was stopped
     python -m bench.pocket_suite --seeds 1 --tasks sst2,rte
-    python -m bench.pocket_suite --seeds 5 --save      # also writes bench/results/pocket_suite.json
+    python -m bench.pocket_suite --seeds 5 --save      # also writes bench/results/pocket_suite.json, where tasks
+                                                       # measured before in the same way are kept
 
 The suite exists to leave room for distillation. Four figures say whether it does: the teacher's mean over the
 tasks (0.85 or more, none under 0.70), its lead over bag of words (15 points or more), over the undistilled
@@ -134,18 +135,17 @@ def main() -> None:
             parser.error(f"--tasks {name}: must be of {', '.join(pocket.TASKS)}")
     table = measure(names, seeds, options.out_dir)
     defaults = mc3kd.Args()
-    report = {
-        "generator_version": pocket.VERSION,
-        "seeds": seeds,
-        "student": defaults.student,
-        "budget": defaults.budget,
-        "environment": results.environment(),
-        "tasks": table,
-        "summary": summary(table),
-    }
+    how = {"generator_version": pocket.VERSION, "seeds": seeds, "student": defaults.student, "budget": defaults.budget}
+    path = FOLDER / "pocket_suite.json"
+    if options.save and path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if all(before[key] == value for key, value in how.items()):
+            table = before["tasks"] | table
+    table = {name: table[name] for name in pocket.TASKS if name in table}
+    report = {**how, "environment": results.environment(), "tasks": table, "summary": summary(table)}
     print(text(report))
     if options.save:
-        results.write_json(FOLDER / "pocket_suite.json", json.loads(json.dumps(report)))
+        results.write_json(path, report)
 
 
 if __name__ == "__main__":
