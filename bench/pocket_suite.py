@@ -96,7 +96,8 @@ def text(report: dict[str, Any]) -> str:
     """The table and the figures, in Markdown."""
     lines = ["| task | metric | bag of words | teacher | undistilled | KD |", "|---|---|---|---|---|---|"]
     for name, row in report["tasks"].items():
-        runs = [f"{100 * np.mean(v):.1f} ± {100 * np.std(v):.1f}" for v in (row["finetune"], row["kd"])]
+        spread = {v: f" ± {100 * np.std(row[v], ddof=1):.1f}" if len(row[v]) > 1 else "" for v in ("finetune", "kd")}
+        runs = [f"{100 * np.mean(row[v]):.1f}{spread[v]}" for v in spread]
         lines.append(
             f"| {name} | {metrics.TITLES[row['metric']]} | {100 * row['bag_of_words']:.1f} | {100 * row['teacher']:.1f}"
             f" | {runs[0]} | {runs[1]} |"
