@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -175,11 +175,6 @@ def state_digest(model: nn.Module) -> str:
     from common.train import digest
 
     return digest({k: v.detach().cpu() for k, v in model.state_dict().items()})[:12]
-
-
-def masked_tokens(hidden: Tensor, attention_mask: Tensor) -> Tensor:
-    """(B, L, D) hidden states -> (tokens, D), padding left out."""
-    return hidden[attention_mask.bool()]
 
 
 def first_line(error: BaseException) -> str:

@@ -2,8 +2,8 @@
 
     runs/cache/teachers/<signature>/    Hugging Face layout + teacher.json (how it was made, its scores, its digest)
 
-Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are small BERTs trained from
-scratch on the pocket suite; anything else is a hub id or a folder, fine-tuned unless it has the task's head.
+Its training is off every method's clock. `pocket` is the suite's own pre-trained BERT (`common/pocket-bert`), for
+pocket tasks alone; anything else is a hub id or a folder. Both are fine-tuned unless they have the task's head.
 """
 
 from __future__ import annotations
