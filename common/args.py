@@ -32,7 +32,9 @@ class CommonArgs:
     """The arguments that mean the same in every script."""
 
     task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
-    teacher: str = arg("pocket", "pocket (embedded), a hub id, or a folder with config.json and model.safetensors")
+    teacher: str = arg(
+        "pocket", "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors"
+    )
     student: str = arg("2x128", "student's layers x width")
     budget: str = arg(
         "quick",

@@ -1,15 +1,18 @@
-"""The pocket suite's pre-trained BERT: 4 layers, 128 wide, masked-language modelling on unlabelled text.
+"""The pocket suite's pre-trained BERTs: 4, 6 and 12 layers, 128 wide, masked-language modelling on unlabelled text.
 
-    python -m common.backbone            # trains it again (about 20 minutes on two cores) into common/pocket-bert/
+    python -m common.backbone                 # trains the 4 layers again (20 minutes on two cores), common/pocket-bert/
+    python -m common.backbone --layers 12     # goes on from them, 12 deep, common/pocket-bert-12/; also 6
 
-It plays the part of a public checkpoint: pocket teachers are fine-tuned from it, and students of its width can
-copy its first layers. The text is the suite's unlabelled documents and the inputs of its training splits, all
+They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width
+can copy their first layers. The deeper ones start as copies of the 4 layers, stacked on each other, and are
+trained further (progressive stacking, Gong et al. 2019), which costs a fraction of a start at random. The text is the suite's unlabelled documents and the inputs of its training splits, all
 without labels; nothing of a dev or test split. Its weights are in the repository in half precision, with a note
 of the command, the seed, the generator's version then and the hashes that tie them together (`backbone.json`).
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import random
 import time
@@ -26,17 +29,19 @@ from transformers import BertConfig, BertForMaskedLM
 from common import models, pocket, train
 from common.results import write_json
 
-LAYERS, WIDTH, HEADS = 4, 128, 4
+WIDTH, HEADS = 128, 4
+LAYERS = {4: "pocket", 6: "pocket-6", 12: "pocket-12"}  # depth -> its name as a teacher
 STEPS, BATCH, LR, MASKED, SEED = 8000, 64, 7e-4, 0.2, 0
+STACKED_STEPS, STACKED_LR = 2000, 5e-4
 INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples per task; documents; documents held out
 
 
-def config(vocab_size: int) -> BertConfig:
+def config(vocab_size: int, layers: int) -> BertConfig:
     """Narrow layers want larger first weights than BERT's 0.02, which is made for a width of 768."""
     return BertConfig(
         vocab_size=vocab_size,
         hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=layers,
         num_attention_heads=HEADS,
         intermediate_size=4 * WIDTH,
         max_position_embeddings=128,
@@ -96,15 +101,33 @@ def accuracy(model: BertForMaskedLM, tokenizer: Any, held_out: list[tuple[str, .
     return right / total
 
 
-def main(steps: int = STEPS, folder: Path = models.POCKET, inputs: int = INPUTS, documents: int = DOCUMENTS) -> None:
+def stacked(model: BertForMaskedLM, base: BertForMaskedLM) -> None:
+    """Give `model` the weights of the shallower `base`, whose layers are repeated from the first on."""
+    depth = base.config.num_hidden_layers
+    weights = base.state_dict()
+    for name in model.state_dict():
+        head, layer, rest = name.partition("encoder.layer.")
+        if layer:
+            number, _, rest = rest.partition(".")
+            weights[name] = weights[f"{head}{layer}{int(number) % depth}.{rest}"]
+    model.load_state_dict(weights)
+
+
+def main(layers: int = 4, steps: int | None = None, folder: Path | None = None, inputs: int = INPUTS,
+         documents: int = DOCUMENTS) -> None:  # fmt: skip
     started = time.time()
     train.seed_everything(SEED)
+    folder = folder or models.POCKET[LAYERS[layers]]
     tokenizer = models.pocket_tokenizer()
-    model = BertForMaskedLM(config(len(tokenizer))).train()
+    model = BertForMaskedLM(config(len(tokenizer), layers)).train()
+    deeper = layers > min(LAYERS)
+    if deeper:
+        stacked(model, BertForMaskedLM.from_pretrained(models.POCKET["pocket"], dtype=torch.float32))
+    steps = steps or (STACKED_STEPS if deeper else STEPS)
     pool = texts(inputs, documents)
     held_out: list[tuple[str, ...]] = [(text,) for text in pocket.unlabelled(DEV, seed=2)]
     kinds, rng, generator = list(pool), random.Random(SEED), torch.Generator().manual_seed(SEED)
-    optimizer = train.adamw(model, LR)
+    optimizer = train.adamw(model, STACKED_LR if deeper else LR)
     ledger = train.Ledger()
     schedule = train.Schedule(optimizer, ledger, steps, None)
     bar = train.progress(steps, "pre-training")
@@ -133,11 +156,11 @@ def main(steps: int = STEPS, folder: Path = models.POCKET, inputs: int = INPUTS,
             )
     score = accuracy(model, tokenizer, held_out)
     model.half()
-    models.save(
-        model, tokenizer, folder, "# The pocket suite's pre-trained BERT\n\nMade by `python -m common.backbone`.\n"
-    )
+    command = "python -m common.backbone" + (f" --layers {layers}" if deeper else "")
+    card = f"# The pocket suite's pre-trained BERT, {layers} layers\n\nMade by `{command}`.\n"
+    models.save(model, tokenizer, folder, card)
     note = {
-        "command": "python -m common.backbone",
+        "command": command,
         "seed": SEED,
         "steps": steps,
         "batch_size": BATCH,
@@ -151,4 +174,6 @@ def main(steps: int = STEPS, folder: Path = models.POCKET, inputs: int = INPUTS,
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, choices=LAYERS, default=4)
+    main(parser.parse_args().layers)

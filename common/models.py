@@ -26,7 +26,12 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 HEADS = {"classification": AutoModelForSequenceClassification, "regression": AutoModelForSequenceClassification}
-POCKET = Path(__file__).with_name("pocket-bert")  # the pocket suite's pre-trained BERT, made by common/backbone.py
+# the pocket suite's pre-trained BERTs of 4, 6 and 12 layers, made by common/backbone.py
+POCKET = {
+    "pocket": Path(__file__).with_name("pocket-bert"),
+    "pocket-6": Path(__file__).with_name("pocket-bert-6"),
+    "pocket-12": Path(__file__).with_name("pocket-bert-12"),
+}
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -51,6 +56,11 @@ def pocket_tokenizer() -> BertTokenizer:
 
     vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *pocket.vocabulary()])}
     return BertTokenizer(vocab=vocab, model_max_length=128)
+
+
+def source(name: str) -> str:
+    """What the library loads for the name of a model: the folder of a pocket model, otherwise the name itself."""
+    return str(POCKET.get(name, name))
 
 
 def load_config(name: str) -> PreTrainedConfig:

@@ -2,8 +2,9 @@
 
     runs/cache/teachers/<signature>/    Hugging Face layout + teacher.json (how it was made, its scores, its digest)
 
-Its training is off every method's clock. `pocket` is the suite's own pre-trained BERT (`common/pocket-bert`), for
-pocket tasks alone; anything else is a hub id or a folder. Both are fine-tuned unless they have the task's head.
+Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained
+BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
+unless they have the task's head.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Teacher:
 
 def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.device) -> Teacher:
     """Load, or fine-tune and cache, the teacher `name` for the task."""
-    if name == "pocket" and task.source != "pocket":
-        raise BadInput(f"--teacher pocket: reads only the pocket suite; {task.name} needs a hub id or a model folder")
-    source = str(models.POCKET) if name == "pocket" else name
+    if name in models.POCKET and task.source != "pocket":
+        raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
+    source = models.source(name)
     config = models.load_config(source)
     tokenizer = models.load_tokenizer(source)
     check_length(args.max_length, config, tokenizer)
@@ -68,7 +69,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     steps = max(1, round(len(task.splits["train"]) / args.batch_size * args.teacher_epochs))
     lr = args.teacher_lr or models.default_lr(config.hidden_size)
     recipe: dict[str, Any] = {"steps": steps, "batch_size": args.batch_size, "lr": lr, "seed": 0}
-    recipe |= POCKET_RECIPE if name == "pocket" else {}
+    recipe |= POCKET_RECIPE if name in models.POCKET else {}
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision}
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]

@@ -85,7 +85,7 @@ class Args(CommonArgs):
     )
     ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances")
     track: bool = arg(False, "also measure RCCC and the score at the end of every epoch, and plot them")
-    analyse: str | None = arg(None, "train nothing: SVCCA of all layers of this model (pocket, a folder, a hub id)")
+    analyse: str | None = arg(None, "train nothing: SVCCA of all layers of this model (as for --teacher)")
     selection_examples: int = arg(512, "training examples over which SVCCA and RCCC are computed")
 
     def check(self) -> None:
@@ -282,8 +282,8 @@ class TotalCorrelation(torch.autograd.Function):
         L_t, L_s = factor(teacher), factor(student)
         cross = (teacher.mT @ student).to(device, torch.float64)
         # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
-        inverse = torch.linalg.solve_triangular(L_s, torch.eye(L_s.shape[-1]).to(L_s), upper=False)
-        W = torch.linalg.solve_triangular(L_t, cross, upper=False) @ inverse.mT
+        half = torch.linalg.solve_triangular(L_t, cross, upper=False)
+        W = torch.linalg.solve_triangular(L_s.mT, half, upper=True, left=False)
         # eq. 6: ||W||_tr is the sum of the singular values, the roots of the eigenvalues of W'W = V squares V'
         squares, V = torch.linalg.eigh(W.mT @ W)
         squares = squares.clamp(min=0)
@@ -297,7 +297,7 @@ class TotalCorrelation(torch.autograd.Function):
         # G = d value / dW = W V h V'; a direction without any correlation gets no gradient, a subgradient there
         h = torch.where(roots > 1e-6, 1 / roots.clamp(min=1e-6), 0.0)
         # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T W'G L_s^-1, with B = L_s^-T V
-        B = inverse.mT @ V
+        B = torch.linalg.solve_triangular(L_s.mT, V, upper=True)
         from_teacher = torch.linalg.solve_triangular(L_t.mT, W @ (V * h[..., None, :]), upper=True) @ B.mT
         from_student = -(B * (h * squares)[..., None, :]) @ B.mT
         ctx.save_for_backward(student, teacher, from_student.to(student), from_teacher.to(student))
@@ -426,7 +426,7 @@ def analyse(args: Args, name: str, engine: Accelerator) -> None:
     a student of `--student`'s depth would be given (figure 7).
     """
     task = data.load(name, args.data_dir, limit=args.limit)
-    source = str(models.POCKET) if args.analyse == "pocket" else str(args.analyse)
+    source = models.source(str(args.analyse))
     tokenizer = models.load_tokenizer(source)
     model = models.load_model(source, models.load_config(source), task.task.kind).to(engine.device)  # type: ignore[arg-type]
     encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)

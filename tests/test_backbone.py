@@ -1,6 +1,7 @@
 """The shipped pre-trained weights: they belong to this generator and this vocabulary, and they predict words."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,28 +10,40 @@ from transformers import BertForMaskedLM
 from common import backbone, models, pocket
 
 
+@pytest.fixture(scope="module", params=models.POCKET.values(), ids=models.POCKET)
+def folder(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def note() -> dict:
-    return json.loads((models.POCKET / "backbone.json").read_text(encoding="utf-8"))
+def note(folder: Path) -> dict:
+    return json.loads((folder / "backbone.json").read_text(encoding="utf-8"))
 
 
-def test_weights_and_generator_belong_together(note: dict) -> None:
+def test_names_and_depths() -> None:
+    """A pocket model's name says its depth, and the command of its note names it."""
+    assert set(backbone.LAYERS.values()) == set(models.POCKET)
+    for layers, name in backbone.LAYERS.items():
+        assert models.load_config(models.source(name)).num_hidden_layers == layers
+
+
+def test_weights_and_generator_belong_together(folder: Path, note: dict) -> None:
     assert int(note["generator_version"]) <= int(pocket.VERSION)
     assert note["vocabulary_hash"] == backbone.vocabulary_hash()
-    assert note["weights_hash"] == models.file_digest(models.POCKET)
+    assert note["weights_hash"] == models.file_digest(folder)
 
 
-def test_the_tokenizer_in_the_folder_is_the_generators() -> None:
-    saved, made = models.load_tokenizer(str(models.POCKET)), models.pocket_tokenizer()
+def test_the_tokenizer_in_the_folder_is_the_generators(folder: Path) -> None:
+    saved, made = models.load_tokenizer(str(folder)), models.pocket_tokenizer()
     assert saved.get_vocab() == made.get_vocab()
     document = pocket.unlabelled(1)[0]
     assert saved(document)["input_ids"] == made(document)["input_ids"]
     assert saved.unk_token_id not in saved(document)["input_ids"]
 
 
-def test_it_predicts_masked_words_of_text_it_has_not_seen(note: dict) -> None:
+def test_it_predicts_masked_words_of_text_it_has_not_seen(folder: Path, note: dict) -> None:
     """The note's figure, from the files: half precision costs nothing that can be seen."""
-    model = BertForMaskedLM.from_pretrained(models.POCKET, dtype=torch.float32)
+    model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
     held_out = [(text,) for text in pocket.unlabelled(backbone.DEV, seed=2)]
     found = backbone.accuracy(model, models.pocket_tokenizer(), held_out)
     assert found == pytest.approx(note["held_out_masked_accuracy"], abs=0.005)
@@ -53,8 +66,19 @@ def test_masking() -> None:
     assert kept.float().mean() == pytest.approx(0.1, abs=0.03)
 
 
-def test_training_starts(tmp_path) -> None:
+@pytest.mark.parametrize("layers", [4, 6])
+def test_training_starts(layers: int, tmp_path: Path) -> None:
     """The command that made the weights still runs and writes the folder it says."""
-    backbone.main(steps=2, folder=tmp_path / "bert", inputs=50, documents=50)
+    backbone.main(layers, steps=2, folder=tmp_path / "bert", inputs=50, documents=50)
     written = json.loads((tmp_path / "bert" / "backbone.json").read_text(encoding="utf-8"))
     assert written["weights_hash"] == models.file_digest(tmp_path / "bert")
+    assert models.load_config(str(tmp_path / "bert")).num_hidden_layers == layers
+
+
+def test_stacking_repeats_the_layers_from_the_first_on() -> None:
+    base, model = (BertForMaskedLM(backbone.config(50, layers)) for layers in (4, 6))
+    backbone.stacked(model, base)
+    for i, layer in enumerate(model.bert.encoder.layer):
+        for name, weight in layer.named_parameters():
+            assert torch.equal(weight, base.bert.encoder.layer[i % 4].get_parameter(name))
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, base.bert.embeddings.word_embeddings.weight)
