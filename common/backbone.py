@@ -5,9 +5,10 @@
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width
 can copy their first layers. The deeper ones start as copies of the 4 layers, stacked on each other, and are
-trained further (progressive stacking, Gong et al. 2019), which costs a fraction of a start at random. The text is the suite's unlabelled documents and the inputs of its training splits, all
-without labels; nothing of a dev or test split. Its weights are in the repository in half precision, with a note
-of the command, the seed, the generator's version then and the hashes that tie them together (`backbone.json`).
+trained further (progressive stacking, Gong et al. 2019), which costs a fraction of a start at random. The text is
+the suite's unlabelled documents and the inputs of its training splits, all without labels; nothing of a dev or
+test split. The weights are in the repository in half precision, each with a note of the command, the seed, the
+generator's version then and the hashes that tie them together (`backbone.json`).
 """
 
 from __future__ import annotations
