@@ -101,15 +101,15 @@ def dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def student_shape(text: str) -> tuple[int, int]:
+def student_shape(text: str, argument: str = "--student") -> tuple[int, int]:
     """`"3x128"` -> (3 layers, width 128)."""
     match = re.fullmatch(r"(\d{1,3})x(\d{1,5})", text)
     if not match or int(match[1]) < 1 or int(match[2]) < 1:
-        raise BadInput(f"--student {text!r}: must be LAYERSxWIDTH, for example 3x128")
+        raise BadInput(f"{argument} {text!r}: must be LAYERSxWIDTH, for example 3x128")
     layers, width = int(match[1]), int(match[2])
     if width % 8:
         raise BadInput(
-            f"--student {text}: the width must be a multiple of 8, for example {layers}x{max(8, width // 8 * 8)}"
+            f"{argument} {text}: the width must be a multiple of 8, for example {layers}x{max(8, width // 8 * 8)}"
         )
     return layers, width
 

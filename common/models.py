@@ -63,8 +63,8 @@ def source(name: str) -> str:
     return str(POCKET.get(name, name))
 
 
-def load_config(name: str) -> PreTrainedConfig:
-    """The configuration behind a hub id or a folder; `BadInput` says what would work."""
+def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
+    """The configuration behind a hub id or a folder; `BadInput` names the argument and says what would work."""
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ def load_config(name: str) -> PreTrainedConfig:
             "is no folder here and cannot be had from the hub"
         )  # fmt: skip
         raise BadInput(
-            f"--teacher {name}: {what}; give pocket, or a folder written by save_pretrained ({first_line(error)})"
+            f"{argument} {name}: {what}; give pocket, or a folder written by save_pretrained ({first_line(error)})"
         ) from error
 
 

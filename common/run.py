@@ -65,8 +65,8 @@ class Run:
         """The record of this cell if it was run before with the same settings; `--force` forgets it."""
         path = self.folder / "result.json"
         if self.args.force:
-            for name in ("result.json", "checkpoint.safetensors", "log.jsonl"):
-                (self.folder / name).unlink(missing_ok=True)
+            for path_of in (self.folder / "result.json", self.folder / "log.jsonl", *self.checkpoints()):
+                path_of.unlink(missing_ok=True)
         if path.exists():
             record = results.load(path)
             if record["signature"] == self.signature:
@@ -76,9 +76,13 @@ class Run:
                 f"{path}: holds a result of other settings ({difference(record, self)}); --force replaces it,"
                 " --out-dir keeps both"
             )
-        if (self.folder / "checkpoint.safetensors").exists() and not self.args.resume:
+        if self.checkpoints() and not self.args.resume:
             raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
         return None
+
+    def checkpoints(self) -> list[Path]:
+        """Those of all stages, each in a folder of its own."""
+        return sorted(self.folder.rglob("checkpoint.safetensors"))
 
     def start(self, steps: int = 0) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
@@ -149,7 +153,8 @@ class Run:
             "signature": self.signature,
         }
         results.save(self.folder, record)
-        (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        for checkpoint in self.checkpoints():
+            checkpoint.unlink()
         return record
 
 
@@ -161,32 +166,43 @@ def difference(record: dict[str, Any], run: Run) -> str:
     return "another data set or budget" if record["comparable"] != run.comparable else "another teacher"
 
 
-def choose_student(
-    args: CommonArgs, init: str, teacher: Teacher, task: TaskData, **changes: Any
-) -> tuple[PreTrainedModel, str]:
-    """Build the student that `--student` and `--init` ask for; also say what it started from.
+def choose_student(args: CommonArgs, init: str, teacher: Teacher, task: TaskData, shape: str | None = None,
+                   **changes: Any) -> tuple[PreTrainedModel, str]:  # fmt: skip
+    """Build a student of `shape` (default: `--student`) as `--init` asks; also say what it started from.
 
-    `auto` copies the embeddings and the first layers of the teacher's pre-trained checkpoint (before it was
-    fine-tuned) where there is one of the same width, and starts at random otherwise.
+    `pretrained` copies the embeddings and the first layers of the teacher's pre-trained checkpoint (before it was
+    fine-tuned), the name of a model those of that model, `random` nothing. `auto` is `pretrained` where there is
+    such a checkpoint of the same width, and `random` otherwise.
     """
-    layers, width = student_shape(args.student)
+    layers, width = student_shape(shape or args.student)
     config = teacher.model.config
     if init == "auto":
         init = "pretrained" if teacher.pretrained and width == config.hidden_size else "random"
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
-    if init == "pretrained" and width != config.hidden_size:
-        raise BadInput(
-            f"--init pretrained: the student is {width} wide, the checkpoint {config.hidden_size}; --init random works"
-        )
-    if init == "pretrained" and layers > config.num_hidden_layers:
-        raise BadInput(f"--student {args.student}: the checkpoint has {config.num_hidden_layers} layers to copy from")
+    source = teacher.pretrained if init == "pretrained" else None if init == "random" else models.source(init)
+    if source is not None:
+        checkpoint = models.load_config(source, "--init")
+        if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
+            raise BadInput(
+                f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
+                f" {config.model_type} of {config.vocab_size}; --init random works"
+            )
+        if checkpoint.hidden_size != width:
+            raise BadInput(
+                f"--init {init}: the student is {width} wide, the checkpoint {checkpoint.hidden_size}; --init random"
+                " works"
+            )
+        if checkpoint.num_hidden_layers < layers:
+            raise BadInput(
+                f"--init {init}: the checkpoint has {checkpoint.num_hidden_layers} layers to copy from, the student"
+                f" {layers}"
+            )
     changes = models.task_settings(task.task) | changes
     own = models.student_config(config, layers, width, **changes)
     train.seed_everything(args.seed)
-    student = models.build_student(own, task.task.kind, teacher.pretrained if init == "pretrained" else None)
-    what = f"first {layers} layers of {Path(str(teacher.pretrained)).name}" if init == "pretrained" else "random"
-    return student, what
+    student = models.build_student(own, task.task.kind, source)
+    return student, f"first {layers} layers of {Path(source).name}" if source else "random"
 
 
 def model_card(run: Run, scores: dict[str, dict[str, float]]) -> str:

@@ -94,6 +94,12 @@ class Ledger:
         self.student_tokens += int(mask.sum())
         self.teacher_examples += teachers * len(mask)
 
+    def add(self, other: Ledger) -> None:
+        """Charge what another stage of the same run has spent."""
+        for name, spent in asdict(other).items():
+            own = getattr(self, name)
+            setattr(self, name, max(own, spent) if name == "peak_memory_bytes" else own + spent)
+
     @contextlib.contextmanager
     def clock(self) -> Iterator[None]:
         self._opened = time.perf_counter()

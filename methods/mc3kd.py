@@ -20,6 +20,7 @@ Equation -> code
     (3) the m smallest, in order       select_layers
     (4)-(6) whitening, correlation     ccc, TotalCorrelation
     (7), (8) the whole loss            hidden_loss and the loop in distil
+    tables 4 and 8: TAKD, DynaKD       with_assistant, TeacherChoice
     figures 2, 4-9                     analyse, track
 
 Differences from the paper, and how its gaps are read
@@ -30,6 +31,11 @@ Differences from the paper, and how its gaps are read
     - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width.
     - all valid tokens are the samples (`--tokens cls` for [CLS] alone): with fewer vectors than dimensions the
       correlation is n - 1 for related and unrelated layers alike, and [CLS] at batch 32 gives 32 vectors.
+    - TAKD (Mirzadeh et al. 2020) trains an assistant by KD, then the student by KD from the assistant. Both stages
+      are charged to the one budget, half of it each.
+    - DynaKD (Ding et al. 2024) samples its teacher anew at every step from a distribution that it learns; how it
+      learns is not in the paper at hand. Our reading: the score-function (REINFORCE) gradient of the expected loss
+      of eq. 1, with a running mean as baseline, so that teachers whose loss is lower come up more often.
     - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
     - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
       KD's, so it is read as PKD's loss with the selected layers.
@@ -38,7 +44,7 @@ Differences from the paper, and how its gaps are read
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -64,8 +70,12 @@ VARIANTS = {
     "only-selection": Variant("selected", "pkd", 100.0),
     "only-mc3": Variant("skip", "ccc", 1.0),
     "mc3kd": Variant("selected", "ccc", 1.0),
+    "takd": Variant("none", "none"),
+    "dynakd": Variant("none", "none"),
 }
 PAPER_EPOCHS = 4
+# Appendix A, made for a width of 768; the temperature is fixed at 20 there
+GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
 @dataclass
@@ -76,8 +86,16 @@ class Args(CommonArgs):
     alpha: float = arg(0.9, "eq. 1: weight of the teacher's soft labels; 1 - alpha is that of the true labels")
     temperature: float = arg(2.0, "eq. 1: softens both sides' logits (the paper takes 20)")
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)")
-    init: Literal["auto", "pretrained", "random"] = arg(
-        "auto", "first weights; auto: the pre-trained teacher's first layers where widths agree, else random"
+    init: str = arg(
+        "auto",
+        "first weights: pretrained (the teacher's first layers before it was fine-tuned), random, auto (pretrained"
+        " where the widths agree, else random), or a model, as for --teacher, whose first layers are copied",
+    )
+    assistant: str | None = arg(
+        None, "takd: layers x width of the assistant (default: half-way in layers, the teacher's width)"
+    )
+    pool: str | None = arg(
+        None, "dynakd: teachers to choose from besides --teacher (default: the shallower pocket teachers)"
     )
     tokens: Literal["all", "cls"] = arg("all", "vectors that SVCCA and CCC compare: every valid token, or [CLS]")
     correlation: Literal["nuclear", "frobenius"] = arg(
@@ -107,6 +125,10 @@ class Args(CommonArgs):
             raise BadInput(f"--ridge {self.ridge}: must be above 0, or covariances may have no inverse")
         if self.selection_examples < 2:
             raise BadInput(f"--selection-examples {self.selection_examples}: must be 2 or more")
+        if self.assistant is not None:
+            student_shape(self.assistant, "--assistant")
+        if self.pool is None and "dynakd" in self.variants and self.teacher not in ("pocket-6", "pocket-12"):
+            raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
         if student_shape(self.student)[0] < 2 and any(VARIANTS[v].hidden == "pkd" for v in self.variants):
             raise BadInput(f"--student {self.student}: PKD leaves out the last layer, so it needs 2 layers or more")
 
@@ -323,6 +345,19 @@ def hidden_loss(variant: Variant, args: Args, student: tuple[Tensor, ...], teach
     return -ccc(S, T, args.ridge, args.correlation).sum() / min(S.shape[-1], T.shape[-1])
 
 
+class Stage(NamedTuple):
+    """A share of the budget: steps or seconds, how many steps came before, and the folder of its checkpoint."""
+
+    steps: int | None
+    seconds: int | None
+    before: int = 0
+    folder: str = ""
+
+    @property
+    def last(self) -> bool:
+        return self.folder == ""
+
+
 # --- the training loop ---------------------------------------------------------------------------------------
 
 
@@ -337,6 +372,37 @@ def partners(name: str, sequence: list[float], m: int) -> list[int]:
         return last_layers(N - 1, m - 1)  # 12 -> 6: layers 7 to 11; the last one is the logits' business
     layers = skip_layers(N, m) if variant.layers == "skip" else select_layers(sequence, m)
     return layers[:-1] if variant.hidden == "pkd" else layers
+
+
+class TeacherChoice(torch.nn.Module):
+    """DynaKD's categorical distribution over K teachers, in our reading: learned by the score function.
+
+    With p = softmax(logits) and k drawn from p, (loss_k - baseline) (onehot(k) - p) estimates the gradient of the
+    expected loss, sum_k p_k loss_k, with respect to the logits.
+    """
+
+    logits: Tensor
+    baseline: Tensor
+    RATE, MEMORY = 0.1, 0.9  # step size of the logits; share of the baseline that a step keeps
+
+    def __init__(self, K: int) -> None:
+        super().__init__()
+        self.register_buffer("logits", torch.zeros(K))
+        self.register_buffer("baseline", torch.tensor(float("nan")))  # until the first loss
+
+    def probabilities(self) -> Tensor:
+        return self.logits.softmax(0)
+
+    def draw(self) -> int:
+        return int(torch.multinomial(self.probabilities(), 1))
+
+    def learn(self, k: int, loss: float) -> None:
+        """One step of stochastic gradient descent after teacher k gave this loss."""
+        if self.baseline.isnan():
+            self.baseline.fill_(loss)
+        drawn = F.one_hot(torch.tensor(k), len(self.logits))
+        self.logits -= self.RATE * (loss - self.baseline) * (drawn - self.probabilities())
+        self.baseline.lerp_(torch.tensor(loss), 1 - self.MEMORY)
 
 
 def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[str, Tensor], layers: list[int],
@@ -362,43 +428,78 @@ def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[st
     return loss
 
 
-def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teacher: Teacher, encoded: data.Encoded,
-           layers: list[int], ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
-    """Train the student over the budget. `layers`: the teacher layers that guide student layers 1, 2, ..."""
+def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers: list[Teacher], encoded: data.Encoded,
+           layers: list[int], ledger: train.Ledger, engine: Accelerator, stage: Stage) -> dict[str, float]:  # fmt: skip
+    """Train the student over a stage of the budget; returns the share of each teacher where there are several.
+
+    `layers`: the teacher layers that guide student layers 1, 2, ... `ledger` is this stage's alone.
+    """
+    teacher = teachers[0]
     batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
     student.to(engine.device).train()
     optimizer = train.adamw(student, cell.settings["lr"])
-    schedule = train.Schedule(optimizer, ledger, cell.steps, cell.seconds)
+    schedule = train.Schedule(optimizer, ledger, stage.steps, stage.seconds)
+    choice = TeacherChoice(len(teachers))
     checkpoint = train.Checkpoint(
-        cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
-    )
+        cell.folder / stage.folder, {"student": student, "choice": choice}, optimizer, ledger, cell.signature,
+        args.save_every, engine.scaler,
+    )  # fmt: skip
     if args.resume and checkpoint.load():
-        print(f"{name}: continued at step {ledger.steps}")
-    cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+        print(f"{name}: continued at step {stage.before + ledger.steps}")
+    if schedule.running():
+        cell.start(stage.before + ledger.steps)
+    model, guides = compiled(student, args), [compiled(t.model, args) for t in teachers]
     regression = cell.task.task.kind == "regression"
-    bar = train.progress(cell.steps or 0, f"{name} seed {args.seed}", ledger.steps)
+    bar = train.progress(stage.steps or 0, f"{name} {stage.folder} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
+                k = choice.draw() if len(guides) > 1 else 0
                 with engine.autocast():
-                    loss = step_loss(args, name, model, guide, inputs, layers, regression)
+                    loss = step_loss(args, name, model, guides[k], inputs, layers, regression)
                 train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
+                if len(guides) > 1:
+                    choice.learn(k, loss.item())
                 ledger.count(batch, teachers=0 if name == "finetune" else 1)
                 schedule.step()
             if ledger.steps % 20 == 0:
-                cell.log(step=ledger.steps, loss=round(loss.item(), 6))
-            if args.track and ledger.steps % batches.steps_per_epoch == 0:
+                cell.log(step=stage.before + ledger.steps, loss=round(loss.item(), 6))
+            if args.track and stage.last and ledger.steps % batches.steps_per_epoch == 0:
                 track(args, cell, student, teacher, encoded, ledger.steps, ledger.steps // batches.steps_per_epoch)
             bar.update()
             checkpoint.step()
+        if not stage.last:
+            checkpoint.save()  # from which a run that is killed in the next stage has this one's result
     bar.close()
+    return {t.name: float(p) for t, p in zip(teachers, choice.probabilities(), strict=True)}
+
+
+def assistant_shape(args: Args, teacher: Teacher) -> str:
+    half_way = (student_shape(args.student)[0] + teacher.model.config.num_hidden_layers) // 2
+    return args.assistant or f"{half_way}x{teacher.model.config.hidden_size}"
+
+
+def with_assistant(args: Args, cell: Run, teacher: Teacher, encoded: data.Encoded, ledger: train.Ledger,
+                   engine: Accelerator) -> tuple[Teacher, Stage]:  # fmt: skip
+    """TAKD's first stage: an assistant, distilled by KD with half the budget; also the stage that is left."""
+    shape = assistant_shape(args, teacher)
+    steps = None if cell.steps is None else cell.steps // 2
+    seconds = None if cell.seconds is None else cell.seconds // 2
+    model, _ = choose_student(args, args.init, teacher, cell.task, shape)
+    distil(args, "takd", cell, model, [teacher], encoded, [], ledger, engine, Stage(steps, seconds, 0, "assistant"))
+    model.eval().requires_grad_(False)
+    rest = Stage(
+        None if cell.steps is None else cell.steps - ledger.steps,
+        None if cell.seconds is None else cell.seconds - (seconds or 0),
+        ledger.steps,
+    )
+    return replace(teacher, name=f"assistant {shape}", model=model), rest
 
 
 # --- the paper's analysis: figures 2 and 4-9 ------------------------------------------------------------------
@@ -463,14 +564,20 @@ def analyse(args: Args, name: str, engine: Accelerator) -> None:
 # --- main ----------------------------------------------------------------------------------------------------
 
 
-def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded: data.Encoded, engine: Accelerator,
-                sequence: list[float], teacher_analysis: dict[str, Any], seconds: float) -> dict[str, Any]:  # fmt: skip
+def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, pool: list[Teacher], encoded: data.Encoded,
+                engine: Accelerator, sequence: list[float], teacher_analysis: dict[str, Any],
+                seconds: float) -> dict[str, Any]:  # fmt: skip
     """One row of the table, from its folder if it was run before."""
     variant = VARIANTS[name]
     student, init = choose_student(args, args.init, teacher, task)
     lr = args.lr or (1e-3 if init == "random" else models.default_lr(student.config.hidden_size))
     beta = variant.beta if args.beta is None else args.beta
-    cell = Run(args, "mc3kd", name, task, teacher, PAPER_EPOCHS, {"lr": lr, "beta": beta, "init": init})
+    settings = {"lr": lr, "beta": beta, "init": init, "assistant": None, "pool": None}
+    if name == "takd":
+        settings["assistant"] = assistant_shape(args, teacher)
+    if name == "dynakd":
+        settings["pool"] = [t.signature for t in pool]
+    cell = Run(args, "mc3kd", name, task, teacher, PAPER_EPOCHS, settings)
     if (record := cell.finished()) is not None:
         return record
     m = student.config.num_hidden_layers
@@ -480,18 +587,47 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
             f"--variant {name}: PKD's MSE needs equal widths, the student has {student.config.hidden_size} and the"
             f" teacher {teacher.model.config.hidden_size}; --student {m}x{teacher.model.config.hidden_size}, or mc3kd"
         )
-    ledger = train.Ledger()
+    ledger, earlier = train.Ledger(), train.Ledger()
     if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
         ledger.seconds += seconds
         ledger.teacher_examples += min(args.selection_examples, len(encoded))
-    distil(args, name, cell, student, teacher, encoded, layers, ledger, engine)
+    guides, stage = [teacher], Stage(cell.steps, cell.seconds)
+    if name == "dynakd":
+        guides += pool
+    if name == "takd":
+        assistant, stage = with_assistant(args, cell, teacher, encoded, earlier, engine)
+        guides = [assistant]
+        student, _ = choose_student(args, args.init, teacher, task)  # draws its random numbers from the seed again
+    shares = distil(args, name, cell, student, guides, encoded, layers, ledger, engine, stage)
+    ledger.add(earlier)
     statistics = layer_statistics(student, teacher.tokenizer, encoded, [(1, m)], args)
-    return cell.finish(student, init, ledger, {"rccc": statistics.svcca(1, m), "layers": layers}, teacher_analysis)
+    analysis: dict[str, Any] = {"rccc": statistics.svcca(1, m), "layers": layers}
+    if name == "dynakd":
+        analysis["teachers"] = shares
+    if name == "takd":
+        analysis["assistant"] = guides[0].name
+    return cell.finish(student, init, ledger, analysis, teacher_analysis)
+
+
+def get_pool(args: Args, task: TaskData, teacher: Teacher, engine: Accelerator) -> list[Teacher]:
+    """DynaKD's teachers besides `--teacher`; they must read the same tokens."""
+    if "dynakd" not in args.variants:
+        return []
+    shallower = list(models.POCKET)
+    names = split_list(args.pool) if args.pool else shallower[: shallower.index(args.teacher)]
+    pool = [get_teacher(args, name, task, engine.device) for name in names if name != args.teacher]
+    for other in pool:
+        if other.tokenizer.get_vocab() != teacher.tokenizer.get_vocab():
+            raise BadInput(f"--pool {other.name}: another vocabulary than {teacher.name}'s; teachers must share it")
+    if not pool:
+        raise BadInput(f"--pool {args.pool}: names no teacher besides {args.teacher}")
+    return pool
 
 
 def run_task(args: Args, name: str, engine: Accelerator) -> None:
     task = data.load(name, args.data_dir, limit=args.limit)
     teacher = get_teacher(args, args.teacher, task, engine.device)
+    pool = get_pool(args, task, teacher, engine)
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
     # eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; and the teacher's RCCC, layer 1 against layer N
     N = teacher.model.config.num_hidden_layers
@@ -502,7 +638,8 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
         sequence = [statistics.svcca(i, j) for i, j in pairs]
     analysis = {"rccc": statistics.svcca(1, N), "ccc_sequence": sequence}
     rows = [
-        run_variant(args, v, task, teacher, encoded, engine, sequence, analysis, clock.seconds) for v in args.variants
+        run_variant(args, v, task, teacher, pool, encoded, engine, sequence, analysis, clock.seconds)
+        for v in args.variants
     ]
     print(f"\n{results.table(rows)}")
     for row in rows:
