@@ -31,6 +31,8 @@ Differences from the paper, and how its gaps are read
     - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width.
     - all valid tokens are the samples (`--tokens cls` for [CLS] alone): with fewer vectors than dimensions the
       correlation is n - 1 for related and unrelated layers alike, and [CLS] at batch 32 gives 32 vectors.
+    - ALBERT's layers share their weights: its "first k layers" are those weights applied k times, and its teacher
+      layers still differ in what they put out, so that layers are chosen and guided as in any other family.
     - TAKD (Mirzadeh et al. 2020) trains an assistant by KD, then the student by KD from the assistant. Both stages
       are charged to the one budget, half of it each.
     - DynaKD (Ding et al. 2024) samples its teacher anew at every step from a distribution that it learns; how it
@@ -202,11 +204,16 @@ class Covariances:
         return float(torch.linalg.svdvals(cross).clamp(max=1).mean()) if cross.numel() else 0.0
 
 
-def vectors(hidden: Tensor, attention_mask: Tensor, tokens: str) -> Tensor:
-    """(B, L, D) -> (n, D): every valid token, or [CLS], the first valid token."""
+def vectors(hidden: Tensor, attention_mask: Tensor, tokens: str, family: str = "bert") -> Tensor:
+    """(B, L, D) -> (n, D): every valid token, or [CLS], the first valid token; XLNet puts it last."""
     if tokens == "all":
         return hidden[attention_mask.bool()]
-    return hidden[torch.arange(len(hidden)), attention_mask.argmax(1)]
+    at = (
+        attention_mask.shape[1] - 1 - attention_mask.flip(1).argmax(1)
+        if family == "xlnet"
+        else attention_mask.argmax(1)
+    )
+    return hidden[torch.arange(len(hidden)), at]
 
 
 @torch.no_grad()
@@ -222,7 +229,8 @@ def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: data.Encod
         batch = data.collate(tokenizer, encoded, list(range(start, min(start + args.batch_size, count))))
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
         hidden = model(**inputs, output_hidden_states=True).hidden_states
-        statistics.update({i: vectors(hidden[i], inputs["attention_mask"], args.tokens) for i in statistics.layers})
+        mask, family = inputs["attention_mask"], model.config.model_type
+        statistics.update({i: vectors(hidden[i], mask, args.tokens, family) for i in statistics.layers})
     model.train(was_training)
     return statistics
 
@@ -332,15 +340,15 @@ class TotalCorrelation(torch.autograd.Function):
 
 
 def hidden_loss(variant: Variant, args: Args, student: tuple[Tensor, ...], teacher: tuple[Tensor, ...],
-                layers: list[int], mask: Tensor) -> Tensor:  # fmt: skip
+                layers: list[int], mask: Tensor, family: str = "bert") -> Tensor:  # fmt: skip
     """The term that beta weighs: PKD's MSE, or L_CCC of eq. 7. `layers[i - 1]` is the partner of student layer i."""
     if variant.hidden == "pkd":
         # the mean over layers; the last student layer has no partner
         pairs = [(student[i], teacher[l]) for i, l in enumerate(layers, start=1)]
-        terms = [pkd_loss(vectors(s, mask, "cls"), vectors(t, mask, "cls")) for s, t in pairs]
+        terms = [pkd_loss(vectors(s, mask, "cls", family), vectors(t, mask, "cls", family)) for s, t in pairs]
         return torch.stack(terms).mean()
-    S = torch.stack([vectors(student[i], mask, args.tokens) for i in range(1, len(layers) + 1)])  # (m, n, D_S)
-    T = torch.stack([vectors(teacher[l], mask, args.tokens) for l in layers])  # (m, n, D_T)
+    S = torch.stack([vectors(student[i], mask, args.tokens, family) for i in range(1, len(layers) + 1)])  # (m, n, D_S)
+    T = torch.stack([vectors(teacher[l], mask, args.tokens, family) for l in layers])  # (m, n, D_T)
     # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value
     return -ccc(S, T, args.ridge, args.correlation).sum() / min(S.shape[-1], T.shape[-1])
 
@@ -422,9 +430,8 @@ def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[st
     if layers:
         # eq. 8
         beta = variant.beta if args.beta is None else args.beta
-        loss = loss + beta * hidden_loss(
-            variant, args, s.hidden_states, t.hidden_states, layers, inputs["attention_mask"]
-        )
+        mask, family = inputs["attention_mask"], student.config.model_type
+        loss = loss + beta * hidden_loss(variant, args, s.hidden_states, t.hidden_states, layers, mask, family)
     return loss
 
 
@@ -454,12 +461,13 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
     with checkpoint:
         while schedule.running():
             with ledger.clock():
-                batch = batches[ledger.steps]
+                step = stage.before + ledger.steps
+                batch = batches[step]
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 k = choice.draw() if len(guides) > 1 else 0
                 with engine.autocast():
                     loss = step_loss(args, name, model, guides[k], inputs, layers, regression)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                train.check_finite(loss, step, batches.ids(step))
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()

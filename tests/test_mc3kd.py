@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -280,6 +281,8 @@ def test_partners_of_every_variant() -> None:
         "only-selection": [2, 4],
         "only-mc3": [2, 4, 6],
         "mc3kd": [2, 4, 6],
+        "takd": [],
+        "dynakd": [],
     }
     with pytest.raises(BadInput, match="--student: 7 layers"):
         partners("mc3kd", sequence, 7)
@@ -367,6 +370,12 @@ def test_cls_is_the_first_valid_token_also_with_padding_on_the_left() -> None:
     assert mc3kd.vectors(hidden, mask, "cls").tolist() == [[2, 3], [6, 7]]
 
 
+def test_cls_of_xlnet_is_the_last_valid_token() -> None:
+    hidden = torch.arange(12.0).reshape(2, 3, 2)
+    mask = torch.tensor([[0, 1, 1], [1, 1, 0]])
+    assert mc3kd.vectors(hidden, mask, "cls", "xlnet").tolist() == [[4, 5], [8, 9]]
+
+
 def test_hidden_loss_of_pkd_is_the_mean_over_layers() -> None:
     student, teacher = states(3, 4, 0), states(6, 4, 1)
     value = hidden_loss(VARIANTS["pkd-skip"], Args(), student, teacher, [2, 4], MASK)
@@ -420,7 +429,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, inputs: dict[str,
     loss = args.alpha * soft + (1 - args.alpha) * hard
     valid = inputs["attention_mask"].bool()
     partner = {"pkd-skip": [2, 4], "pkd-last": [4, 5], "only-selection": [2, 4], "only-mc3": [2, 4, 6],
-               "mc3kd": [2, 4, 6], "kd": []}[name]  # fmt: skip
+               "mc3kd": [2, 4, 6]}.get(name, [])  # fmt: skip
     beta = {"pkd-skip": 100, "pkd-last": 100, "only-selection": 100}.get(name, 1)
     beta = beta if args.beta is None else args.beta
     hidden = 0.0
@@ -542,10 +551,9 @@ def distilled(name: str, sst2: data.TaskData, folder: Any, seed: int = 0, steps:
     train.seed_everything(seed)
     student = tiny_bert(3, 16, seed=1)
     ledger = train.Ledger()
-    args = Args(seed=seed, batch_size=8)
-    mc3kd.distil(
-        args, name, cell, student, teacher, encoded, partners(name, SEQUENCE, 3), ledger, Accelerator(cpu=True)
-    )
+    args, layers = Args(seed=seed, batch_size=8), partners(name, SEQUENCE, 3)
+    stage = mc3kd.Stage(steps, None)
+    mc3kd.distil(args, name, cell, student, [teacher], encoded, layers, ledger, Accelerator(cpu=True), stage)
     return student, guide, ledger
 
 
@@ -567,11 +575,52 @@ def test_variants_see_the_same_batches(sst2: data.TaskData, tmp_path: Any) -> No
     assert first.student_tokens == second.student_tokens
 
 
+def test_the_papers_grid_holds_values_that_the_arguments_take() -> None:
+    """Appendix A: 3 x 4 x 3 points, each of which passes the checks."""
+    points = [dict(zip(mc3kd.GRID, values, strict=True)) for values in itertools.product(*mc3kd.GRID.values())]
+    assert len(points) == 36
+    for point in points:
+        Args(**point).check()
+
+
 def test_every_variant_is_described() -> None:
     """`--help` names each variant; every argument has its line of help."""
     assert all(field.metadata["help"] for field in dataclasses.fields(Args))
     text = next(f for f in dataclasses.fields(Args) if f.name == "variant").metadata["help"]
     assert all(name in text for name in VARIANTS)
+
+
+# --- DynaKD's choice of a teacher ---------------------------------------------------------------------------
+
+
+def test_the_choice_follows_the_gradient_of_the_expected_loss() -> None:
+    """Over all draws, weighted by their probabilities, a step is that of the exact gradient, for any baseline."""
+    losses = torch.tensor([0.3, 1.1, 0.7])
+    logits = torch.tensor([0.2, -0.4, 0.5], requires_grad=True)
+    (logits.softmax(0) @ losses).backward()
+    step = torch.zeros(3)
+    for k, loss in enumerate(losses.tolist()):
+        choice = mc3kd.TeacherChoice(3)
+        choice.logits.copy_(logits.detach())
+        choice.baseline.fill_(5.0)
+        p = choice.probabilities()
+        choice.learn(k, loss)
+        step += p[k] * (choice.logits - logits.detach())
+        assert choice.baseline.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
+    assert logits.grad is not None
+    torch.testing.assert_close(step, -choice.RATE * logits.grad)
+
+
+def test_the_choice_prefers_the_teacher_with_the_lower_loss() -> None:
+    torch.manual_seed(0)
+    choice = mc3kd.TeacherChoice(2)
+    assert choice.probabilities().tolist() == [0.5, 0.5]
+    draws = []
+    for _ in range(300):
+        draws.append(choice.draw())
+        choice.learn(draws[-1], (0.9, 0.3)[draws[-1]])
+    assert choice.probabilities()[1] > 0.9
+    assert sum(draws[:50]) < sum(draws[-50:])
 
 
 # --- the analysis ------------------------------------------------------------------------------------------

@@ -145,10 +145,10 @@ def steps_saved(checkpoint: Path) -> int:
         return 0
 
 
-def stop_at(step: int, number: signal.Signals, out: Path, *argv: str) -> tuple[int, str]:
+def stop_at(step: int, number: signal.Signals, out: Path, *argv: str, variant: str = "mc3kd") -> tuple[int, str]:
     """Start the script, send the signal once `step` steps are saved; (exit code, stderr)."""
-    process = start(*argv, "--out-dir", out, "--save-every", "0")
-    checkpoint = cell(out) / "checkpoint.safetensors"
+    process = start(*argv, "--variant", variant, "--out-dir", out, "--save-every", "0")
+    checkpoint = cell(out, variant) / "checkpoint.safetensors"
     while process.poll() is None and steps_saved(checkpoint) < step:
         time.sleep(0.005)
     process.send_signal(number)
@@ -163,7 +163,7 @@ def test_a_killed_run_is_refused_then_continued_to_the_same_bits(
     inside: Inside,
 ) -> None:
     argv = [*common_arguments, "--variant", "mc3kd"]
-    assert stop_at(30, signal.SIGKILL, tmp_path, *argv)[0] == -signal.SIGKILL
+    assert stop_at(30, signal.SIGKILL, tmp_path, *common_arguments)[0] == -signal.SIGKILL
     checkpoint = cell(tmp_path) / "checkpoint.safetensors"
     assert 30 <= steps_saved(checkpoint) < 150
     before = checkpoint.read_bytes()
@@ -292,6 +292,9 @@ def test_a_damaged_training_of_the_teacher_is_named_and_started_again(
         (["--variant", "pkd-skip"], "--variant pkd-skip: PKD's MSE needs equal widths"),
         (["--variant", "mc3kd", "--student", "5x16"], "--student"),
         (["--init", "pretrained"], "--init pretrained"),
+        (["--init", "/no/such/folder"], "--init /no/such/folder"),
+        (["--init", "pocket"], "--init pocket: a bert of"),
+        (["--variant", "dynakd", "--pool", "/no/such/folder"], "/no/such/folder"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
@@ -307,18 +310,42 @@ def test_what_does_not_fit_the_teacher_is_one_line(
 # --- other tasks and variants ------------------------------------------------------------------------------
 
 
-def test_every_variant_runs(common_arguments: list[str], tmp_path: Path, inside: Inside) -> None:
+def test_every_variant_runs(common_arguments: list[str], backbone: Path, tmp_path: Path, inside: Inside) -> None:
     argv = [*common_arguments, *SMALL, "--student", "3x32", "--variant", ",".join(VARIANTS)]
+    argv += ["--pool", str(backbone), "--teacher-epochs", "0.1"]
     code, out, err = inside(*argv, "--out-dir", tmp_path)
     assert code == 0, err
     records = {name: results.load(cell(tmp_path, name) / "result.json") for name in VARIANTS}
     # three teacher layers for three student layers: however they are chosen they are the same, so PKD's three
     # variants end alike, and CCC's two
-    assert len({digest(cell(tmp_path, name)) for name in VARIANTS}) == 4
+    assert len({digest(cell(tmp_path, name)) for name in VARIANTS}) == 6
     assert len({record["ledger"]["student_tokens"] for record in records.values()}) == 1
     assert len({record["comparable"] for record in records.values()}) == 1
     assert len({record["signature"] for record in records.values()}) == len(VARIANTS)
     assert out.count("teacher expert") + out.count("teacher /") == 1
+    assert sum(records["dynakd"]["analysis"]["teachers"].values()) == pytest.approx(1)
+    assert records["takd"]["analysis"]["assistant"] == "assistant 3x32"
+    assert {record["ledger"]["student_examples"] for record in records.values()} == {64}
+
+
+@pytest.mark.parametrize("variant", ["takd", "dynakd"])
+def test_variants_with_a_state_of_their_own_go_on_after_a_kill(
+    variant: str, common_arguments: list[str], backbone: Path, tmp_path: Path, inside: Inside
+) -> None:
+    """TAKD, killed in its second stage, takes the assistant from the first; DynaKD's choice is where it was."""
+    argv = [*common_arguments, "--budget", "1280", "--pool", str(backbone), "--teacher-epochs", "0.1"]
+    kept, killed = tmp_path / "kept", tmp_path / "killed"
+    assert inside(*argv, "--variant", variant, "--out-dir", kept)[0] == 0
+    assert stop_at(10, signal.SIGKILL, killed, *argv, variant=variant)[0] == -signal.SIGKILL
+    assert inside(*argv, "--variant", variant, "--out-dir", killed)[0] == 2
+    code, out, err = inside(*argv, "--variant", variant, "--out-dir", killed, "--resume")
+    assert code == 0, err
+    assert "continued at step" in out
+    assert outcome(cell(killed, variant)) == outcome(cell(kept, variant))
+    logs = [(cell(out, variant) / "log.jsonl").read_text() for out in (kept, killed)]
+    assert logs[0] == logs[1]
+    assert not list(killed.rglob("mc3kd/**/checkpoint.safetensors"))
+    assert outcome(cell(kept, variant))["ledger"]["steps"] == 40
 
 
 @pytest.mark.parametrize("changes", [["--precision", "bf16"], ["--tokens", "cls", "--correlation", "frobenius"],
