@@ -52,6 +52,7 @@ class CommonArgs:
     teacher_epochs: float = arg(3.0, "epochs of fine-tuning for a teacher that has no head for the task")
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
+    cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")

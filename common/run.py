@@ -25,7 +25,18 @@ from common.errors import BadInput
 from common.teacher import Teacher
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
-NOT_SETTINGS = {"task", "out_dir", "device", "resume", "save_every", "force", "debug", "data_dir", "variant"}
+NOT_SETTINGS = {
+    "task",
+    "out_dir",
+    "cache_dir",
+    "device",
+    "resume",
+    "save_every",
+    "force",
+    "debug",
+    "data_dir",
+    "variant",
+}
 NOT_SETTINGS |= {"track", "analyse"}  # a look at the training, which does not touch it
 
 

@@ -1,6 +1,6 @@
 """The teacher: fine-tuned on the task on first use, cached by signature, shared by all methods.
 
-    runs/cache/teachers/<signature>/    Hugging Face layout + teacher.json (how it was made, its scores, its digest)
+    OUT/cache/teachers/<signature>/    Hugging Face layout + teacher.json (how it was made, its scores, its digest)
 
 Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained
 BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
@@ -74,7 +74,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     recipe |= {"precision": args.precision}
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     signature = f"{origin}+{task.task.name}#{key}"
-    cache = Path(args.out_dir) / "cache" / "teachers" / key
+    cache = Path(args.cache_dir or Path(args.out_dir) / "cache") / "teachers" / key
     cache.parent.mkdir(parents=True, exist_ok=True)
     # two runs at once: the second waits for the first one's teacher instead of training another
     with FileLock(cache.with_suffix(".lock")):
