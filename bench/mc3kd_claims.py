@@ -32,9 +32,10 @@ def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
         entry: dict[str, Any] = {"variants": {}}
         names = [name for name in VARIANTS if name != "finetune" or teacher == TEACHERS[0]]
         for seed in seeds:
-            args = mc3kd.Args(task=task, teacher=teacher, student=STUDENT, init=INIT, variant=",".join(names), seed=seed,
-                              out_dir=f"{out_dir}/{teacher}", cache_dir=f"{out_dir}/cache", resume=True)  # fmt: skip
-            args.check()
+            args = mc3kd.Args(
+                task=task, teacher=teacher, student=STUDENT, init=INIT, variant=",".join(names), seed=seed,
+                out_dir=f"{out_dir}/{teacher}", cache_dir=f"{out_dir}/cache", resume=True,
+            )  # fmt: skip
             mc3kd.main(args)
             for name in names:
                 path = Path(args.out_dir) / "mc3kd" / task / name / f"seed{seed}" / "result.json"
