@@ -86,11 +86,6 @@ def primary(task: Task) -> str:
     return task.metrics[0]
 
 
-def titles(task: Task) -> tuple[str, ...]:
-    """The task's metrics as tables name them, the primary first."""
-    return tuple(TITLES[name] for name in task.metrics)
-
-
 def compute(
     task: Task, predictions: Sequence[Any] | numpy.ndarray, labels: Sequence[Any] | numpy.ndarray
 ) -> dict[str, float]:

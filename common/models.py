@@ -180,12 +180,5 @@ def file_digest(folder: Path) -> str:
     return total.hexdigest()[:12]
 
 
-def state_digest(model: nn.Module) -> str:
-    """Short SHA-256 of the weights in memory; equal digests mean bit-identical models."""
-    from common.train import digest
-
-    return digest({k: v.detach().cpu() for k, v in model.state_dict().items()})[:12]
-
-
 def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

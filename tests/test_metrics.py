@@ -79,7 +79,7 @@ def test_compute_gives_every_metric_the_primary_first(name: str) -> None:
     assert list(found) == list(task.metrics)
     assert next(iter(found)) == metrics.primary(task)
     assert all(type(value) is float and value == pytest.approx(1.0) for value in found.values())
-    assert len(metrics.titles(task)) == len(found)
+    assert set(found) <= set(metrics.TITLES)
 
 
 def test_the_metrics_of_glue() -> None:

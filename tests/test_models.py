@@ -131,7 +131,7 @@ def test_the_start_follows_the_seed(backbone: Path, sst2: data.TaskData) -> None
     guide = teacher.Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", {}, 1.0, 1, str(backbone))
     starts = [run.choose_student(CommonArgs(student="2x16", seed=s), "auto", guide, sst2) for s in (0, 0, 1)]
     assert [init for _, init in starts] == ["random"] * 3
-    digests = [models.state_digest(student) for student, _ in starts]
+    digests = [train.digest(student.state_dict()) for student, _ in starts]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -337,5 +337,5 @@ def test_digests_tell_files_and_weights_apart(tmp_path: Path) -> None:
     first, second = saved(tmp_path / "a"), saved(tmp_path / "b", tiny_bert(3, 32, seed=1))
     assert models.file_digest(first) == models.file_digest(saved(tmp_path / "c"))
     assert models.file_digest(first) != models.file_digest(second)
-    assert models.state_digest(tiny_bert()) == models.state_digest(tiny_bert())
-    assert models.state_digest(tiny_bert()) != models.state_digest(tiny_bert(seed=1))
+    assert train.digest(tiny_bert().state_dict()) == train.digest(tiny_bert().state_dict())
+    assert train.digest(tiny_bert().state_dict()) != train.digest(tiny_bert(seed=1).state_dict())
