@@ -1,5 +1,8 @@
 """The bench's arithmetic, and that README.md says what the checked-in results say."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,15 +11,27 @@ from common import data
 from common.data import Split, TaskData
 
 
-def test_readme_has_not_drifted() -> None:
-    text = readme.README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
+def test_pages_have_not_drifted(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     assert readme.filled(text) == text, "python -m bench.readme rewrites the tables"
+
+
+def test_every_table_stands_on_a_page_and_is_filled() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in readme.PAGES)
     for name in readme.TABLES:
-        assert f"<!-- table {name} -->\n<!-- end -->" not in text, f"table {name} is empty"
+        assert f"<!-- table {name} -->" in pages
+        assert f"<!-- table {name} -->\n<!-- end -->" not in pages, f"table {name} is empty"
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for page in readme.PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_drift_is_seen() -> None:
-    text = readme.README.read_text(encoding="utf-8")
+    text = readme.PAGES[0].read_text(encoding="utf-8")
     inside = text.index("<!-- table pocket -->") + len("<!-- table pocket -->\n") + 30
     assert readme.filled(text[:inside] + "9" + text[inside:]) == text
 
