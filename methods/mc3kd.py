@@ -165,27 +165,33 @@ class Covariances:
     """Streamed second moments of pairs of layers; memory does not grow with the number of examples.
 
     `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
-    Sums are kept in float64 on the CPU.
+    Products are taken in the precision of the vectors, after a first mean is taken off (some of BERT's dimensions
+    are far from zero); their sums are kept in float64 on the CPU.
     """
 
     def __init__(self, pairs: list[tuple[int, int]]) -> None:
         self.pairs = pairs
         self.layers = sorted({i for pair in pairs for i in pair})
         self.n = 0
+        self.shift: dict[int, Tensor] = {}  # layer -> (D,), the mean of its first vectors
         self.sums: dict[int, Tensor] = {}  # layer -> (D,)
         self.products: dict[tuple[int, int], Tensor] = {}  # (i, j) -> (D, D)
+        self.whiteners: dict[int, Tensor] = {}  # layer -> (D, k), made when first asked for
 
     def update(self, states: dict[int, Tensor]) -> None:
         """Add the (n, D) vectors of every layer, row k of each from the same token."""
-        states = {i: states[i].double().cpu() for i in self.layers}
+        self.whiteners.clear()
+        if not self.shift:
+            self.shift = {i: states[i].mean(0) for i in self.layers}
+        states = {i: states[i] - self.shift[i] for i in self.layers}
         self.n += len(states[self.layers[0]])
         for i in self.layers:
-            self.sums[i] = self.sums.get(i, 0) + states[i].sum(0)
+            self.sums[i] = self.sums.get(i, 0) + states[i].sum(0).cpu().double()
         for i, j in {*self.pairs, *((i, i) for i in self.layers)}:
-            self.products[i, j] = self.products.get((i, j), 0) + states[i].T @ states[j]
+            self.products[i, j] = self.products.get((i, j), 0) + (states[i].T @ states[j]).cpu().double()
 
     def covariance(self, i: int, j: int) -> Tensor:
-        """(D_i, D_j), divided by n - 1."""
+        """(D_i, D_j), divided by n - 1; no shift changes it."""
         centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
         return centred / (self.n - 1)
 
@@ -200,7 +206,9 @@ class Covariances:
 
     def svcca(self, i: int, j: int) -> float:
         """Mean canonical correlation between layers i and j, in [0, 1] (eq. 2). 0 for a constant layer."""
-        cross = self.whitener(i).T @ self.covariance(i, j) @ self.whitener(j)
+        for layer in {i, j} - self.whiteners.keys():
+            self.whiteners[layer] = self.whitener(layer)
+        cross = self.whiteners[i].T @ self.covariance(i, j) @ self.whiteners[j]
         return float(torch.linalg.svdvals(cross).clamp(max=1).mean()) if cross.numel() else 0.0
 
 
