@@ -49,6 +49,7 @@ class CommonArgs:
     max_length: int = arg(128, "tokens kept of an example")
     limit: int | None = arg(None, "use only so many training examples (a seeded choice, named in the result)")
     data_dir: str | None = arg(None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, or save_to_disk")
+    tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
     teacher_epochs: float = arg(3.0, "epochs of fine-tuning for a teacher that has no head for the task")
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")

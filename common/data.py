@@ -18,7 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from common.errors import BadInput
@@ -147,6 +147,27 @@ def load(name: str, data_dir: str | None = None, seed: int = 0, limit: int | Non
     tests = tuple(split for split in splits if split.startswith("test"))
     reported = tests or tuple(split for split in splits if split.startswith("dev"))
     return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
+
+
+def for_tuning(task: TaskData) -> TaskData:
+    """The task with figures on a split that may be tuned on, never on the one that results are reported on.
+
+    Where a test split is reported that is dev; otherwise every tenth training example is held out for it.
+    """
+    dev = tuple(split for split in task.splits if split.startswith("dev"))
+    if not set(dev) & set(task.reported):
+        return replace(task, reported=dev)
+    train = task.splits["train"]
+
+    def part(wanted: Callable[[int], bool]) -> Split:
+        rows = [i for i in range(len(train)) if wanted(i)]
+        return Split([train.ids[i] for i in rows], [train.texts[i] for i in rows], [train.labels[i] for i in rows])  # type: ignore[arg-type]
+
+    splits = {"train": part(lambda i: i % 10 != 9), "held_out": part(lambda i: i % 10 == 9)}
+    if not len(splits["held_out"]):
+        raise BadInput(f"--tune: {len(train)} training examples are too few to hold out a tenth of them")
+    origin = f"{task.origin}, a tenth of train held out"
+    return replace(task, splits=splits, origin=origin, fingerprint=_fingerprint(splits), reported=("held_out",))
 
 
 def _known_names() -> list[str]:

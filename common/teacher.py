@@ -93,9 +93,12 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             shutil.rmtree(cache, ignore_errors=True)  # what is left of a training that was resumed here
             partial.rename(cache)
     note = json.loads((cache / "teacher.json").read_text(encoding="utf-8"))
-    model = models.load_model(str(cache), models.load_config(str(cache)), task.task.kind, head=True)
+    model = frozen(models.load_model(str(cache), models.load_config(str(cache)), task.task.kind, head=True), device)
+    scores, speed = note["metrics"], note["speed"]
+    if set(scores) != set(task.reported):  # it was made for other splits
+        scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
     size = models.weight_bytes(model)
-    return Teacher(name, frozen(model, device), tokenizer, signature, note["metrics"], note["speed"], size, source)
+    return Teacher(name, model, tokenizer, signature, scores, speed, size, source)
 
 
 def intact(cache: Path) -> bool:

@@ -76,7 +76,7 @@ VARIANTS = {
     "dynakd": Variant("none", "none"),
 }
 PAPER_EPOCHS = 4
-# Appendix A, made for a width of 768; the temperature is fixed at 20 there
+# Appendix A; the temperature is fixed at 20 there
 GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
@@ -137,6 +137,17 @@ class Args(CommonArgs):
     @property
     def variants(self) -> list[str]:
         return split_list(self.variant)
+
+
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """Appendix A's search space for a variant: what it does not use is left out.
+
+    The learning rates are those of BERT-base; they scale with 768 / width as the default does.
+    """
+    width = student_shape(args.student)[1]
+    space = GRID | {"lr": tuple(lr * 768 / width for lr in GRID["lr"])}
+    unused = {"alpha", "beta"} if variant == "finetune" else {"beta"} if VARIANTS[variant].hidden == "none" else set()
+    return {name: values for name, values in space.items() if name not in unused}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -642,6 +653,7 @@ def get_pool(args: Args, task: TaskData, teacher: Teacher, engine: Accelerator) 
 
 def run_task(args: Args, name: str, engine: Accelerator) -> None:
     task = data.load(name, args.data_dir, limit=args.limit)
+    task = data.for_tuning(task) if args.tune else task
     teacher = get_teacher(args, args.teacher, task, engine.device)
     pool = get_pool(args, task, teacher, engine)
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)

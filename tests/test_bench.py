@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import pocket_suite, readme
-from common import data
+from bench import pocket_suite, readme, sweep
+from common import data, results
 from common.data import Split, TaskData
 
 
@@ -34,6 +34,33 @@ def test_drift_is_seen() -> None:
     text = readme.PAGES[0].read_text(encoding="utf-8")
     inside = text.index("<!-- table pocket -->") + len("<!-- table pocket -->\n") + 30
     assert readme.filled(text[:inside] + "9" + text[inside:]) == text
+
+
+def test_points_of_a_sweep() -> None:
+    """Distinct points, the same for the same draw, all of a small grid."""
+    grid = {"lr": (1.0, 2.0, 3.0), "alpha": (0.1, 0.2)}
+    some, again, other = (sweep.points(grid, 4, draw) for draw in (0, 0, 1))
+    assert some == again != other
+    assert len({tuple(point.items()) for point in some}) == 4
+    assert len(sweep.points(grid, 100, 0)) == 6
+
+
+def test_a_sweep_scores_on_the_tuning_split_and_goes_on(
+    glue: Path, expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = f"mc3kd --variants kd,mc3kd --trials 2 --task sst2 --data-dir {glue} --teacher {expert} --student 2x16"
+    argv += f" --budget 64 --max-length 16 --selection-examples 32 --out-dir {tmp_path}"
+    monkeypatch.setattr("sys.argv", ["sweep", *argv.split()])
+    sweep.main()
+    first = capsys.readouterr().out
+    assert "mc3kd on sst2, 2 trials, Acc on the tuning split" in first
+    records = [results.load(path) for path in tmp_path.rglob("result.json")]
+    assert len(records) == 4
+    assert {tuple(record["metrics"]) for record in records} == {("held_out",)}
+    sweep.main()
+    again = capsys.readouterr().out
+    assert again.count("finished before") == 4
+    assert again.split("trials", 1)[1].count("--lr") == first.split("trials", 1)[1].count("--lr") == 4
 
 
 def test_interval_covers_as_often_as_it_says() -> None:

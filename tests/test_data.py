@@ -749,6 +749,23 @@ def test_left_padding_with_its_own_token_type() -> None:
     assert batch["token_type_ids"].tolist() == [[3, 3, 0, 0, 0], [0] * 5]
 
 
+def test_a_split_for_tuning_is_never_the_reported_one(glue: Path) -> None:
+    """dev where test is reported; otherwise a tenth of train, which is then not trained on."""
+    pocket = data.load("pocket/sst2")
+    tuned = data.for_tuning(pocket)
+    assert (pocket.reported, tuned.reported) == (("test",), ("dev",))
+    assert tuned.splits == pocket.splits
+    local = data.load("sst2", str(glue))
+    tuned = data.for_tuning(local)
+    assert (local.reported, tuned.reported) == (("dev",), ("held_out",))
+    assert set(tuned.splits) == {"train", "held_out"}
+    kept, held = (set(tuned.splits[name].ids) for name in ("train", "held_out"))
+    assert kept | held == set(local.splits["train"].ids)
+    assert not kept & held
+    assert len(held) == len(local.splits["train"]) // 10
+    assert tuned.fingerprint != local.fingerprint
+
+
 def test_xlnet_is_padded_on_its_side() -> None:
     from transformers import XLNetTokenizer
 
