@@ -18,13 +18,11 @@ from transformers import BertConfig, BertForSequenceClassification
 from common import train
 from methods.mc3kd import Args, step_loss
 
-VOCABULARY = 2000
 
-
-def bert(layers: int, width: int) -> BertForSequenceClassification:
+def bert(layers: int, width: int, vocabulary: int) -> BertForSequenceClassification:
     return BertForSequenceClassification(
         BertConfig(
-            vocab_size=VOCABULARY,
+            vocab_size=vocabulary,
             hidden_size=width,
             num_hidden_layers=layers,
             num_attention_heads=width // 32,
@@ -33,7 +31,9 @@ def bert(layers: int, width: int) -> BertForSequenceClassification:
     )
 
 
-def stepper(name: str, teacher: Any, shape: tuple[int, int], inputs: dict[str, torch.Tensor]) -> Callable[[], None]:
+def stepper(
+    name: str, teacher: Any, shape: tuple[int, int, int], inputs: dict[str, torch.Tensor]
+) -> Callable[[], None]:
     """A whole training step of a variant: forward passes, loss, backward, clipping, optimiser."""
     train.seed_everything(0)
     student = bert(*shape).train()
@@ -50,15 +50,15 @@ def stepper(name: str, teacher: Any, shape: tuple[int, int], inputs: dict[str, t
 
 
 @pytest.mark.parametrize(
-    ("teacher", "student", "length", "rounds"),
-    [((4, 128), (2, 64), 16, 60), ((6, 384), (3, 384), 64, 6)],
+    ("teacher", "student", "length", "rounds"),  # models as (layers, width, words)
+    [((4, 128, 2000), (2, 128, 2000), 16, 60), ((6, 384, 30522), (3, 384, 30522), 64, 8)],
     ids=["pocket", "minilm"],
 )
 def test_step(benchmark: Any, teacher: tuple, student: tuple, length: int, rounds: int) -> None:
     """mc3kd's step costs at most 1.15 of kd's: the median of the ratios of neighbouring steps."""
     generator = torch.Generator().manual_seed(0)
     inputs = {
-        "input_ids": torch.randint(0, VOCABULARY, (32, length), generator=generator),
+        "input_ids": torch.randint(0, teacher[2], (32, length), generator=generator),
         "attention_mask": (torch.arange(length) < torch.randint(length // 2, length + 1, (32, 1), generator=generator)),
         "labels": torch.randint(0, 2, (32,), generator=generator),
     }
