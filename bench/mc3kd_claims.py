@@ -21,7 +21,7 @@ from common import data, metrics, pocket, results
 from methods import mc3kd
 
 TEACHERS = ("pocket-6", "pocket-12")
-STUDENT, INIT = "3x128", "pocket"
+STUDENT, INIT, BUDGET = "3x128", "pocket", "12800"
 VARIANTS = ("finetune", "kd", "pkd-skip", "pkd-last", "takd", "dynakd", "only-selection", "only-mc3", "mc3kd")
 
 
@@ -33,7 +33,7 @@ def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
         names = [name for name in VARIANTS if name != "finetune" or teacher == TEACHERS[0]]
         for seed in seeds:
             args = mc3kd.Args(
-                task=task, teacher=teacher, student=STUDENT, init=INIT, variant=",".join(names), seed=seed,
+                task=task, teacher=teacher, student=STUDENT, init=INIT, budget=BUDGET, variant=",".join(names), seed=seed,
                 out_dir=f"{out_dir}/{teacher}", cache_dir=f"{out_dir}/cache", resume=True,
             )  # fmt: skip
             mc3kd.main(args)
@@ -111,7 +111,7 @@ def main() -> None:
         "generator_version": pocket.VERSION,
         "seeds": seeds,
         "student": f"{STUDENT}, first layers of {INIT}",
-        "budget": mc3kd.Args().budget,
+        "budget": BUDGET,
         "metrics": {task: metrics.primary(data.check_name(task)) for task in tasks},
         "environment": results.environment(),
         "tasks": tasks,
