@@ -30,11 +30,11 @@ def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for teacher in TEACHERS:
         entry: dict[str, Any] = {"variants": {}}
-        names = [name for name in VARIANTS if name != "finetune" or teacher == TEACHERS[0]]
+        names = [name for name in VARIANTS if name != "finetune" or teacher == TEACHERS[-1]]
         for seed in seeds:
             args = mc3kd.Args(
-                task=task, teacher=teacher, student=STUDENT, init=INIT, budget=BUDGET, variant=",".join(names), seed=seed,
-                out_dir=f"{out_dir}/{teacher}", cache_dir=f"{out_dir}/cache", resume=True,
+                task=task, teacher=teacher, student=STUDENT, init=INIT, budget=BUDGET, variant=",".join(names),
+                seed=seed, out_dir=f"{out_dir}/{teacher}", cache_dir=f"{out_dir}/cache", resume=True,
             )  # fmt: skip
             mc3kd.main(args)
             for name in names:
@@ -49,7 +49,7 @@ def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
         entry["score"] = float(np.mean([split[record["primary"]["name"]] for split in scores]))
         entry |= {"rccc": record["teacher"]["analysis"]["rccc"], "comparable": record["comparable"]}
         table[teacher] = entry
-    table[TEACHERS[1]]["variants"]["finetune"] = table[TEACHERS[0]]["variants"]["finetune"]
+    table[TEACHERS[0]]["variants"]["finetune"] = table[TEACHERS[-1]]["variants"]["finetune"]
     return table
 
 
