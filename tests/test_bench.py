@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import pocket_suite, readme, sweep
+from bench import mc3kd_claims, pocket_suite, readme, sweep
 from common import data, results
 from common.data import Split, TaskData
 
@@ -107,3 +107,30 @@ def test_bag_of_words_sees_words_and_not_their_order() -> None:
     for found, expected in ((by_word, 1.0), (by_order, 1.0), (far, 0.5)):
         loaded = TaskData("sst2", task, "local", "here", {"train": found, "dev": found}, "0", ("dev",))
         assert pocket_suite.bag_of_words(loaded) == expected
+
+
+def test_claims_are_paired_by_seed_and_named() -> None:
+    """A constant lead is distinguishable however far the seeds are apart; noise around nothing is not."""
+    base = [0.50, 0.70, 0.60, 0.80, 0.55]
+    assert mc3kd_claims.difference([x + 0.02 for x in base], base).endswith("higher")
+    assert mc3kd_claims.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
+    noise = [0.03, -0.02, 0.01, -0.03, 0.01]
+    assert mc3kd_claims.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith(
+        "not distinguishable"
+    )
+    assert mc3kd_claims.difference([0.6], [0.5]) == "+10.0 (one seed)"
+
+
+def test_the_text_of_the_claims() -> None:
+    """Every variant under both teachers, in points, and RCCC beside the score."""
+    variants = {name: {"score": [0.5, 0.6], "rccc": [0.8, 0.7], "layers": []} for name in mc3kd_claims.VARIANTS}
+    entry = {"variants": variants, "score": 0.7, "rccc": 0.25}
+    report = {
+        "seeds": [0, 1],
+        "metrics": {"pocket/cola": "matthews"},
+        "tasks": {"pocket/cola": {teacher: entry for teacher in mc3kd_claims.TEACHERS}},
+    }
+    text = mc3kd_claims.text(report)
+    assert "| *teacher* | 70.0 | 25.0 | 70.0 | 25.0 |" in text
+    for name in mc3kd_claims.VARIANTS:
+        assert f"| {name} | 55.0 ± 7.1 | 75.0 ± 7.1 | 55.0 ± 7.1 | 75.0 ± 7.1 |" in text
