@@ -128,7 +128,7 @@ def test_the_text_of_the_claims() -> None:
     report = {
         "seeds": [0, 1],
         "metrics": {"pocket/cola": "matthews"},
-        "tasks": {"pocket/cola": {teacher: entry for teacher in mc3kd_claims.TEACHERS}},
+        "tasks": {"pocket/cola": dict.fromkeys(mc3kd_claims.TEACHERS, entry)},
     }
     text = mc3kd_claims.text(report)
     assert "| *teacher* | 70.0 | 25.0 | 70.0 | 25.0 |" in text
