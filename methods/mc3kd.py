@@ -518,7 +518,8 @@ def with_assistant(args: Args, cell: Run, teacher: Teacher, encoded: data.Encode
     shape = assistant_shape(args, teacher)
     steps = None if cell.steps is None else cell.steps // 2
     seconds = None if cell.seconds is None else cell.seconds // 2
-    model, _ = choose_student(args, args.init, teacher, cell.task, shape)
+    # a checkpoint that was named for the student may be too shallow for the assistant
+    model, _ = choose_student(args, "random" if args.init == "random" else "auto", teacher, cell.task, shape)
     distil(args, "takd", cell, model, [teacher], encoded, [], ledger, engine, Stage(steps, seconds, 0, "assistant"))
     model.eval().requires_grad_(False)
     rest = Stage(
