@@ -297,10 +297,20 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples per second of these forward passes."""
+    """Metrics of every reported split, and the examples (a corpus: windows) per second of these forward passes."""
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
+        if task.task.kind == "language modelling":
+            stream = data.token_stream(tokenizer, split)
+            started = time.perf_counter()
+            value = metrics.perplexity(model, stream, max_length)
+            seconds += time.perf_counter() - started
+            examples += len(metrics.windows(len(stream), max_length))
+            if not np.isfinite(value):
+                raise BadInput(f"the perplexity on {name} is {value}: try a lower --lr")
+            scores[name] = {"perplexity": value}
+            continue
         encoded = data.encode(tokenizer, split, task.task, max_length)
         started = time.perf_counter()
         logits = predict(model, encoded, tokenizer)

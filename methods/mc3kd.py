@@ -5,6 +5,8 @@
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
     python methods/mc3kd.py --analyse MODEL_DIR --task pocket/rte   # SVCCA of every pair of layers, as JSON and plots
+    python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 64   # GPT-2s, by perplexity
+    python methods/mc3kd.py --task wikitext-2 --data-dir DIR --teacher GPT2_DIR --student 6x768
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
 alike the layers of a model are by the mean canonical correlation of their activations (SVCCA): in larger
@@ -21,6 +23,7 @@ Equation -> code
     (4)-(6) whitening, correlation     ccc, TotalCorrelation
     (7), (8) the whole loss            hidden_loss and the loop in distil
     figures 2, 4-9                     analyse, track
+    table 9 (language modelling)       the same; next_tokens makes every predicted position an example of eq. 1
 
 Differences from the paper, and how its gaps are read
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, batchmean.
@@ -31,6 +34,10 @@ Differences from the paper, and how its gaps are read
     - all valid tokens are the samples (`--tokens cls` for [CLS] alone): with fewer vectors than dimensions the
       correlation is n - 1 for related and unrelated layers alike, and [CLS] at batch 32 gives 32 vectors.
     - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
+    - language modelling: the paper says no more than "GPT". KL and CE are means over the predicted tokens; the CCC
+      is over the hidden states of all positions, of which GPT-2's last comes after its final layer norm (an
+      invertible map of the layer's output but for its scale, so most of a linear correlation is left by it).
+      The variants with PKD's loss need a [CLS], which GPT-2 has not.
     - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
       KD's, so it is read as PKD's loss with the selected layers.
 """
@@ -109,6 +116,15 @@ class Args(CommonArgs):
             raise BadInput(f"--selection-examples {self.selection_examples}: must be 2 or more")
         if student_shape(self.student)[0] < 2 and any(VARIANTS[v].hidden == "pkd" for v in self.variants):
             raise BadInput(f"--student {self.student}: PKD leaves out the last layer, so it needs 2 layers or more")
+        from common import data
+
+        for task in self.tasks:
+            if data.check_name(task, self.data_dir).kind != "language modelling":
+                continue
+            if pkd := [name for name in self.variants if VARIANTS[name].hidden == "pkd"]:
+                raise BadInput(f"--variant {pkd[0]}: PKD compares [CLS] vectors, and {task} has none; not with {task}")
+            if self.tokens == "cls":
+                raise BadInput(f"--tokens cls: {task} has no [CLS]; all would work")
 
     @property
     def variants(self) -> list[str]:
@@ -234,6 +250,11 @@ def kd_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     return temperature**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
 
 
+def next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, L, V) logits and (B, L) tokens -> (B (L - 1), V) and (B (L - 1),): position i predicts token i + 1."""
+    return logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+
+
 def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """PKD: mean squared distance of (B, D) [CLS] vectors after each is scaled to length 1."""
     return F.mse_loss(F.normalize(student, dim=-1), F.normalize(teacher, dim=-1))
@@ -345,11 +366,16 @@ def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[st
     variant = VARIANTS[name]
     labels, inputs = inputs["labels"], {k: v for k, v in inputs.items() if k != "labels"}
     s = student(**inputs, output_hidden_states=bool(layers))
+    tokens = labels  # of a language model; (B,) labels are those of sequences
+    if tokens.ndim == 2:
+        s.logits, labels = next_tokens(s.logits, tokens)
     hard = F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
     if name == "finetune":
         return hard
     with torch.no_grad():
         t = teacher(**inputs, output_hidden_states=bool(layers))
+        if tokens.ndim == 2:
+            t.logits, _ = next_tokens(t.logits, tokens)
     soft = F.mse_loss(s.logits, t.logits) if regression else kd_loss(s.logits, t.logits, args.temperature)
     # eq. 1: L_KD = alpha KL + (1 - alpha) CE
     loss = args.alpha * soft + (1 - args.alpha) * hard
@@ -415,8 +441,9 @@ def track(args: Args, cell: Run, student: PreTrainedModel, teacher: Teacher, enc
     rows = [row for row in cell.read_log() if "epoch" in row]
     epochs = [row["epoch"] for row in rows]
     series: dict[str, plots.Line] = {"RCCC": (epochs, [row["rccc"] for row in rows])}
-    series[metrics.TITLES[metric]] = (epochs, [row["score"] for row in rows])
-    plots.lines(series, cell.folder / "epochs.png", f"{cell.variant}, {cell.task.name}", "epoch", "")
+    right: dict[str, plots.Line] = {metrics.TITLES[metric]: (epochs, [row["score"] for row in rows])}
+    title = f"{cell.variant}, {cell.task.name}"
+    plots.lines(series, cell.folder / "epochs.png", title, "epoch", "RCCC", right=right)
 
 
 def analyse(args: Args, name: str, engine: Accelerator) -> None:
@@ -427,8 +454,12 @@ def analyse(args: Args, name: str, engine: Accelerator) -> None:
     """
     task = data.load(name, args.data_dir, limit=args.limit)
     source = models.source(str(args.analyse))
-    tokenizer = models.load_tokenizer(source)
-    model = models.load_model(source, models.load_config(source), task.task.kind).to(engine.device)  # type: ignore[arg-type]
+    if args.analyse in models.POCKET and task.task.kind == "language modelling":  # made on first use, as a teacher
+        source, teacher = str(args.analyse), get_teacher(args, str(args.analyse), task, engine.device)
+        tokenizer, model = teacher.tokenizer, teacher.model
+    else:
+        tokenizer = models.load_tokenizer(source)
+        model = models.load_model(source, models.load_config(source), task.task.kind).to(engine.device)  # type: ignore[arg-type]
     encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
     N = model.config.num_hidden_layers
     pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
