@@ -44,7 +44,7 @@ class CommonArgs:
     seed: int = arg(0, "seed of the student's initialisation, the data order and dropout")
     batch_size: int = arg(32, "examples per optimiser step")
     lr: float | None = arg(
-        None, "the student's peak learning rate (default: 5e-5 x 768 / width; 1e-3 from random weights)"
+        None, "the student's peak learning rate (default: 5e-5 x 768 / width; from random weights 1e-3, a GPT-2 3e-3)"
     )
     max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window")
     limit: int | None = arg(

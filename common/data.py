@@ -226,7 +226,7 @@ def _documents(lines: list[str]) -> list[str]:
     """
     lines = [line if line.endswith("\n") else f"{line or ' '}\n" for line in lines]
     blank = [True, *(not line.strip() for line in lines), True]
-    heading = re.compile(r" = [^=].*[^=] = \n")
+    heading = re.compile(r" = [^=](.*[^=])? = \n")
     titled = [blank[i] and blank[i + 2] and heading.fullmatch(line) is not None for i, line in enumerate(lines)]
     starts = titled if any(titled) else blank[:-2]
     documents: list[str] = []

@@ -13,6 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -40,7 +41,7 @@ POCKET = {
     "pocket-6": Path(__file__).with_name("pocket-bert-6"),
     "pocket-12": Path(__file__).with_name("pocket-bert-12"),
 }
-# and, for pocket/lm, the layers of the GPT-2s that stand under the same names, trained from scratch
+# and, for pocket/lm, the layers of the GPT-2s that stand under the same names
 POCKET_GPT2 = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -71,7 +72,7 @@ def pocket_tokenizer() -> BertTokenizer:
 
 
 def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
-    """The untrained GPT-2 that `name` means for pocket/lm, 128 wide, and its tokenizer: the words of the pocket BERT.
+    """The GPT-2 that `name` means for pocket/lm, 128 wide, and its tokenizer: the words of the pocket BERT.
 
     [SEP] is the end-of-text token, and a text gets no special tokens of its own.
     """
@@ -102,6 +103,13 @@ def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
         pad_token_id=tokenizer.pad_token_id,
     )
     return config, tokenizer
+
+
+@torch.no_grad()
+def embed_as_pocket_bert(model: PreTrainedModel) -> None:
+    """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
+    words = AutoModel.from_pretrained(POCKET["pocket"], dtype=torch.float32).get_input_embeddings()
+    model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
 
 
 def source(name: str) -> str:
@@ -206,6 +214,10 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     if pretrained is not None:
         return load_model(pretrained, config, kind)
     return HEADS[kind].from_config(config)
+
+
+# Peak learning rates from random weights, chosen on dev splits of the pocket suite
+RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
 
 
 def default_lr(width: int) -> float:

@@ -32,7 +32,7 @@ a prefix of a larger one. About one candidate in four (train) or sixteen (dev, t
 Noise: the share `NOISE` of the training labels is wrong, as annotators are; stsb scores carry Gaussian noise and
 that share of them is drawn at random. Dev and test labels are clean.
 Unlabelled text is in no split: it has no labels, and it may hold any sentence. A document of `lm` is unlabelled text
-each of whose sentences was drawn until the split owned it: 20,000, 500 and 1,000 documents, in about three seconds.
+each of whose sentences was drawn until the split owned it: 20,000, 500 and 1,000 documents, in a second or two.
 Version: the data are frozen. `VERSION` is part of every result's signature, since numbers of two generators cannot
 be compared. Any change of a generated example, document or the vocabulary bumps it. The pre-trained weights
 (`common/pocket-bert`) need the same vocabulary, which a test checks; `python -m common.backbone` makes them again.
@@ -607,11 +607,7 @@ def _corpus(split: str, size: int, seed: int) -> list[str]:
         return in_split((sentence,), split)
 
     rng = Dice(f"{CORPUS}/{split}/{seed}")
-    documents: list[str] = []
-    while len(documents) < size:
-        with contextlib.suppress(_NotOwned):  # a document that cannot be told in the split's sentences
-            documents.append(" ".join(_document(rng, owned)))
-    return documents
+    return [" ".join(_document(rng, owned)) for _ in range(size)]
 
 
 class _NotOwned(Exception):
@@ -643,11 +639,10 @@ def _few(options: Iterable[T], size: int) -> list[T]:
 def _document(rng: Random, owned: Owned) -> list[str]:
     genre = HOME if rng.random() < 0.7 else ELSEWHERE
     kind = rng.random()
-    if kind < 0.4:
-        return _story(rng, genre, owned)
-    if kind < 0.65:
-        return _review(rng, owned)
-    return _facts(rng, genre, owned) if kind < 0.8 else _remarks(rng, owned)
+    write = _story if kind < 0.4 else _review if kind < 0.65 else _facts if kind < 0.8 else _remarks
+    while True:
+        with contextlib.suppress(_NotOwned):  # another of the kind, so that each is as frequent in every split
+            return write(rng, genre, owned)
 
 
 @dataclass(frozen=True)
@@ -703,7 +698,7 @@ _HOSTILE_VERBS = [verb for verb in OPPOSED_PERSON_VERBS if verb.base in lexicon.
 _TOPICS = [kind for kind, nouns in lexicon.CHILDREN.items() if nouns[0].kind == kind]
 
 
-def _review(rng: Random, owned: Owned) -> list[str]:
+def _review(rng: Random, _: Genre, owned: Owned) -> list[str]:
     """One thing, one opinion of it throughout."""
     good = rng.random() < 0.5
     thing = rng.choice(tuple(lexicon.REVIEWED))
@@ -740,7 +735,7 @@ def _fact(rng: Random, genre: Genre, noun: Noun) -> str:
     return f"{det} {adjectives[0]} {noun.pl} {rng.choice(['are', 'were'])} {adjectives[1]} ."
 
 
-def _remarks(rng: Random, owned: Owned) -> list[str]:
+def _remarks(rng: Random, _: Genre, owned: Owned) -> list[str]:
     """Sentences of every construction, and a question."""
     remarks = [_owned(lambda: draw_construction(rng, good=True), owned) for _ in range(3)]
     return [*remarks, _owned(lambda: rng.choice((_how, _why, _route, _compare))(rng, True)[0], owned)]

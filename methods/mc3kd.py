@@ -499,7 +499,9 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     """One row of the table, from its folder if it was run before."""
     variant = VARIANTS[name]
     student, init = choose_student(args, args.init, teacher, task)
-    lr = args.lr or (1e-3 if init == "random" else models.default_lr(student.config.hidden_size))
+    lr = args.lr or (
+        models.RANDOM_LR[task.task.kind] if init == "random" else models.default_lr(student.config.hidden_size)
+    )
     beta = variant.beta if args.beta is None else args.beta
     cell = Run(args, "mc3kd", name, task, teacher, PAPER_EPOCHS, {"lr": lr, "beta": beta, "init": init})
     if (record := cell.finished()) is not None:
