@@ -105,7 +105,7 @@ def windows(count: int, max_length: int, stride: int | None = None) -> list[tupl
 
 
 def perplexity(
-    model: Any, stream: torch.Tensor, max_length: int, stride: int | None = None, batch_size: int = 32
+    model: Any, stream: torch.Tensor, max_length: int, stride: int | None = None, batch_size: int | None = None
 ) -> float:
     """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
 
@@ -114,22 +114,25 @@ def perplexity(
     token is predicted from at least max_length - stride + 1 tokens before it, where there are so many. A smaller
     stride gives more context, a lower figure and more work; stride = max_length cuts the text into pieces.
     The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do not compare.
+    `batch_size`: windows per forward pass (default: 4,096 tokens), which does not change the result.
     Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
     import torch
     from torch.nn.functional import cross_entropy
+    from tqdm import tqdm
 
     if len(stream) < 2:
         raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
     stream = stream.to(next(model.parameters()).device)
     parts = windows(len(stream), max_length, stride)
+    batch_size = batch_size or max(1, 4096 // max_length)
     # only the last window may be shorter: alone in its batch, nothing needs padding
     batches = [parts[i : min(i + batch_size, len(parts) - 1)] for i in range(0, len(parts) - 1, batch_size)]
     was_training = model.training
     model.eval()
     total = 0.0
     with torch.no_grad():
-        for batch in [*batches, parts[-1:]]:
+        for batch in tqdm([*batches, parts[-1:]], desc="evaluating", disable=None, leave=False):
             inputs = torch.stack([stream[start:end] for start, end, _ in batch])  # [B, L]
             logits = model(input_ids=inputs).logits.float()  # [B, L, V]
             for row, (start, end, first) in zip(logits, batch, strict=True):

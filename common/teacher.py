@@ -7,9 +7,9 @@ BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id o
 unless they have the task's head.
 
 For language modelling the three names are GPT-2s of as many layers, trained on pocket/lm from random layers and the
-word embeddings of the suite's BERT, which halves the time to the same perplexity. A hub id or a folder is a pre-trained
-causal language model, which has its head before it has seen the task's text: it is fine-tuned for `--teacher-epochs`
-like any other, and with `--teacher-epochs 0` used as it is.
+word embeddings of the suite's BERT, which reaches in the same time what twice the text would. A hub id or a folder is
+a pre-trained causal language model, which has its head before it has seen the task's text: it is fine-tuned for
+`--teacher-epochs` like any other, and with `--teacher-epochs 0` used as it is.
 """
 
 from __future__ import annotations

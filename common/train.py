@@ -304,18 +304,17 @@ def evaluate(
         if task.task.kind == "language modelling":
             stream = data.token_stream(tokenizer, split)
             started = time.perf_counter()
-            value = metrics.perplexity(model, stream, max_length)
+            scores[name] = {"perplexity": metrics.perplexity(model, stream, max_length)}
             seconds += time.perf_counter() - started
             examples += len(metrics.windows(len(stream), max_length))
-            if not np.isfinite(value):
-                raise BadInput(f"the perplexity on {name} is {value}: try a lower --lr")
-            scores[name] = {"perplexity": value}
-            continue
-        encoded = data.encode(tokenizer, split, task.task, max_length)
-        started = time.perf_counter()
-        logits = predict(model, encoded, tokenizer)
-        seconds += time.perf_counter() - started
-        examples += len(logits)
-        predictions = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
-        scores[name] = metrics.compute(task.task, predictions, split.labels)
+            if not np.isfinite(scores[name]["perplexity"]):
+                raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
+        else:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            logits = predict(model, encoded, tokenizer)
+            seconds += time.perf_counter() - started
+            examples += len(logits)
+            outputs = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
+            scores[name] = metrics.compute(task.task, outputs, split.labels)
     return scores, examples / seconds

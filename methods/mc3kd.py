@@ -5,7 +5,7 @@
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
     python methods/mc3kd.py --analyse MODEL_DIR --task pocket/rte   # SVCCA of every pair of layers, as JSON and plots
-    python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 64   # GPT-2s, by perplexity
+    python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
     python methods/mc3kd.py --task wikitext-2 --data-dir DIR --teacher GPT2_DIR --student 6x768
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
@@ -23,7 +23,7 @@ Equation -> code
     (4)-(6) whitening, correlation     ccc, TotalCorrelation
     (7), (8) the whole loss            hidden_loss and the loop in distil
     figures 2, 4-9                     analyse, track
-    table 9 (language modelling)       the same; next_tokens makes every predicted position an example of eq. 1
+    table 9 (language modelling)       the same; predictions makes every predicted token an example of eq. 1
 
 Differences from the paper, and how its gaps are read
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, batchmean.
@@ -34,10 +34,9 @@ Differences from the paper, and how its gaps are read
     - all valid tokens are the samples (`--tokens cls` for [CLS] alone): with fewer vectors than dimensions the
       correlation is n - 1 for related and unrelated layers alike, and [CLS] at batch 32 gives 32 vectors.
     - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
-    - language modelling: the paper says no more than "GPT". KL and CE are means over the predicted tokens; the CCC
-      is over the hidden states of all positions, of which GPT-2's last comes after its final layer norm (an
-      invertible map of the layer's output but for its scale, so most of a linear correlation is left by it).
-      The variants with PKD's loss need a [CLS], which GPT-2 has not.
+    - language modelling (the paper gives no details): KL and CE are means over the predicted tokens, the CCC is over
+      the hidden states of all positions. GPT-2's last hidden state is taken where the library hands it out, after
+      the final layer norm. The variants with PKD's loss compare [CLS] vectors, which a causal model does not have.
     - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
       KD's, so it is read as PKD's loss with the selected layers.
 """
@@ -122,7 +121,9 @@ class Args(CommonArgs):
             if data.check_name(task, self.data_dir).kind != "language modelling":
                 continue
             if pkd := [name for name in self.variants if VARIANTS[name].hidden == "pkd"]:
-                raise BadInput(f"--variant {pkd[0]}: PKD compares [CLS] vectors, and {task} has none; not with {task}")
+                raise BadInput(
+                    f"--variant {pkd[0]}: PKD compares [CLS] vectors, and {task} has none; kd or mc3kd works"
+                )
             if self.tokens == "cls":
                 raise BadInput(f"--tokens cls: {task} has no [CLS]; all would work")
 
@@ -244,14 +245,17 @@ def last_layers(N: int, m: int) -> list[int]:
 
 
 def kd_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(teacher || student) over (B, C) logits, mean over the batch ('batchmean')."""
+    """T^2 KL(teacher || student) over (B, C) logits, mean over the batch ('batchmean'); of a text, over its tokens."""
     s = F.log_softmax(student / temperature, dim=-1)
     t = F.log_softmax(teacher / temperature, dim=-1)
     return temperature**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
 
 
-def next_tokens(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, L, V) logits and (B, L) tokens -> (B (L - 1), V) and (B (L - 1),): position i predicts token i + 1."""
+def predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """One row per prediction: (B, C) logits and (B,) labels as they are. Of a language model, whose position i
+    predicts token i + 1: (B, L, V) logits and (B, L) tokens -> (B (L - 1), V) and (B (L - 1),)."""
+    if labels.ndim == 1:
+        return logits, labels
     return logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
 
 
@@ -366,17 +370,14 @@ def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[st
     variant = VARIANTS[name]
     labels, inputs = inputs["labels"], {k: v for k, v in inputs.items() if k != "labels"}
     s = student(**inputs, output_hidden_states=bool(layers))
-    tokens = labels  # of a language model; (B,) labels are those of sequences
-    if tokens.ndim == 2:
-        s.logits, labels = next_tokens(s.logits, tokens)
-    hard = F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+    logits, targets = predictions(s.logits, labels)
+    hard = F.mse_loss(logits[:, 0], targets) if regression else F.cross_entropy(logits, targets)
     if name == "finetune":
         return hard
     with torch.no_grad():
         t = teacher(**inputs, output_hidden_states=bool(layers))
-        if tokens.ndim == 2:
-            t.logits, _ = next_tokens(t.logits, tokens)
-    soft = F.mse_loss(s.logits, t.logits) if regression else kd_loss(s.logits, t.logits, args.temperature)
+    guide, _ = predictions(t.logits, labels)
+    soft = F.mse_loss(logits, guide) if regression else kd_loss(logits, guide, args.temperature)
     # eq. 1: L_KD = alpha KL + (1 - alpha) CE
     loss = args.alpha * soft + (1 - args.alpha) * hard
     if layers:
