@@ -51,7 +51,7 @@ def dataset_rows(data: Any, columns: dict[str, str], where: str, blanks: bool = 
     names = getattr(data.features[columns["label"]], "names", None) if "label" in columns else None
     table = data.select_columns(list(columns.values())).to_dict()
     found = {ours: table[theirs] for ours, theirs in columns.items()}
-    lines = columns.keys() == {"text"}
+    lines = "label" not in columns
     return Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, lines=lines, files=[where])
 
 
@@ -102,7 +102,7 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
         raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
     if task.name == "mrpc" and not _find(folder, "train") and (folder / "msr_paraphrase_train.txt").is_file():
         return _msr_files(folder)
-    text = task.columns == ("text",)
+    text = task.kind == "language modelling"
     suffixes = _TEXT_SUFFIXES if text else _SUFFIXES
     files = {}
     for split in HUB[task.name].splits:
@@ -212,7 +212,7 @@ def _read_file(task: Task, path: Path) -> Rows:
         raise BadInput(f"{path}: the file is empty")
     if path.suffix in (".jsonl", ".json"):
         return _read_json(task, path, text)
-    return _read_lines(path, text) if task.columns == ("text",) else _read_table(task, path, text)
+    return _read_lines(path, text) if task.kind == "language modelling" else _read_table(task, path, text)
 
 
 def _read_lines(path: Path, text: str) -> Rows:
@@ -309,12 +309,12 @@ def _read_parquet(task: Task, path: Path) -> Rows:
         raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
     columns = _pick_columns(task, table.column_names, path)
     names = None
-    if b"huggingface" in (table.schema.metadata or {}):
+    if "label" in columns and b"huggingface" in (table.schema.metadata or {}):
         import datasets
 
         names = getattr(datasets.Features.from_arrow_schema(table.schema)[columns["label"]], "names", None)
     found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
-    return Rows(found, lambda i: f"{path} row {i}", names, files=[str(path)])
+    return Rows(found, lambda i: f"{path} row {i}", names, lines="label" not in columns, files=[str(path)])
 
 
 def _split_by_ids(rows: Rows, ids: Path) -> dict[str, Rows]:

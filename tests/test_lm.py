@@ -151,6 +151,10 @@ def test_the_hubs_rows_are_the_files_lines(tmp_path: Path, monkeypatch: pytest.M
     assert loaded.fingerprint == local.fingerprint
     whole.save_to_disk(tmp_path / "b")
     assert data.load("wikitext-2", str(tmp_path / "b")).fingerprint == local.fingerprint
+    (tmp_path / "c").mkdir()
+    for name, split in whole.items():
+        split.to_parquet(tmp_path / "c" / f"{name}-00000-of-00001.parquet")
+    assert data.load("wikitext-2", str(tmp_path / "c")).fingerprint == local.fingerprint
 
 
 @pytest.mark.parametrize(
