@@ -394,7 +394,7 @@ SMALL = ("--task", "pocket/lm", "--student", "2x16", "--budget", "64", "--max-le
 
 def test_the_script_end_to_end(gpt2_folder: Path, tmp_path: Path) -> None:
     variants = ["finetune", "kd", "mc3kd"]
-    done = script(*SMALL, "--teacher", gpt2_folder, "--variant", ",".join(variants), "--track", "--out-dir", tmp_path)
+    done = script(*SMALL, "--teacher", gpt2_folder, "--variant", ",".join(variants), "--out-dir", tmp_path)
     assert done.returncode == 0, done.stderr
     table = done.stdout.split("\n\n")[-1]
     assert "test perplexity" in table
@@ -413,6 +413,18 @@ def test_the_script_end_to_end(gpt2_folder: Path, tmp_path: Path) -> None:
         tokenizer = models.load_tokenizer(str(folder))
         assert train.evaluate(student, tokenizer, loaded, 16)[0] == record["metrics"]
         assert "AutoModelForCausalLM" in (folder / "README.md").read_text()
+
+
+def test_tracking_measures_perplexity_after_every_epoch(gpt2_folder: Path, tmp_path: Path, inside: Inside) -> None:
+    few = ("--limit", "20", "--batch-size", "8", "--teacher-epochs", "0", "--variant", "finetune", "--track")
+    code, _, err = inside(*SMALL, *few, "--teacher", gpt2_folder, "--out-dir", tmp_path)
+    assert code == 0, err
+    folder = tmp_path / "mc3kd" / "pocket" / "lm" / "finetune" / "seed0"
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    tracked = [row for row in rows if "epoch" in row]
+    assert [row["epoch"] for row in tracked] == [1]
+    assert tracked[0]["score"] > 1
+    assert (folder / "epochs.png").stat().st_size > 1000
 
 
 def test_analysis_of_a_language_model(gpt2_folder: Path, tmp_path: Path, inside: Inside) -> None:
