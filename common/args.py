@@ -44,13 +44,19 @@ class CommonArgs:
     seed: int = arg(0, "seed of the student's initialisation, the data order and dropout")
     batch_size: int = arg(32, "examples per optimiser step")
     lr: float | None = arg(
-        None, "the student's peak learning rate (default: 5e-5 x 768 / width; 1e-3 from random weights)"
+        None, "the student's peak learning rate (default: 5e-5 x 768 / width; from random weights 1e-3, a GPT-2 3e-3)"
     )
-    max_length: int = arg(128, "tokens kept of an example")
-    limit: int | None = arg(None, "use only so many training examples (a seeded choice, named in the result)")
-    data_dir: str | None = arg(None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, or save_to_disk")
+    max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window")
+    limit: int | None = arg(
+        None, "use only so many training examples or documents (a seeded choice, named in the result)"
+    )
+    data_dir: str | None = arg(
+        None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, text files, or save_to_disk"
+    )
+    teacher_epochs: float = arg(
+        3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is"
+    )
     tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
-    teacher_epochs: float = arg(3.0, "epochs of fine-tuning for a teacher that has no head for the task")
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
@@ -70,10 +76,12 @@ class CommonArgs:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"--{dashed(name)} {value}: must be 1 or more")
-        for name in ("lr", "teacher_lr", "teacher_epochs"):
+        for name in ("lr", "teacher_lr"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise BadInput(f"--{dashed(name)} {value}: must be a number above 0")
+        if not 0 <= self.teacher_epochs < math.inf:
+            raise BadInput(f"--teacher-epochs {self.teacher_epochs}: must be 0 (the teacher as it is) or more")
         if not 0 <= self.save_every < math.inf:
             raise BadInput(f"--save-every {self.save_every}: must be 0 seconds (every step) or more")
         if not 0 <= self.seed < 2**32:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-Kind = Literal["classification", "regression"]
+Kind = Literal["classification", "regression", "language modelling"]
 Source = Literal["pocket", "hub", "local"]
 
 
@@ -44,14 +44,20 @@ class Task:
     metrics: tuple[str, ...]  # keys of common.metrics; the first is the primary
     score_range: tuple[float, float] | None = None  # regression only, both ends allowed
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a source has to hold: the texts and, but for language modelling, the label."""
+        return self.fields if self.kind == "language modelling" else (*self.fields, "label")
+
 
 @dataclass(frozen=True)
 class Split:
-    """N examples. `labels` holds indices into Task.labels (classification) or scores (regression)."""
+    """N examples. `labels` holds indices into Task.labels (classification), scores (regression), or a None for each
+    document (language modelling)."""
 
     ids: list[str]
     texts: list[tuple[str, ...]]
-    labels: list[int] | list[float]
+    labels: list[int] | list[float] | list[None]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -84,6 +90,8 @@ TASKS: dict[str, Task] = {
         Task("mnli", _CLASSES, ("premise", "hypothesis"), HUB["mnli"].labels, ("accuracy",)),
         Task("qnli", _CLASSES, ("question", "sentence"), HUB["qnli"].labels, ("accuracy",)),
         Task("rte", _CLASSES, _PAIR, HUB["rte"].labels, ("accuracy",)),
+        Task("lm", "language modelling", ("text",), (), ("perplexity",)),  # of the pocket suite alone
+        Task("wikitext-2", "language modelling", ("text",), (), ("perplexity",)),
     )
 }
 
@@ -104,8 +112,9 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
         raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
     if data_dir is not None:
         if name != base:
+            own = base if base in HUB else "wikitext-2"
             raise BadInput(
-                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {base}"
+                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {own}"
             )
         find_files(TASKS[base], data_dir)
     return TASKS[base]
@@ -114,7 +123,7 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
 def load(name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None) -> TaskData:
     """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
 
-    `limit` keeps the first N training examples: of the pocket suite's own order, or of a permutation drawn
+    `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a permutation drawn
     with `seed` for real data, whose files may be sorted. `seed` does nothing else: the data of a task are the
     same for all seeds. Raises BadInput with the file and line where there is one.
     """
@@ -137,12 +146,13 @@ def load(name: str, data_dir: str | None = None, seed: int = 0, limit: int | Non
 
     splits = {split: _to_split(task, split, found) for split, found in rows.items()}
     if any(found.official for found in rows.values()):
-        _compare_counts(task, splits)
+        _compare_counts(task, rows)
     if limit is not None and limit < len(splits["train"]):
         splits["train"], how = _limited(splits["train"], limit, None if source == "pocket" else seed)
         origin += f", {how}"
-    if len(set(splits["train"].labels)) < 2:
-        only = task.labels[int(splits["train"].labels[0])] if task.labels else splits["train"].labels[0]
+    classes = set(splits["train"].labels)
+    if len(classes) < 2 and task.kind != "language modelling":
+        only = task.labels[int(classes.pop())] if task.labels else classes.pop()  # type: ignore[arg-type]
         raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
     tests = tuple(split for split in splits if split.startswith("test"))
     reported = tests or tuple(split for split in splits if split.startswith("dev"))
@@ -173,7 +183,7 @@ def for_tuning(task: TaskData) -> TaskData:
 def _known_names() -> list[str]:
     from common import pocket
 
-    return [f"pocket/{task}" for task in pocket.TASKS if task in TASKS] + list(TASKS)
+    return [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [task for task in TASKS if task in HUB]
 
 
 def _limited(split: Split, limit: int, seed: int | None) -> tuple[Split, str]:
@@ -198,11 +208,11 @@ def _fingerprint(splits: dict[str, Split]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compare_counts(task: Task, splits: dict[str, Split]) -> None:
+def _compare_counts(task: Task, rows: dict[str, Rows]) -> None:
     """Warn of each split of an official layout that has not the official size: a subset is legitimate."""
     for split, official in HUB[task.name].rows.items():
-        if split in splits and len(splits[split]) != official:
-            warn(f"{task.name} {split} has {len(splits[split])} rows; the official split has {official}")
+        if split in rows and len(rows[split]) != official:
+            warn(f"{task.name} {split} has {len(rows[split])} rows; the official split has {official}")
 
 
 # ------------------------------------------------------------------------ from any source to a Split
@@ -210,7 +220,9 @@ def _compare_counts(task: Task, splits: dict[str, Split]) -> None:
 
 def _to_split(task: Task, name: str, rows: Rows) -> Split:
     """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row."""
-    total = len(rows.columns["label"])
+    if rows.lines:
+        rows = Rows({"text": _documents(rows.columns["text"])}, lambda i: f"{name} document {i}", files=rows.files)
+    total = len(rows)
     if not total:
         raise BadInput(f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one")
     texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
@@ -225,6 +237,25 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
     # The position in the source: unique over the splits, and the way back to the row.
     ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(total)]
     return Split(ids, texts, labels)
+
+
+def _documents(lines: list[str]) -> list[str]:
+    """The documents of a running text: the articles of WikiText, or else what blank lines separate.
+
+    An article of WikiText starts at a line " = Title = " between blank lines; its text is kept as it is, line ends
+    and headings included. The hub's empty rows are lines of one blank in the files: so they are here.
+    """
+    lines = [line if line.endswith("\n") else f"{line or ' '}\n" for line in lines]
+    blank = [True, *(not line.strip() for line in lines), True]
+    heading = re.compile(r" = [^=](.*[^=])? = \n")
+    titled = [blank[i] and blank[i + 2] and heading.fullmatch(line) is not None for i, line in enumerate(lines)]
+    starts = titled if any(titled) else blank[:-2]
+    documents: list[str] = []
+    for line, start in zip(lines, starts, strict=True):
+        if start or not documents:
+            documents.append("")
+        documents[-1] += line
+    return [text for text in documents if text.strip()]
 
 
 def _read_class(task: Task, rows: Rows, i: int) -> int:
@@ -261,6 +292,7 @@ def _read_score(task: Task, rows: Rows, i: int) -> float:
 _LABEL_READERS: dict[Kind, Callable[[Task, Rows, int], Any]] = {
     "classification": _read_class,
     "regression": _read_score,
+    "language modelling": lambda task, rows, i: None,
 }
 
 
@@ -343,11 +375,15 @@ _BIG = 20_000  # from here on a progress bar is worth having
 
 @dataclass(frozen=True)
 class Encoded:
-    """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists."""
+    """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists.
+
+    Of a corpus, the examples are blocks of L tokens, which are their own labels: each token is to be predicted from
+    those before it.
+    """
 
     ids: list[str]
     features: dict[str, list[list[int]]]
-    labels: torch.Tensor  # [N], long (classification) or float32 (regression)
+    labels: torch.Tensor  # [N], long (classification) or float32 (regression); [N, L], long (language modelling)
     lengths: list[int]  # tokens per example, special ones included
 
     def __len__(self) -> int:
@@ -357,15 +393,27 @@ class Encoded:
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
     """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens.
 
-    Raises BadInput if `max_length` leaves no room for text beside the special tokens.
+    For language modelling, `token_stream` is cut into blocks of `max_length` tokens; the remainder, which does not
+    fill a block, is left out. Raises BadInput if `max_length` leaves no room for text beside the special tokens, or
+    if the text does not fill one block.
     """
     import torch
     from tqdm import tqdm
 
+    if task.kind == "language modelling":
+        stream = token_stream(tokenizer, split)
+        count = len(stream) // max_length
+        if not count:
+            raise BadInput(f"max length {max_length}: {task.name} has {len(stream)} tokens, less than one block")
+        blocks = stream[: count * max_length].view(count, max_length)
+        tokens = blocks.tolist()
+        ids = [f"block-{i}" for i in range(count)]
+        features = {"input_ids": tokens, "attention_mask": [[1] * max_length] * count}
+        return Encoded(ids, features, blocks, [max_length] * count)
     special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
     if max_length < special + len(task.fields):
         raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
-    features: dict[str, list[list[int]]] = {}
+    features = {}
     with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
         for start in range(0, len(split), _CHUNK):
             texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
@@ -378,18 +426,48 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
 
 
-def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels" [B].
+def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> torch.Tensor:
+    """All documents of a split as one sequence of token ids [n], the end-of-text token before each.
 
-    L is the longest of the batch; the tokeniser decides the side and the ids of the padding.
+    So the first token of every document has something to be predicted from, and the end of a document is one of the
+    things to predict. No other special tokens are added.
     """
-    if tokenizer.pad_token_id is None:
+    import torch
+
+    if tokenizer.eos_token_id is None:
+        raise BadInput(f"{type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with")
+    stream: list[int] = []
+    for start in range(0, len(split), _CHUNK):
+        texts = [text for (text,) in split.texts[start : start + _CHUNK]]
+        for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]:  # type: ignore[union-attr]
+            stream += [tokenizer.eos_token_id, *tokens]  # type: ignore[list-item]
+    return torch.tensor(stream)
+
+
+def epoch_size(tokenizer: PreTrainedTokenizerBase, data: TaskData, max_length: int) -> int:
+    """The training examples of an epoch: rows, or the blocks of a corpus."""
+    if data.task.kind == "language modelling":
+        return len(token_stream(tokenizer, data.splits["train"])) // max_length
+    return len(data.splits["train"])
+
+
+def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B] or [B, L].
+
+    L is the longest of the batch; the tokeniser decides the side and the ids of the padding, where any is needed.
+    """
+    import torch
+
+    chosen = list(indices)
+    picked = {name: [values[i] for i in chosen] for name, values in encoded.features.items()}
+    if len({encoded.lengths[i] for i in chosen}) == 1:
+        batch = {name: torch.tensor(values) for name, values in picked.items()}
+    elif tokenizer.pad_token_id is None:
         raise BadInput(
             f"{type(tokenizer).__name__} has no padding token: set one (tokenizer.pad_token) before batching"
         )
-    chosen = list(indices)
-    picked = {name: [values[i] for i in chosen] for name, values in encoded.features.items()}
-    batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
+    else:
+        batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
     batch["labels"] = encoded.labels[chosen]
     return batch
 

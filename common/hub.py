@@ -11,8 +11,9 @@ from typing import Any
 
 from common.errors import BadInput
 
-# A commit of nyu-mll/glue that holds Parquet files, so that no loading script is run.
+# Commits that hold Parquet files, so that no loading script is run.
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+WIKITEXT_REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
 TIMEOUT_SECONDS = 10.0
 
 
@@ -63,6 +64,16 @@ HUB: dict[str, HubSource] = {
     ),
     "qnli": _glue("qnli", ("question", "sentence"), _ENTAILS, {"train": 104743, "dev": 5463}),
     "rte": _glue("rte", _PAIR, _ENTAILS, {"train": 2490, "dev": 277}),
+    # a row is a line of the text
+    "wikitext-2": HubSource(
+        "Salesforce/wikitext",
+        "wikitext-2-raw-v1",
+        WIKITEXT_REVISION,
+        {"text": "text"},
+        {"train": "train", "dev": "validation", "test": "test"},
+        (),
+        {"train": 36718, "dev": 3760, "test": 4358},
+    ),
 }
 
 
@@ -77,10 +88,11 @@ def fetch(task: str) -> dict[str, Any]:
         found = _load(source)
     except Exception as error:  # every way in which a hub can fail is one message to the user
         reason = " ".join(str(error).split()).split(". ")[0] or "no reason given"
+        built_in = "lm" if task == "wikitext-2" else task
         raise BadInput(
             f"--task {task}: no --data-dir was given, and {source.origin} could not be loaded from the hub "
             f"or its cache ({type(error).__name__}: {reason[:160].rstrip('. ')}). Without a hub, use "
-            f"`--task pocket/{task}` (built in) or `--task {task} --data-dir DIR` (your own files)"
+            f"`--task pocket/{built_in}` (built in) or `--task {task} --data-dir DIR` (your own files)"
         ) from error
     missing = [theirs for theirs in source.splits.values() if theirs not in found]
     if missing:

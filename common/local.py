@@ -1,4 +1,5 @@
-"""Local files: the official GLUE layout, CSV/TSV/JSONL/Parquet with named columns, or a `save_to_disk` folder.
+"""Local files: the official GLUE layout, CSV/TSV/JSONL/Parquet with named columns, plain text for language
+modelling, or a `save_to_disk` folder.
 
 Every reader ends in `Rows`, one split as its source gives it; `common.data` checks them row by row.
 """
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
 class Rows:
     """One split as its source gives it, before any check: canonical columns of equal length."""
 
-    columns: dict[str, list[Any]]  # the task's fields, "label", and "id" if the source has unique ones
+    columns: dict[str, list[Any]]  # the task's columns, and "id" if the source has unique ones
     place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
     names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
     integers: bool = True  # without names: do integers mean the hub's ids?
     blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
     official: bool = False  # a layout of the official release, whose size is known
+    lines: bool = False  # rows are the lines of a running text, not its documents
     files: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
 
 
 def warn(line: str) -> None:
@@ -43,10 +48,11 @@ def dataset_rows(data: Any, columns: dict[str, str], where: str, blanks: bool = 
     for theirs in columns.values():
         if theirs not in data.column_names:
             raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
-    names = getattr(data.features[columns["label"]], "names", None)
+    names = getattr(data.features[columns["label"]], "names", None) if "label" in columns else None
     table = data.select_columns(list(columns.values())).to_dict()
     found = {ours: table[theirs] for ours, theirs in columns.items()}
-    return Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, files=[where])
+    lines = "label" not in columns
+    return Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, lines=lines, files=[where])
 
 
 # The official release: folder, and header names where they are not the hub's.
@@ -59,6 +65,7 @@ _FOLDERS = {
     "mnli": "MNLI",
     "qnli": "QNLI",
     "rte": "RTE",
+    "wikitext-2": "wikitext-2-raw",
 }
 _OFFICIAL_COLUMNS = {
     "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
@@ -74,6 +81,12 @@ _NAMES_ONLY = {
 }  # whose official files spell the labels out: integers there are a mistake
 _STEMS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 _SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
+_TEXT_STEMS = {
+    "train": ("wiki.train", "train"),
+    "dev": ("wiki.valid", "valid", "validation", "dev"),
+    "test": ("wiki.test", "test"),
+}
+_TEXT_SUFFIXES = (".raw", ".tokens", ".txt")
 
 
 def find_files(task: Task, data_dir: str) -> dict[str, Path]:
@@ -89,13 +102,15 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
         raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
     if task.name == "mrpc" and not _find(folder, "train") and (folder / "msr_paraphrase_train.txt").is_file():
         return _msr_files(folder)
+    text = task.kind == "language modelling"
+    suffixes = _TEXT_SUFFIXES if text else _SUFFIXES
     files = {}
     for split in HUB[task.name].splits:
         stem, _, suffix = split.partition("_")
-        stems = [f"{stem}_{suffix}".rstrip("_") for stem in _STEMS[stem]]
-        found = [path for stem in stems for path in _find(folder, stem)]
+        stems = [f"{stem}_{suffix}".rstrip("_") for stem in (_TEXT_STEMS if text else _STEMS)[stem]]
+        found = [path for stem in stems for path in _find(folder, stem, suffixes)]
         if not found:
-            wanted = f"{' or '.join(f'{stem}.tsv' for stem in stems)} (or {' '.join(_SUFFIXES[1:])})"
+            wanted = f"{' or '.join(stem + suffixes[0] for stem in stems)} (or {' '.join(suffixes[1:])})"
             wanted += f", there or in {_FOLDERS[task.name]}/" if folder == root else ""
             raise BadInput(
                 f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; "
@@ -107,9 +122,9 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
     return files
 
 
-def _find(folder: Path, stem: str) -> list[Path]:
+def _find(folder: Path, stem: str, suffixes: Sequence[str] = _SUFFIXES) -> list[Path]:
     """The files that may hold a split, the one-file Parquet name of a hub repository included."""
-    named = [path for suffix in _SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
+    named = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
     return named + sorted(folder.glob(f"{stem}-*-of-*.parquet"))
 
 
@@ -168,7 +183,7 @@ def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
 
 def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
     """Canonical name -> the file's column: the hub's names if all are there, else the official release's."""
-    needed = [*task.fields, "label"]
+    needed = task.columns
     if all(name in header for name in needed):
         return {name: name for name in needed}
     official = _OFFICIAL_COLUMNS.get(task.name)
@@ -195,7 +210,17 @@ def _read_file(task: Task, path: Path) -> Rows:
         raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
     if not text.strip():
         raise BadInput(f"{path}: the file is empty")
-    return _read_json(task, path, text) if path.suffix in (".jsonl", ".json") else _read_table(task, path, text)
+    if path.suffix in (".jsonl", ".json"):
+        return _read_json(task, path, text)
+    return _read_lines(path, text) if task.kind == "language modelling" else _read_table(task, path, text)
+
+
+def _read_lines(path: Path, text: str) -> Rows:
+    """Running text, whose lines keep their ends: LF, whatever the file has."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    rows = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    official = path.name.startswith("wiki.")
+    return Rows({"text": rows}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
 
 
 def _read_table(task: Task, path: Path, text: str) -> Rows:
@@ -284,12 +309,12 @@ def _read_parquet(task: Task, path: Path) -> Rows:
         raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
     columns = _pick_columns(task, table.column_names, path)
     names = None
-    if b"huggingface" in (table.schema.metadata or {}):
+    if "label" in columns and b"huggingface" in (table.schema.metadata or {}):
         import datasets
 
         names = getattr(datasets.Features.from_arrow_schema(table.schema)[columns["label"]], "names", None)
     found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
-    return Rows(found, lambda i: f"{path} row {i}", names, files=[str(path)])
+    return Rows(found, lambda i: f"{path} row {i}", names, lines="label" not in columns, files=[str(path)])
 
 
 def _split_by_ids(rows: Rows, ids: Path) -> dict[str, Rows]:

@@ -1,7 +1,9 @@
-"""GLUE's official metrics, from scikit-learn and scipy, with the degenerate cases defined.
+"""GLUE's official metrics, from scikit-learn and scipy, with the degenerate cases defined; and perplexity.
 
 Accuracy and F1 lie in 0..1, the correlations in -1..1. Where a figure has no value (constant predictions or
 labels in a correlation, no positive in F1), it is 0.0: what was predicted carries no information.
+Perplexity is 1 or more, lower is better, and belongs to its tokenizer: a figure per token says nothing about one
+whose tokens are others.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy
+    import torch
     from numpy.typing import ArrayLike
 
     from common.data import Task
@@ -23,6 +26,7 @@ TITLES: dict[str, str] = {
     "matthews": "MCC",
     "pearson": "Pearson",
     "spearman": "Spearman",
+    "perplexity": "PPL",
 }
 
 
@@ -79,6 +83,63 @@ METRICS: dict[str, Callable[[Any, Any], float]] = {
     "pearson": pearson,
     "spearman": spearman,
 }
+
+
+def windows(count: int, max_length: int, stride: int | None = None) -> list[tuple[int, int, int]]:
+    """How a stream of `count` tokens is scored: windows (start, end, first) over its positions.
+
+    A window reads tokens start..end - 1 and predicts from each its next one; it scores the tokens first + 1..end,
+    those that no window before it has scored. Windows lie `stride` apart (default: half of `max_length`) and read
+    `max_length` tokens, but for the last, which may be shorter.
+    """
+    stride = max(1, max_length // 2) if stride is None else stride
+    if not 1 <= stride <= max_length:
+        raise ValueError(f"stride {stride}: must be between 1 and the window's {max_length} tokens")
+    found = []
+    start = first = 0
+    while first < count - 1:
+        end = min(start + max_length, count - 1)
+        found.append((start, end, first))
+        start, first = start + stride, end
+    return found
+
+
+def perplexity(
+    model: Any, stream: torch.Tensor, max_length: int, stride: int | None = None, batch_size: int | None = None
+) -> float:
+    """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
+
+    The first token (end-of-text, as `data.token_stream` makes it) is given; every other one is scored exactly once,
+    in a strided evaluation: windows of `max_length` tokens that lie `stride` apart (default: half of that), so each
+    token is predicted from at least max_length - stride + 1 tokens before it, where there are so many. A smaller
+    stride gives more context, a lower figure and more work; stride = max_length cuts the text into pieces.
+    The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do not compare.
+    `batch_size`: windows per forward pass (default: 4,096 tokens), which does not change the result.
+    Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+    from tqdm import tqdm
+
+    if len(stream) < 2:
+        raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
+    stream = stream.to(next(model.parameters()).device)
+    parts = windows(len(stream), max_length, stride)
+    batch_size = batch_size or max(1, 4096 // max_length)
+    # only the last window may be shorter: alone in its batch, nothing needs padding
+    batches = [parts[i : min(i + batch_size, len(parts) - 1)] for i in range(0, len(parts) - 1, batch_size)]
+    was_training = model.training
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for batch in tqdm([*batches, parts[-1:]], desc="evaluating", disable=None, leave=False):
+            inputs = torch.stack([stream[start:end] for start, end, _ in batch])  # [B, L]
+            logits = model(input_ids=inputs).logits.float()  # [B, L, V]
+            for row, (start, end, first) in zip(logits, batch, strict=True):
+                total += float(cross_entropy(row[first - start :], stream[first + 1 : end + 1], reduction="sum"))
+    model.train(was_training)
+    mean = total / (len(stream) - 1)
+    return float(torch.tensor(mean, dtype=torch.float64).exp())
 
 
 def primary(task: Task) -> str:

@@ -9,14 +9,19 @@ from typing import Any
 
 import torch
 import transformers
+from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertTokenizer,
+    GPT2Config,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 
 from common.data import Task
@@ -25,18 +30,26 @@ from common.errors import BadInput
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
-HEADS = {"classification": AutoModelForSequenceClassification, "regression": AutoModelForSequenceClassification}
+HEADS = {
+    "classification": AutoModelForSequenceClassification,
+    "regression": AutoModelForSequenceClassification,
+    "language modelling": AutoModelForCausalLM,
+}
 # the pocket suite's pre-trained BERTs of 4, 6 and 12 layers, made by common/backbone.py
 POCKET = {
     "pocket": Path(__file__).with_name("pocket-bert"),
     "pocket-6": Path(__file__).with_name("pocket-bert-6"),
     "pocket-12": Path(__file__).with_name("pocket-bert-12"),
 }
+# and, for pocket/lm, the layers of the GPT-2s that stand under the same names
+POCKET_GPT2 = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def task_settings(task: Task) -> dict[str, Any]:
     """The entries of a configuration that make the library build this task's head, labels named."""
+    if task.kind == "language modelling":
+        return {}  # the output layer is as large as the vocabulary
     if task.kind == "regression":
         return {"num_labels": 1, "problem_type": "regression"}
     names = dict(enumerate(task.labels))
@@ -56,6 +69,47 @@ def pocket_tokenizer() -> BertTokenizer:
 
     vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *pocket.vocabulary()])}
     return BertTokenizer(vocab=vocab, model_max_length=128)
+
+
+def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
+    """The GPT-2 that `name` means for pocket/lm, 128 wide, and its tokenizer: the words of the pocket BERT.
+
+    [SEP] is the end-of-text token, and a text gets no special tokens of its own.
+    """
+    backend = pocket_tokenizer().backend_tokenizer
+    backend.post_processor = TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="[SEP]",
+        eos_token="[SEP]",
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=128,
+    )
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=128,
+        n_embd=128,
+        n_layer=POCKET_GPT2[name],
+        n_head=4,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own gelu_new, in one kernel
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        initializer_range=0.05,  # GPT-2's 0.02 is made for a width of 768
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return config, tokenizer
+
+
+@torch.no_grad()
+def embed_as_pocket_bert(model: PreTrainedModel) -> None:
+    """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
+    words = AutoModel.from_pretrained(POCKET["pocket"], dtype=torch.float32).get_input_embeddings()
+    model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
 
 
 def source(name: str) -> str:
@@ -106,11 +160,28 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     lost = [key for key in absent if head or (key.startswith(body) and ".pooler." not in key)]
     if lost:
         raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    if kind == "language modelling" and not is_causal(model):
+        raise BadInput(f"--teacher {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
 
 
+@torch.no_grad()
+def is_causal(model: PreTrainedModel) -> bool:
+    """Whether predictions depend on no later token; BERT's do, though the library loads it as a language model."""
+    was_training = model.training
+    model.eval()
+    ids = torch.zeros((1, 4), dtype=torch.long)
+    other = ids.clone()
+    other[0, 3] = 1
+    first, second = (model(input_ids=i).logits[0, :3] for i in (ids, other))
+    model.train(was_training)
+    return torch.allclose(first, second, atol=1e-5)
+
+
 def has_head(config: PreTrainedConfig, task: Task) -> bool:
-    """Whether a checkpoint was already fine-tuned with a head of this task's kind and size."""
+    """Whether a checkpoint has a head of this task's kind and size: it was fine-tuned, or is a language model."""
+    if task.kind == "language modelling":
+        return any("CausalLM" in name or "LMHead" in name for name in config.architectures or [])
     head = any("ForSequenceClassification" in name for name in config.architectures or [])
     return head and config.num_labels == (len(task.labels) or 1)
 
@@ -143,6 +214,10 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     if pretrained is not None:
         return load_model(pretrained, config, kind)
     return HEADS[kind].from_config(config)
+
+
+# Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
+RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
 
 
 def default_lr(width: int) -> float:

@@ -31,8 +31,9 @@ def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> Non
 Line = tuple[Sequence[float], Sequence[float]]
 
 
-def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = ()) -> None:
-    """Named lines of (x, y) values; vertical marks at the x values of `marked`."""
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = (),
+          right: dict[str, Line] | None = None) -> None:  # fmt: skip
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis."""
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     for name, (xs, ys) in series.items():
         axes.plot(xs, ys, marker="o", markersize=4, label=name)
@@ -43,5 +44,9 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
     axes.grid(alpha=0.3)
     if len(series) > 1:
         axes.legend()
+    for name, (xs, ys) in (right or {}).items():
+        other = axes.twinx()
+        other.plot(xs, ys, marker="s", markersize=4, linestyle="--", color="C1")
+        other.set_ylabel(f"{name} (dashed)")
     figure.savefig(path, dpi=120)
     plt.close(figure)

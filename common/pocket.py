@@ -21,13 +21,18 @@ the GLUE tasks:
     qnli   does the sentence answer the question, or has it other roles, another verb or no such slot?
     rte    two clauses, or one that someone knew or only claimed; does a short sentence follow?
 
+and one without labels:
+
+    lm     documents for language modelling, of the kinds of `unlabelled`
+
 Splits: train, dev and test (mnli: dev and test matched and mismatched). A hash of its text gives every sentence to
 one of the three, half of all to train and a quarter each to dev and test, so no sentence of one is ever seen in
 another, whatever the seeds. Sizes unless asked otherwise: 20,000 (rte: 10,000), 1,000 and 2,000. A smaller size is
 a prefix of a larger one. About one candidate in four (train) or sixteen (dev, test) has both sentences in the split.
 Noise: the share `NOISE` of the training labels is wrong, as annotators are; stsb scores carry Gaussian noise and
 that share of them is drawn at random. Dev and test labels are clean.
-Unlabelled text is in no split: it has no labels, and it may hold any sentence.
+Unlabelled text is in no split: it has no labels, and it may hold any sentence. A document of `lm` is unlabelled text
+each of whose sentences was drawn until the split owned it: 20,000, 500 and 1,000 documents, in a second or two.
 Version: the data are frozen. `VERSION` is part of every result's signature, since numbers of two generators cannot
 be compared. Any change of a generated example, document or the vocabulary bumps it. The pre-trained weights
 (`common/pocket-bert`) need the same vocabulary, which a test checks; `python -m common.backbone` makes them again.
@@ -36,17 +41,19 @@ They were made on version 1, which differs from 2 in one thing: sst2 had half as
 Another task is one more rule under `@_task`. A rule returns None when what it has drawn cannot earn its label, and
 everything else (splits, noise, columns, sizes) follows. Two things a task of another kind brings along: if its
 labels are not names or scores (tags, a span, a text), how an annotator errs in them, a case of `_annotate`; and if
-its texts are documents, sentences drawn one by one from the split (`in_split`), since a document of n sentences that
-is drawn as a whole falls in a quarter's split with probability 4^-n.
+its texts are documents, sentences drawn one by one from the split, as `_corpus` does, since a document of n sentences
+that is drawn as a whole falls in a quarter's split with probability 4^-n.
 """
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from common import lexicon
 from common.grammar import (
@@ -94,6 +101,7 @@ VERSION = "2"
 NOISE = 0.15  # the share of training labels that are wrong
 STSB_NOISE_SD = 0.75  # the spread of an stsb annotator, in points of the 0-5 scale
 
+T = TypeVar("T")
 Label = str | float
 Example = tuple[tuple[str, ...], Label]  # the texts and the true label
 Rule = Callable[[Random, Genre], Example | None]
@@ -488,7 +496,8 @@ _CONNECTIVES = ("and", "while", "before", "after", ", but")
 
 # --------------------------------------------------------------------------------------------- generation
 
-TASKS = tuple(_TASKS)
+TASKS = tuple(_TASKS)  # those with labels; the corpus stands beside them
+CORPUS = "lm"
 SPLITS: dict[str, tuple[str, ...]] = {name: task.splits for name, task in _TASKS.items()}
 LABELS: dict[str, tuple[str, ...]] = {name: task.labels for name, task in _TASKS.items()}
 COLUMNS: dict[str, tuple[str, ...]] = {name: task.columns for name, task in _TASKS.items()}
@@ -499,6 +508,8 @@ SIZES: dict[str, dict[str, int]] = {
     }
     for name, task in _TASKS.items()
 }
+SPLITS[CORPUS], COLUMNS[CORPUS] = ("train", "dev", "test"), ("text",)
+SIZES[CORPUS] = {"train": 20_000, "dev": 500, "test": 1_000}
 _OWNED = {"train": (0, 4), "dev": (4, 6), "test": (6, 8)}  # eighths of all sentences: the first, and the one after
 _HASHES = {  # the same as a range of hashes
     split: (_OWNED[split.split("_")[0]][0] << 29, _OWNED[split.split("_")[0]][1] << 29)
@@ -541,17 +552,15 @@ def _annotate(rng: Random, task: str, label: Label) -> Label:
 
 
 def _check(task: str, split: str, size: int) -> None:
-    if task not in TASKS:
-        raise ValueError(f"unknown pocket task {task!r}; there are: {', '.join(TASKS)}")
+    if task not in SPLITS:
+        raise ValueError(f"unknown pocket task {task!r}; there are: {', '.join(SPLITS)}")
     if split not in SPLITS[task]:
         raise ValueError(f"unknown split {split!r} of pocket/{task}; there are: {', '.join(SPLITS[task])}")
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size}")
 
 
-def _generate(task: str, split: str, size: int | None, seed: int, noisy: bool) -> dict[str, list[Any]]:
-    size = SIZES.get(task, {}).get(split, 1) if size is None else size
-    _check(task, split, size)
+def _generate(task: str, split: str, size: int, seed: int, noisy: bool) -> dict[str, list[Any]]:
     annotator = Random(f"annotator/{task}/{split}/{seed}")
     columns: dict[str, list[Any]] = {name: [] for name in (*COLUMNS[task], "label", "id")}
     for number, (texts, label) in zip(range(size), _examples(task, split, seed), strict=False):
@@ -563,10 +572,14 @@ def _generate(task: str, split: str, size: int | None, seed: int, noisy: bool) -
 
 
 def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> dict[str, list[Any]]:
-    """Columns of one split, named as on the hub, with "label" (a name; stsb: a score from 0 to 5) and "id".
+    """Columns of one split, named as on the hub, with "label" (a name; stsb: a score from 0 to 5; lm: none) and "id".
 
     Raises ValueError for an unknown task or split or a size below 1.
     """
+    size = SIZES.get(task, {}).get(split, 1) if size is None else size
+    _check(task, split, size)
+    if task == CORPUS:
+        return {"text": _corpus(split, size, seed), "id": [f"{task}-{split}-{seed}-{i}" for i in range(size)]}
     return _generate(task, split, size, seed, noisy=split == "train")
 
 
@@ -584,17 +597,52 @@ def unlabelled(size: int, seed: int = 0) -> list[str]:
     Words of one polarity, topic or kind keep company through a document, and names keep their role.
     """
     rng = Dice(f"unlabelled/{seed}")
-    return [" ".join(_document(rng)) for _ in range(size)]
+    return [" ".join(_document(rng, _anything)) for _ in range(size)]
 
 
-def _document(rng: Random) -> list[str]:
+def _corpus(split: str, size: int, seed: int) -> list[str]:
+    """Documents as `unlabelled` has them, all of whose sentences the split owns."""
+
+    def owned(sentence: str) -> bool:
+        return in_split((sentence,), split)
+
+    rng = Dice(f"{CORPUS}/{split}/{seed}")
+    return [" ".join(_document(rng, owned)) for _ in range(size)]
+
+
+class _NotOwned(Exception):
+    """None of the sentences that could stand at one place of a document is the split's."""
+
+
+Owned = Callable[[str], bool]  # whether a document may hold a sentence
+
+
+def _anything(_: str) -> bool:
+    return True
+
+
+def _owned(draw: Callable[[], str], owned: Owned) -> str:
+    """A sentence, drawn again until it is owned: at most 100 times, which fails by chance once in 10^12."""
+    for _ in range(100):
+        if owned(sentence := draw()):
+            return sentence
+    raise _NotOwned
+
+
+def _few(options: Iterable[T], size: int) -> list[T]:
+    """The options as a list, if they are at least so many."""
+    if len(found := list(options)) < size:
+        raise _NotOwned
+    return found
+
+
+def _document(rng: Random, owned: Owned) -> list[str]:
     genre = HOME if rng.random() < 0.7 else ELSEWHERE
     kind = rng.random()
-    if kind < 0.4:
-        return _story(rng, genre)
-    if kind < 0.65:
-        return _review(rng)
-    return _facts(rng, genre) if kind < 0.8 else _remarks(rng)
+    write = _story if kind < 0.4 else _review if kind < 0.65 else _facts if kind < 0.8 else _remarks
+    while True:
+        with contextlib.suppress(_NotOwned):  # another of the kind, so that each is as frequent in every split
+            return write(rng, genre, owned)
 
 
 @dataclass(frozen=True)
@@ -608,19 +656,24 @@ class _Scene:
     kind: str
 
 
-def _story(rng: Random, genre: Genre) -> list[str]:
+def _story(rng: Random, genre: Genre, owned: Owned) -> list[str]:
     """People keep their name, role and place; things and verbs of one kind keep company."""
     cast = list(zip(rng.sample(genre.names, 3), rng.sample(genre.people, 3), strict=True))
-    place, city = rng.choice(genre.places), rng.choice(genre.cities)
+    name, role = cast[0]
+    openings = [f"{name.sg} is {with_article(role.sg)} from {city} ." for city in genre.cities]
+    place, opening = rng.choice(genre.places), rng.choice(_few(filter(owned, openings), 1))
     verbs = _FRIENDLY_VERBS if rng.random() < 0.5 else _HOSTILE_VERBS
     scene = _Scene(cast, place, genre.times, verbs, rng.choice(_TOPICS))
-    name, role = cast[0]
-    sentences = [f"{name.sg} is {with_article(role.sg)} from {city} ."]
-    sentences += [_episode(rng, scene) for _ in range(rng.randint(3, 5))]
+    sentences = [opening]
+    sentences += [_owned(lambda: _episode(rng, scene), owned) for _ in range(rng.randint(3, 5))]
     if rng.random() < 0.5:
-        first, second = rng.sample(lexicon.CHILDREN[scene.kind], 2)
-        sentences.append(f"{name.sg} bought {first.pl} , {second.pl} and other {NOUNS[scene.kind].pl} .")
+        sentences.append(_owned(lambda: _purchase(rng, name, scene.kind), owned))
     return sentences
+
+
+def _purchase(rng: Random, buyer: Noun, kind: str) -> str:
+    first, second = rng.sample(lexicon.CHILDREN[kind], 2)
+    return f"{buyer.sg} bought {first.pl} , {second.pl} and other {NOUNS[kind].pl} ."
 
 
 def _episode(rng: Random, scene: _Scene) -> str:
@@ -645,32 +698,44 @@ _HOSTILE_VERBS = [verb for verb in OPPOSED_PERSON_VERBS if verb.base in lexicon.
 _TOPICS = [kind for kind, nouns in lexicon.CHILDREN.items() if nouns[0].kind == kind]
 
 
-def _review(rng: Random) -> list[str]:
+def _review(rng: Random, _: Genre, owned: Owned) -> list[str]:
     """One thing, one opinion of it throughout."""
     good = rng.random() < 0.5
     thing = rng.choice(tuple(lexicon.REVIEWED))
     aspects = [thing, *lexicon.REVIEWED[thing].split()]
-    return [f"{draw_opinion(rng, f'the {rng.choice(aspects)}', good)} ." for _ in range(rng.randint(3, 5))]
+
+    def opinion() -> str:
+        return f"{draw_opinion(rng, f'the {rng.choice(aspects)}', good)} ."
+
+    return [_owned(opinion, owned) for _ in range(rng.randint(3, 5))]
 
 
-def _facts(rng: Random, genre: Genre) -> list[str]:
+def _facts(rng: Random, genre: Genre, owned: Owned) -> list[str]:
     """What all, some and no members of a kind do, and questions about it."""
     kind = rng.choice(tuple(lexicon.CHILDREN))
     sentences = []
-    for noun in rng.sample(lexicon.CHILDREN[kind], 3):
-        sentences.append(f"every {noun.sg} is {with_article(kind)} .")
-        det = rng.choice(["all", "some", "most", "no"])
-        if noun.kind == "person":
-            clause = draw_quantified(rng, genre, det, False)
-            sentences.append(f"{say(clause.but(agent=clause.agent.but(noun=noun)))} .")
-        else:
-            adjectives = rng.sample(lexicon.THING_ADJECTIVES, 2)
-            sentences.append(f"{det} {adjectives[0]} {noun.pl} {rng.choice(['are', 'were'])} {adjectives[1]} .")
-    sentences.append(ask(rng, draw_clause(rng, genre), rng.choice(["agent", "patient", "place", "time"])))
+    for noun in rng.sample(_few((n for n in lexicon.CHILDREN[kind] if owned(_membership(n, kind))), 3), 3):
+        sentences += [_membership(noun, kind), _owned(partial(_fact, rng, genre, noun), owned)]
+    slots = ["agent", "patient", "place", "time"]
+    sentences.append(_owned(lambda: ask(rng, draw_clause(rng, genre), rng.choice(slots)), owned))
     return sentences
 
 
-def _remarks(rng: Random) -> list[str]:
+def _membership(noun: Noun, kind: str) -> str:
+    return f"every {noun.sg} is {with_article(kind)} ."
+
+
+def _fact(rng: Random, genre: Genre, noun: Noun) -> str:
+    """What all, some, most or no bearers of a noun do or are."""
+    det = rng.choice(["all", "some", "most", "no"])
+    if noun.kind == "person":
+        clause = draw_quantified(rng, genre, det, False)
+        return f"{say(clause.but(agent=clause.agent.but(noun=noun)))} ."
+    adjectives = rng.sample(lexicon.THING_ADJECTIVES, 2)
+    return f"{det} {adjectives[0]} {noun.pl} {rng.choice(['are', 'were'])} {adjectives[1]} ."
+
+
+def _remarks(rng: Random, _: Genre, owned: Owned) -> list[str]:
     """Sentences of every construction, and a question."""
-    remarks = [draw_construction(rng, good=True) for _ in range(3)]
-    return [*remarks, rng.choice((_how, _why, _route, _compare))(rng, True)[0]]
+    remarks = [_owned(lambda: draw_construction(rng, good=True), owned) for _ in range(3)]
+    return [*remarks, _owned(lambda: rng.choice((_how, _why, _route, _compare))(rng, True)[0], owned)]

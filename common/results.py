@@ -117,7 +117,8 @@ def one_line(fields: dict[str, Any]) -> str:
 
 
 def percent(metrics: dict[str, float]) -> str:
-    return "/".join(f"{100 * value:.2f}" for value in metrics.values())
+    """Fractions in percent; a perplexity as it is."""
+    return "/".join(f"{value if name == 'perplexity' else 100 * value:.2f}" for name, value in metrics.items())
 
 
 def columns(rows: Iterable[list[str]], header: list[str]) -> str:

@@ -6,6 +6,7 @@ without `--force`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from common import metrics, models, results, train
+from common import data, metrics, models, results, train
 from common.args import CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
 from common.errors import BadInput
@@ -49,22 +50,25 @@ class Run:
         self.folder = Path(args.out_dir) / method / task.name / variant / f"seed{args.seed}"
         kind, amount = parse_budget(args.budget)
         self.kind = kind
-        per_epoch = -(-len(task.splits["train"].ids) // args.batch_size)
+        # only the paper's budget is counted in epochs, for which a corpus has to be tokenised
+        examples = data.epoch_size(teacher.tokenizer, task, args.max_length) if kind == "paper" else 0
+        per_epoch = -(-examples // args.batch_size)
         self.steps = (
             None if kind == "seconds" else train.total_steps(kind, amount, args.batch_size, per_epoch, paper_epochs)
         )
         self.seconds = amount if kind == "seconds" else None
         self.amount = self.seconds if self.steps is None else self.steps * args.batch_size
         self.settings = {k: v for k, v in as_dict(args).items() if k not in NOT_SETTINGS} | settings
-        self.comparable = results.one_line(
-            {
-                "task": task.name,
-                "data": f"{task.origin}#{task.fingerprint}",
-                "split": "+".join(task.reported),
-                "budget": f"{self.amount}{'s' if kind == 'seconds' else ''}" + ("(paper)" if kind == "paper" else ""),
-                "schema": results.SCHEMA_VERSION,
-            }
-        )
+        fields = {
+            "task": task.name,
+            "data": f"{task.origin}#{task.fingerprint}",
+            "split": "+".join(task.reported),
+            "budget": f"{self.amount}{'s' if kind == 'seconds' else ''}" + ("(paper)" if kind == "paper" else ""),
+            "schema": results.SCHEMA_VERSION,
+        }
+        if task.task.kind == "language modelling":  # a perplexity belongs to its tokens and its windows
+            fields |= {"tokens": vocabulary_digest(teacher.tokenizer), "window": f"{args.max_length}/2"}
+        self.comparable = results.one_line(fields)
         own = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         self.signature = (
             self.comparable
@@ -169,6 +173,11 @@ class Run:
         return record
 
 
+def vocabulary_digest(tokenizer: Any) -> str:
+    """Short SHA-256 of a tokenizer's tokens and their ids."""
+    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()[:8]
+
+
 def difference(record: dict[str, Any], run: Run) -> str:
     """The first setting in which a record and a run differ, for the error line."""
     for key, value in run.settings.items():
@@ -219,6 +228,7 @@ def choose_student(args: CommonArgs, init: str, teacher: Teacher, task: TaskData
 def model_card(run: Run, scores: dict[str, dict[str, float]]) -> str:
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
+    model = models.HEADS[task.task.kind].__name__
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
@@ -230,10 +240,10 @@ A {run.args.student} student of {run.teacher.name}, seed {run.args.seed}. Data: 
 Signature: `{run.signature}`
 
 ```python
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import {model}, AutoTokenizer
 
 folder = "."  # the folder of this file
-model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+model = {model}.from_pretrained(folder).eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
 print(model(**inputs).logits)

@@ -5,6 +5,11 @@
 Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained
 BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
 unless they have the task's head.
+
+For language modelling the three names are GPT-2s of as many layers, trained on pocket/lm from random layers and the
+word embeddings of the suite's BERT, which reaches in the same time what twice the text would. A hub id or a folder is
+a pre-trained causal language model, which has its head before it has seen the task's text: it is fine-tuned for
+`--teacher-epochs` like any other, and with `--teacher-epochs 0` used as it is.
 """
 
 from __future__ import annotations
@@ -28,8 +33,13 @@ from common.data import TaskData
 from common.errors import BadInput
 from common.results import write_json
 
-# Until it has converged on every pocket task, noisy labels included; the same for all of them.
-POCKET_RECIPE = {"steps": 1500, "batch_size": 32, "lr": 5e-4}
+# Until it has converged on every pocket task, noisy labels included; the same for all of them. Deeper ones need
+# smaller steps (chosen on dev of cola).
+POCKET_RECIPE = {"steps": 1500, "batch_size": 32}
+POCKET_LR = {"pocket": 5e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
+# A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
+# large ones.
+POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
 
 
 @dataclass
@@ -50,26 +60,40 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     """Load, or fine-tune and cache, the teacher `name` for the task."""
     if name in models.POCKET and task.source != "pocket":
         raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
-    source = models.source(name)
-    config = models.load_config(source)
-    tokenizer = models.load_tokenizer(source)
+    language = task.task.kind == "language modelling"
+    source: str | None = None if language and name in models.POCKET else models.source(name)
+    config: Any
+    if source is None:
+        config, tokenizer = models.pocket_gpt2(name)
+        origin = f"{name}@{hashlib.sha256(config.to_json_string().encode()).hexdigest()[:12]}"
+    else:
+        config, tokenizer = models.load_config(source), models.load_tokenizer(source)
+        origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
     check_length(args.max_length, config, tokenizer)
-    origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
-    if models.has_head(config, task.task):
-        # one output cannot be out of order, whatever it is called
+    if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not language):
+        # one output cannot be out of order, whatever it is called, and words are their ids
         one = task.task.kind == "regression"
-        order = [0] if one else data.label_order(dict(config.id2label or {}), task.task)  # type: ignore[arg-type]
+        order = [0] if one else [] if language else data.label_order(dict(config.id2label or {}), task.task)
         if order is not None:
             model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
             in_task_order(model, order)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
-            return Teacher(name, model, tokenizer, origin, scores, speed, models.weight_bytes(model), None)
+            size = models.weight_bytes(model)
+            return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language else None)
+    if name in models.POCKET:
+        recipe: dict[str, Any] = {"seed": 0}
+        recipe |= POCKET_LM_RECIPE if language else {**POCKET_RECIPE, "lr": POCKET_LR[name]}
+        if language:
+            recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
+    elif args.teacher_epochs == 0:
+        raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
+    else:
+        epoch = data.epoch_size(tokenizer, task, args.max_length) / args.batch_size
+        lr = args.teacher_lr or models.default_lr(config.hidden_size)
+        recipe = {"steps": max(1, round(epoch * args.teacher_epochs)), "batch_size": args.batch_size, "lr": lr}
+        recipe["seed"] = 0
     for key, value in models.task_settings(task.task).items():
         setattr(config, key, value)
-    steps = max(1, round(len(task.splits["train"]) / args.batch_size * args.teacher_epochs))
-    lr = args.teacher_lr or models.default_lr(config.hidden_size)
-    recipe: dict[str, Any] = {"steps": steps, "batch_size": args.batch_size, "lr": lr, "seed": 0}
-    recipe |= POCKET_RECIPE if name in models.POCKET else {}
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision}
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
@@ -82,6 +106,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             shutil.rmtree(cache, ignore_errors=True)
             train.seed_everything(recipe["seed"])
             model = to_device(models.build_student(config, task.task.kind, source), device)
+            if source is None:
+                models.embed_as_pocket_bert(model)
             label = f"teacher {name} on {task.name}"
             fine_tune(model, tokenizer, task, recipe, cache, label, args.save_every)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)

@@ -303,15 +303,24 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples per second of these forward passes."""
+    """Metrics of every reported split, and the examples (a corpus: windows) per second of these forward passes."""
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
-        encoded = data.encode(tokenizer, split, task.task, max_length)
-        started = time.perf_counter()
-        logits = predict(model, encoded, tokenizer)
-        seconds += time.perf_counter() - started
-        examples += len(logits)
-        predictions = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
-        scores[name] = metrics.compute(task.task, predictions, split.labels)
+        if task.task.kind == "language modelling":
+            stream = data.token_stream(tokenizer, split)
+            started = time.perf_counter()
+            scores[name] = {"perplexity": metrics.perplexity(model, stream, max_length)}
+            seconds += time.perf_counter() - started
+            examples += len(metrics.windows(len(stream), max_length))
+            if not np.isfinite(scores[name]["perplexity"]):
+                raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
+        else:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            logits = predict(model, encoded, tokenizer)
+            seconds += time.perf_counter() - started
+            examples += len(logits)
+            outputs = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
+            scores[name] = metrics.compute(task.task, outputs, split.labels)
     return scores, examples / seconds

@@ -5,6 +5,8 @@
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
     python methods/mc3kd.py --analyse MODEL_DIR --task pocket/rte   # SVCCA of every pair of layers, as JSON and plots
+    python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
+    python methods/mc3kd.py --task wikitext-2 --data-dir DIR --teacher GPT2_DIR --student 6x768
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
 alike the layers of a model are by the mean canonical correlation of their activations (SVCCA): in larger
@@ -22,6 +24,7 @@ Equation -> code
     (7), (8) the whole loss            hidden_loss and the loop in distil
     tables 4 and 8: TAKD, DynaKD       with_assistant, TeacherChoice
     figures 2, 4-9                     analyse, track
+    table 9 (language modelling)       the same; predictions makes every predicted token an example of eq. 1
 
 Differences from the paper, and how its gaps are read
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, batchmean.
@@ -39,6 +42,9 @@ Differences from the paper, and how its gaps are read
       learns is not in the paper at hand. Our reading: the score-function (REINFORCE) gradient of the expected loss
       of eq. 1, with a running mean as baseline, so that teachers whose loss is lower come up more often.
     - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
+    - language modelling (the paper gives no details): KL and CE are means over the predicted tokens, the CCC is over
+      the hidden states of all positions. GPT-2's last hidden state is taken where the library hands it out, after
+      the final layer norm. The variants with PKD's loss compare [CLS] vectors, which a causal model does not have.
     - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
       KD's, so it is read as PKD's loss with the selected layers.
 """
@@ -133,6 +139,17 @@ class Args(CommonArgs):
             raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
         if student_shape(self.student)[0] < 2 and any(VARIANTS[v].hidden == "pkd" for v in self.variants):
             raise BadInput(f"--student {self.student}: PKD leaves out the last layer, so it needs 2 layers or more")
+        from common import data
+
+        for task in self.tasks:
+            if data.check_name(task, self.data_dir).kind != "language modelling":
+                continue
+            if pkd := [name for name in self.variants if VARIANTS[name].hidden == "pkd"]:
+                raise BadInput(
+                    f"--variant {pkd[0]}: PKD compares [CLS] vectors, and {task} has none; kd or mc3kd works"
+                )
+            if self.tokens == "cls":
+                raise BadInput(f"--tokens cls: {task} has no [CLS]; all would work")
 
     @property
     def variants(self) -> list[str]:
@@ -277,10 +294,18 @@ def last_layers(N: int, m: int) -> list[int]:
 
 
 def kd_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(teacher || student) over (B, C) logits, mean over the batch ('batchmean')."""
+    """T^2 KL(teacher || student) over (B, C) logits, mean over the batch ('batchmean'); of a text, over its tokens."""
     s = F.log_softmax(student / temperature, dim=-1)
     t = F.log_softmax(teacher / temperature, dim=-1)
     return temperature**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
+
+
+def predictions(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """One row per prediction: (B, C) logits and (B,) labels as they are. Of a language model, whose position i
+    predicts token i + 1: (B, L, V) logits and (B, L) tokens -> (B (L - 1), V) and (B (L - 1),)."""
+    if labels.ndim == 1:
+        return logits, labels
+    return logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
 
 
 def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
@@ -438,12 +463,14 @@ def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[st
     variant = VARIANTS[name]
     labels, inputs = inputs["labels"], {k: v for k, v in inputs.items() if k != "labels"}
     s = student(**inputs, output_hidden_states=bool(layers))
-    hard = F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+    logits, targets = predictions(s.logits, labels)
+    hard = F.mse_loss(logits[:, 0], targets) if regression else F.cross_entropy(logits, targets)
     if name == "finetune":
         return hard
     with torch.no_grad():
         t = teacher(**inputs, output_hidden_states=bool(layers))
-    soft = F.mse_loss(s.logits, t.logits) if regression else kd_loss(s.logits, t.logits, args.temperature)
+    guide, _ = predictions(t.logits, labels)
+    soft = F.mse_loss(logits, guide) if regression else kd_loss(logits, guide, args.temperature)
     # eq. 1: L_KD = alpha KL + (1 - alpha) CE
     loss = args.alpha * soft + (1 - args.alpha) * hard
     if layers:
@@ -544,8 +571,9 @@ def track(args: Args, cell: Run, student: PreTrainedModel, teacher: Teacher, enc
     rows = [row for row in cell.read_log() if "epoch" in row]
     epochs = [row["epoch"] for row in rows]
     series: dict[str, plots.Line] = {"RCCC": (epochs, [row["rccc"] for row in rows])}
-    series[metrics.TITLES[metric]] = (epochs, [row["score"] for row in rows])
-    plots.lines(series, cell.folder / "epochs.png", f"{cell.variant}, {cell.task.name}", "epoch", "")
+    right: dict[str, plots.Line] = {metrics.TITLES[metric]: (epochs, [row["score"] for row in rows])}
+    title = f"{cell.variant}, {cell.task.name}"
+    plots.lines(series, cell.folder / "epochs.png", title, "epoch", "RCCC", right=right)
 
 
 def analyse(args: Args, name: str, engine: Accelerator) -> None:
@@ -556,8 +584,12 @@ def analyse(args: Args, name: str, engine: Accelerator) -> None:
     """
     task = data.load(name, args.data_dir, limit=args.limit)
     source = models.source(str(args.analyse))
-    tokenizer = models.load_tokenizer(source)
-    model = models.load_model(source, models.load_config(source), task.task.kind).to(engine.device)  # type: ignore[arg-type]
+    if args.analyse in models.POCKET and task.task.kind == "language modelling":  # made on first use, as a teacher
+        source, teacher = str(args.analyse), get_teacher(args, str(args.analyse), task, engine.device)
+        tokenizer, model = teacher.tokenizer, teacher.model
+    else:
+        tokenizer = models.load_tokenizer(source)
+        model = models.load_model(source, models.load_config(source), task.task.kind).to(engine.device)  # type: ignore[arg-type]
     encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
     N = model.config.num_hidden_layers
     pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
@@ -598,7 +630,9 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, pool: l
     """One row of the table, from its folder if it was run before."""
     variant = VARIANTS[name]
     student, init = choose_student(args, args.init, teacher, task)
-    lr = args.lr or (1e-3 if init == "random" else models.default_lr(student.config.hidden_size))
+    lr = args.lr or (
+        models.RANDOM_LR[task.task.kind] if init == "random" else models.default_lr(student.config.hidden_size)
+    )
     beta = variant.beta if args.beta is None else args.beta
     settings = {"lr": lr, "beta": beta, "init": init, "assistant": None, "pool": None}
     if name == "takd":
