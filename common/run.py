@@ -26,7 +26,7 @@ from common.teacher import Teacher
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {"task", "out_dir", "device", "resume", "save_every", "force", "debug", "data_dir", "variant"}
-NOT_SETTINGS |= {"track", "analyse"}  # a look at the training, which does not touch it
+NOT_SETTINGS |= {"track", "analyse", "params", "profile"}  # a look at the training, which does not touch it
 
 
 class Run:
@@ -104,7 +104,7 @@ class Run:
         scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
         primary = metrics.primary(task.task)
         value = float(np.mean([scores[split][primary] for split in task.reported]))
-        card = model_card(self, scores)
+        card = model_card(self, student, scores)
         size = models.save(student, self.teacher.tokenizer, self.folder, card)
         record = {
             "schema": results.SCHEMA_VERSION,
@@ -189,10 +189,13 @@ def choose_student(
     return student, what
 
 
-def model_card(run: Run, scores: dict[str, dict[str, float]]) -> str:
+def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, float]]) -> str:
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
+    # a student that is not the library's own is known to it once its method is imported
+    own = not type(student).__module__.startswith("transformers.")
+    imports = f"import methods.{run.method}  # from this repository's root\n" if own else ""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
@@ -203,7 +206,7 @@ A {run.args.student} student of {run.teacher.name}, seed {run.args.seed}. Data: 
 Signature: `{run.signature}`
 
 ```python
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+{imports}from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 folder = "."  # the folder of this file
 model = AutoModelForSequenceClassification.from_pretrained(folder).eval()

@@ -83,6 +83,12 @@ class Ledger:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
 
+    def add(self, stage: Ledger) -> None:
+        """Charge what another stage of the same run has spent."""
+        for name in ("steps", "student_examples", "student_tokens", "teacher_examples", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(stage, name))
+        self.peak_memory_bytes = max(self.peak_memory_bytes, stage.peak_memory_bytes)
+
     def __post_init__(self) -> None:
         self._opened: float | None = None  # when the clock was started, if it runs
 
@@ -133,11 +139,12 @@ class Schedule:
     TICKS = 1000
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: int | None
-    ) -> None:
+        self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: float | None,
+        warmup: float = WARMUP,
+    ) -> None:  # fmt: skip
         self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
         total = steps if steps is not None else self.TICKS
-        self.inner = get_linear_schedule_with_warmup(optimizer, round(WARMUP * total), total)
+        self.inner = get_linear_schedule_with_warmup(optimizer, round(warmup * total), total)
 
     def running(self) -> bool:
         if self.steps is not None:
