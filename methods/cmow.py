@@ -115,9 +115,9 @@ class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
     student: str = arg(
-        "bidirectional-20-400", "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR], bidirectional[-MATRIX-VECTOR]"
+        "bidirectional-10-100", "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR], bidirectional[-MATRIX-VECTOR]"
     )
-    lr: float | None = arg(None, "the student's peak learning rate (default: 1e-3)")
+    lr: float = arg(5e-3, "the student's peak learning rate (the paper's: up to 1e-3, over 20 epochs)")
     variant: str = arg("finetune,kd", f"one or several of {', '.join(VARIANTS)}")
     init: str = arg("random", "first embeddings: random, general (distilled here), or a folder made so; or several")
     head: Literal["linear", "mlp", "cnn", "bilstm"] = arg("mlp", "classifier on top of the embeddings")
@@ -273,7 +273,11 @@ class PrefixProducts(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         M, P = ctx.saved_tensors
         H = reverse_scan(M, G, ctx.leaf)
-        return torch.cat([H[:, :1], P[:, :-1].mT @ H[:, 1:]], 1), None
+        # one batch of all B L - 1 neighbours, without a copy; at the start of a text there is no P_{i-1}, dM_1 = H_1
+        gradient = torch.empty_like(H)
+        torch.bmm(P.flatten(0, 1)[:-1].mT, H.flatten(0, 1)[1:], out=gradient.flatten(0, 1)[1:])
+        gradient[:, 0] = H[:, 0]
+        return gradient, None
 
 
 def scan(M: Tensor, leaf: int) -> Tensor:
@@ -797,7 +801,7 @@ def distil(
     """Train the student on the task, with the teacher (kd) or without (finetune). No warm-up, linear decay."""
     batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
     student.to(engine.device).train()  # type: ignore[arg-type]
-    optimizer = train.adamw(student, cell.settings["lr"])
+    optimizer = train.adamw(student, args.lr)
     schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup=0.0)
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
@@ -999,14 +1003,14 @@ def run_variant(
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
     label = {"random": name, "general": f"general-{name}"}.get(init, f"pretrained-{name}")
-    settings = {"lr": args.lr or 1e-3, "init": init, "diffcat": diffcat}
+    settings = {"init": init, "diffcat": diffcat}
     if init not in ("random", "general"):
         settings["init"] = f"{Path(init).name}@{models.file_digest(Path(init))}"
     cell = Run(args, "cmow", label, task, teacher, PAPER_EPOCHS, settings)
     if (record := cell.finished()) is not None:
         return record
     if init == "general" and cell.steps == 1:
-        raise BadInput(f"--budget {args.budget}: pays for one step; general distillation and its use need two")
+        raise BadInput(f"--budget {args.budget}: pays for one step; general distillation and what follows need two")
     train.seed_everything(args.seed)
     changes = models.task_settings(task.task)
     student = MatrixEmbeddingForSequenceClassification(
@@ -1022,6 +1026,8 @@ def run_variant(
         started_from = f"{settings['init']}, not charged"
     steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - general.steps
     seconds = None if cell.seconds is None else cell.seconds - general.seconds
+    if seconds is not None and seconds <= 0:
+        raise BadInput(f"--budget {args.budget}: general distillation took {general.seconds:.1f} s; give more")
     train.seed_everything(args.seed)
     ledger = train.Ledger()
     split = task.splits["train"]
