@@ -964,7 +964,7 @@ def profile(args: Args, name: str, engine: Accelerator) -> None:
         inputs = [{k: v.to(engine.device) for k, v in batch.items() if k != "labels"} for batch in batches]
         for turn in range(4):  # the first warms up
             for label, model in contenders.items():
-                model.to(engine.device).eval()
+                model.to(engine.device, torch.float32).eval()  # a checkpoint in half precision names it in its config
                 started = time.perf_counter()
                 for batch in inputs:
                     logits = model(**batch).logits
