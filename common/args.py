@@ -70,7 +70,7 @@ class CommonArgs:
 
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
-        student_shape(self.student)
+        self.check_student()
         parse_budget(self.budget)
         for name in ("batch_size", "max_length", "limit"):
             value = getattr(self, name)
@@ -96,6 +96,10 @@ class CommonArgs:
 
         for task in self.tasks:
             data.check_name(task, self.data_dir)
+
+    def check_student(self) -> None:
+        """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
+        student_shape(self.student)
 
     @property
     def tasks(self) -> list[str]:

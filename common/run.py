@@ -38,7 +38,7 @@ NOT_SETTINGS = {
     "data_dir",
     "variant",
 }
-NOT_SETTINGS |= {"track", "analyse"}  # a look at the training, which does not touch it
+NOT_SETTINGS |= {"track", "analyse", "params", "profile"}  # a look at the training, which does not touch it
 
 
 class Run:
@@ -123,7 +123,7 @@ class Run:
         scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
         primary = metrics.primary(task.task)
         value = float(np.mean([scores[split][primary] for split in task.reported]))
-        card = model_card(self, scores)
+        card = model_card(self, student, scores)
         size = models.save(student, self.teacher.tokenizer, self.folder, card)
         record = {
             "schema": results.SCHEMA_VERSION,
@@ -225,11 +225,14 @@ def choose_student(args: CommonArgs, init: str, teacher: Teacher, task: TaskData
     return student, f"first {layers} layers of {Path(source).name}" if source else "random"
 
 
-def model_card(run: Run, scores: dict[str, dict[str, float]]) -> str:
+def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, float]]) -> str:
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
     model = models.HEADS[task.task.kind].__name__
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
+    # a student that is not the library's own is known to it once its method is imported
+    own = not type(student).__module__.startswith("transformers.")
+    imports = f"import methods.{run.method}  # from this repository's root\n" if own else ""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
@@ -240,7 +243,7 @@ A {run.args.student} student of {run.teacher.name}, seed {run.args.seed}. Data: 
 Signature: `{run.signature}`
 
 ```python
-from transformers import {model}, AutoTokenizer
+{imports}from transformers import {model}, AutoTokenizer
 
 folder = "."  # the folder of this file
 model = {model}.from_pretrained(folder).eval()

@@ -139,11 +139,12 @@ class Schedule:
     TICKS = 1000
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: int | None
-    ) -> None:
+        self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: float | None,
+        warmup: float = WARMUP,
+    ) -> None:  # fmt: skip
         self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
         total = steps if steps is not None else self.TICKS
-        self.inner = get_linear_schedule_with_warmup(optimizer, round(WARMUP * total), total)
+        self.inner = get_linear_schedule_with_warmup(optimizer, round(warmup * total), total)
 
     def running(self) -> bool:
         if self.steps is not None:

@@ -140,9 +140,9 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
 # --- running a script --------------------------------------------------------------------------------------
 
 
-def start(*argv: str | Path, **options: Any) -> subprocess.Popen[str]:
-    """The script in a process of its own."""
-    command = [sys.executable, str(SCRIPT), *map(str, argv)]
+def start(*argv: str | Path, path: Path = SCRIPT, **options: Any) -> subprocess.Popen[str]:
+    """A script in a process of its own."""
+    command = [sys.executable, str(path), *map(str, argv)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
     return subprocess.Popen(command, **(pipes | options))
 
@@ -153,13 +153,11 @@ def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-@pytest.fixture
-def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run the script in this process, which saves its start-up: (exit code, stdout, stderr)."""
+def in_process(capsys: pytest.CaptureFixture[str], method: Any) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a method's script in this process, which saves its start-up: (exit code, stdout, stderr)."""
     from accelerate.state import AcceleratorState
 
     from common import args
-    from methods import mc3kd
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -169,7 +167,7 @@ def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[i
         AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
         code = 0
         try:
-            args.run(mc3kd.main, args.parse(mc3kd.Args, mc3kd.__doc__, [str(a) for a in argv]))
+            args.run(method.main, args.parse(method.Args, method.__doc__, [str(a) for a in argv]))
         except SystemExit as stop:
             code = int(stop.code or 0)
         done = capsys.readouterr()
@@ -179,6 +177,13 @@ def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[i
     torch.use_deterministic_algorithms(deterministic)
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    from methods import mc3kd
+
+    yield from in_process(capsys, mc3kd)
 
 
 def error_line(err: str) -> str:

@@ -1,0 +1,55 @@
+"""Model folders that several runs share: made once, under a lock, written whole or not at all.
+
+runs/cache/<kind>/<key>/    Hugging Face layout + a JSON note: how it was made, and the digest of its files
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from common import models
+from common.results import write_json
+
+
+def key(recipe: dict[str, Any]) -> str:
+    """The name of the folder of what is made by `recipe`: 12 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The note of `folder`, which `make` fills first if it is absent or damaged.
+
+    `make` writes the model into the folder it is given and returns what is to be noted; `what` names the model in
+    the line about damage.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # two runs at once: the second waits for the first one's model instead of training another
+    with FileLock(folder.with_suffix(".lock")):
+        if not intact(folder, note, what):
+            shutil.rmtree(folder, ignore_errors=True)
+            partial = folder.with_suffix(f".{os.getpid()}.partial")
+            made = make(partial)
+            write_json(partial / note, made | {"digest": models.file_digest(partial)})
+            partial.rename(folder)
+    return json.loads((folder / note).read_text(encoding="utf-8"))
+
+
+def intact(folder: Path, note: str, what: str) -> bool:
+    """Whether the folder holds a finished model whose files are the ones that were written."""
+    if not (folder / note).exists():
+        return False
+    try:
+        if json.loads((folder / note).read_text(encoding="utf-8"))["digest"] == models.file_digest(folder):
+            return True
+    except (ValueError, KeyError, TypeError):
+        pass
+    print(f"{folder}: damaged {what} in the cache; it is made again")
+    return False

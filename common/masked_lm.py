@@ -1,0 +1,109 @@
+"""Masked language models: load one beside a teacher, give it a head if it has none, mask a batch.
+
+Two callers: pre-training distillation, whose teacher is the masked LM, and data augmentation, which asks it for
+words that fit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+
+from common import data, models, train
+from common.errors import BadInput
+
+# A new head is one layer below the tied embeddings: it has little to learn.
+HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}
+SHARE = 0.15  # of the tokens, to be predicted
+
+TEXT = data.Task("text", "classification", ("text",), (), ())  # unlabelled passages, for `data.encode`
+
+
+def passages(texts: list[str]) -> data.Split:
+    """Unlabelled texts as a split, to be encoded with the task `TEXT`."""
+    return data.Split([f"text-{i}" for i in range(len(texts))], [(text,) for text in texts], [0] * len(texts))
+
+
+def load(source: str) -> tuple[PreTrainedModel, bool]:
+    """The masked LM behind a hub id or a folder, and whether its head came with it.
+
+    A head that is not in the file is random, but for the output embeddings, which are tied to the input's. Raises
+    `BadInput` for a family without masked LM, and for a file that lacks other weights.
+    """
+    try:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            source, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise BadInput(f"--teacher {source}: gives no masked language model ({models.first_line(error)})") from error
+    body = model.base_model_prefix + "."
+    lost = sorted(key for key in report["missing_keys"] if key.startswith(body))
+    if lost:
+        raise BadInput(f"--teacher {source}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    return model, not report["missing_keys"]
+
+
+def train_head(model: PreTrainedModel, tokenizer: Any, encoded: data.Encoded, ledger: train.Ledger) -> None:
+    """Train what lies above the body, the tied embeddings left as they are. Charges `ledger`'s teacher examples."""
+    body = {id(p) for p in model.base_model.parameters()}
+    head = [p for p in model.parameters() if id(p) not in body]
+    optimizer = torch.optim.AdamW(head, lr=HEAD_RECIPE["lr"])
+    own = train.Ledger()
+    schedule = train.Schedule(optimizer, own, int(HEAD_RECIPE["steps"]), None)
+    batches = data.Batches(encoded, tokenizer, int(HEAD_RECIPE["batch_size"]), 0)
+    weights = token_weights(encoded, tokenizer, smoothing=0.0)
+    device = next(model.parameters()).device
+    bar = train.progress(int(HEAD_RECIPE["steps"]), "masked-LM head")
+    while schedule.running():
+        batch = batches[own.steps]
+        batch.pop("labels")
+        labels = mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
+        inputs = {k: v.to(device) for k, v in batch.items()}
+        loss = F.cross_entropy(model(**inputs).logits.flatten(0, 1), labels.to(device).flatten())
+        train.check_finite(loss, own.steps, batches.ids(own.steps))
+        grads = torch.autograd.grad(loss, head)
+        for parameter, grad in zip(head, grads, strict=True):
+            parameter.grad = grad
+        clip_grad_norm_(head, train.CLIP)
+        optimizer.step()
+        own.count(batch)
+        schedule.step()
+        bar.update()
+    bar.close()
+    ledger.teacher_examples += own.student_examples
+
+
+def token_weights(encoded: data.Encoded, tokenizer: Any, smoothing: float) -> Tensor:
+    """(V,): how readily each token is chosen for masking, count^-smoothing; special tokens never are."""
+    ids = torch.tensor([i for tokens in encoded.features["input_ids"] for i in tokens])
+    weights = torch.bincount(ids, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
+    weights[tokenizer.all_special_ids] = 0
+    return weights.float()
+
+
+def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any, share: float = SHARE) -> Tensor:
+    """BERT's masking of (B, L) ids, in place: of the chosen tokens 80% are hidden, 10% replaced, 10% left.
+
+    `share` of the batch's valid tokens are chosen, by `weights`. Returns labels (B, L), -100 where nothing is to be
+    predicted. Draws from torch's global generator.
+    """
+    chances = (weights[ids] * mask).flatten()
+    count = min(math.ceil(share * int(mask.sum())), int((chances > 0).sum()))
+    chosen = torch.zeros_like(chances, dtype=torch.bool)
+    if count:
+        chosen[torch.multinomial(chances, count)] = True
+    chosen = chosen.view_as(ids)
+    labels = torch.where(chosen, ids, -100)
+    dice = torch.rand(ids.shape)
+    words = (weights > 0).nonzero().flatten()
+    other = words[torch.randint(len(words), ids.shape)]
+    ids[chosen & (dice < 0.8)] = tokenizer.mask_token_id
+    replaced = chosen & (dice >= 0.9)
+    ids[replaced] = other[replaced]
+    return labels
