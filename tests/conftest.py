@@ -35,6 +35,21 @@ ENVIRONMENT = os.environ | {
 }
 
 
+# Small configurations of the library's encoder families, 4 layers of 32.
+WIDE = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
+DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+FAMILIES = {
+    "roberta": WIDE,
+    "electra": WIDE | {"embedding_size": 16},
+    "albert": WIDE | {"embedding_size": 16},
+    "xlnet": {"d_model": 32, "n_layer": 4, "n_head": 4, "d_inner": 64},
+    "deberta": WIDE | DISENTANGLED,
+    "deberta-v2": WIDE | DISENTANGLED,
+    "mpnet": WIDE,
+    "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64},
+}
+
+
 # --- tiny models and data ----------------------------------------------------------------------------------
 
 

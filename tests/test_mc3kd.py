@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_bert, word_tokenizer
+from conftest import FAMILIES, tiny_bert, word_tokenizer
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common import data, models
 from common.errors import BadInput
@@ -484,6 +485,35 @@ def test_each_part_of_the_loss_reaches_the_student(name: str) -> None:
     for layer in range(3):
         touched = any(f"layer.{layer}." in k for k in changed)
         assert touched == (layer < len(layers)), f"layer {layer}: {changed}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_guided_layer_by_layer(family: str) -> None:
+    """A student half as wide by MC3KD, and one of equal width by PKD: gradient up to the guided layers, no padding."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family])
+    teacher = AutoModelForSequenceClassification.from_config(config).eval().requires_grad_(False)
+    inputs = batch()
+    if family == "distilbert":
+        del inputs["token_type_ids"]
+    for name, width in (("mc3kd", 16), ("pkd-skip", 32)):
+        student = models.build_student(models.student_config(config, 3, width), "classification", None).train()
+        layers = partners(name, [0.9, 0.2, 0.8, 0.1], 3)
+        assert len(layers) == (3 if name == "mc3kd" else 2)
+        loss = step_loss(Args(), name, student, teacher, inputs, layers, regression=False)
+        loss.backward()
+        assert torch.isfinite(loss)
+        words = student.get_input_embeddings().weight.grad
+        assert words is not None
+        assert words.isfinite().all()
+        assert words.abs().max() > 0
+    statistics = mc3kd.Covariances([(0, 4), (1, 4)])
+    with torch.no_grad():
+        hidden = teacher(**{k: v for k, v in inputs.items() if k != "labels"}, output_hidden_states=True).hidden_states
+    assert len(hidden) == 5
+    statistics.update({i: mc3kd.vectors(hidden[i], inputs["attention_mask"], "all", family) for i in (0, 1, 4)})
+    assert statistics.n == int(inputs["attention_mask"].sum())
+    assert 0 < statistics.svcca(1, 4) <= 1
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, bert_config, tiny_bert, word_tokenizer
+from conftest import FAMILIES, ROOT, bert_config, tiny_bert, word_tokenizer
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -43,20 +43,6 @@ def test_a_students_shape(layers: int, width: int, heads: int, ffn: int) -> None
     student = models.build_student(config, "classification", None)
     assert len(student.bert.encoder.layer) == layers
     assert student.bert.embeddings.word_embeddings.weight.shape == (31, width)
-
-
-WIDE = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
-DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
-FAMILIES = {
-    "roberta": WIDE,
-    "electra": WIDE | {"embedding_size": 16},
-    "albert": WIDE | {"embedding_size": 16},
-    "xlnet": {"d_model": 32, "n_layer": 4, "n_head": 4, "d_inner": 64},
-    "deberta": WIDE | DISENTANGLED,
-    "deberta-v2": WIDE | DISENTANGLED,
-    "mpnet": WIDE,
-    "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64},
-}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
