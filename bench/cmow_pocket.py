@@ -30,17 +30,12 @@ def measure(tasks: list[str], seeds: list[int], budget: str, out_dir: Path) -> d
     table: dict[str, Any] = {}
     for name in tasks:
         for encoder, student in ENCODERS.items():
-            # results of several students go to several folders, which share one cache of teachers
-            folder = out_dir / "cmow_pocket" / student
-            folder.mkdir(parents=True, exist_ok=True)
-            (out_dir / "cache").mkdir(exist_ok=True)
-            if not (folder / "cache").exists():
-                (folder / "cache").symlink_to((out_dir / "cache").resolve(), target_is_directory=True)
+            folder = out_dir / "cmow_pocket" / student  # one for each student; they share a cache of teachers
             row = table.setdefault(name, {}).setdefault(encoder, {variant: [] for variant in ROWS})
             for seed in seeds:
                 args = cmow.Args(
                     task=f"pocket/{name}", student=student, init="random,general", budget=budget, seed=seed,
-                    out_dir=str(folder), resume=True,
+                    out_dir=str(folder), cache_dir=str(out_dir / "cache"), resume=True,
                 )  # fmt: skip
                 args.check()
                 cmow.main(args)
