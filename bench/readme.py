@@ -38,6 +38,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
     "rte": lambda: run_table("rte-minilm"),
+    "lm": lambda: run_table("lm-pocket-6"),
 }
 
 
