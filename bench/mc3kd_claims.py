@@ -87,9 +87,8 @@ def text(report: dict[str, Any]) -> str:
         for label, left, right in pairs:
             scores, diversity = (difference(left[k], right[k]) for k in ("score", "rccc"))
             lines.append(f"| {label} | {scores} | {diversity} |")
-        runs = [
-            (s, r) for v in (small, large) for row in v.values() for s, r in zip(row["score"], row["rccc"], strict=True)
-        ]
+        students = [*small.values(), *(row for name, row in large.items() if name != "finetune")]
+        runs = [(s, r) for row in students for s, r in zip(row["score"], row["rccc"], strict=True)]
         rho = stats.spearmanr(*zip(*runs, strict=True)).statistic
         lines += ["", f"Score and RCCC over all {len(runs)} students: Spearman {rho:+.2f}.", ""]
     return "\n".join(lines).rstrip()
