@@ -9,28 +9,26 @@ same defaults for every variant. The undistilled student knows no teacher and is
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from bench.pocket_suite import FOLDER, interval
+from bench.report import FOLDER, cell, difference, parser
 from common import data, metrics, pocket, results
 from methods import mc3kd
 
 TEACHERS = ("pocket-6", "pocket-12")
 STUDENT, INIT, BUDGET = "3x128", "pocket", "12800"
-VARIANTS = ("finetune", "kd", "pkd-skip", "pkd-last", "takd", "dynakd", "only-selection", "only-mc3", "mc3kd")
 
 
-def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
+def measure(task: str, seeds: list[int], out_dir: Path) -> dict[str, Any]:
     """Teacher -> its own figures, and variant -> score and RCCC per seed."""
     table: dict[str, Any] = {}
     for teacher in TEACHERS:
         entry: dict[str, Any] = {"variants": {}}
-        names = [name for name in VARIANTS if name != "finetune" or teacher == TEACHERS[-1]]
+        names = [name for name in mc3kd.VARIANTS if name != "finetune" or teacher == TEACHERS[-1]]
         for seed in seeds:
             args = mc3kd.Args(
                 task=task, teacher=teacher, student=STUDENT, init=INIT, budget=BUDGET, variant=",".join(names),
@@ -38,8 +36,7 @@ def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
             )  # fmt: skip
             mc3kd.main(args)
             for name in names:
-                path = Path(args.out_dir) / "mc3kd" / task / name / f"seed{seed}" / "result.json"
-                record = results.load(path)
+                record = results.load(results.folder_of(args.out_dir, "mc3kd", task, name, seed) / "result.json")
                 row = entry["variants"].setdefault(name, {"score": [], "rccc": []})
                 row["score"].append(record["primary"]["value"])
                 row["rccc"].append(record["analysis"]["rccc"])
@@ -53,20 +50,6 @@ def measure(task: str, seeds: list[int], out_dir: str) -> dict[str, Any]:
     return table
 
 
-def difference(left: list[float], right: list[float]) -> str:
-    """Left minus right in points, paired by seed, with its 95% interval, and what it says."""
-    mean, low, high = interval([a - b for a, b in zip(left, right, strict=True)])
-    if low is None or high is None:
-        return f"{100 * mean:+.1f} (one seed)"
-    word = "not distinguishable" if low <= 0 <= high else "higher" if mean > 0 else "lower"
-    return f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}], {word}"
-
-
-def cell(values: list[float]) -> str:
-    spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.1f}{spread}"
-
-
 def text(report: dict[str, Any]) -> str:
     """One table of scores and RCCC per task, and the paper's claims as paired differences."""
     lines = []
@@ -77,13 +60,14 @@ def text(report: dict[str, Any]) -> str:
         lines.append("|---|" + "---|" * (2 * len(TEACHERS)))
         own = [f"{100 * table[t]['score']:.1f} | {100 * table[t]['rccc']:.1f}" for t in TEACHERS]
         lines.append("| *teacher* | " + " | ".join(own) + " |")
-        for name in VARIANTS:
+        for name in mc3kd.VARIANTS:
             rows = [table[t]["variants"][name] for t in TEACHERS]
             lines.append(f"| {name} | " + " | ".join(f"{cell(r['score'])} | {cell(r['rccc'])}" for r in rows) + " |")
         small, large = (table[t]["variants"] for t in TEACHERS)
         lines += ["", f"| claim, {task} | score | RCCC |", "|---|---|---|"]
         pairs = [(f"{n}: {TEACHERS[1]} against {TEACHERS[0]}", large[n], small[n]) for n in ("kd", "pkd-skip", "mc3kd")]
-        pairs += [(f"mc3kd against {n}, {TEACHERS[1]}", large["mc3kd"], large[n]) for n in VARIANTS if n != "mc3kd"]
+        others = [name for name in mc3kd.VARIANTS if name != "mc3kd"]
+        pairs += [(f"mc3kd against {name}, {TEACHERS[1]}", large["mc3kd"], large[name]) for name in others]
         for label, left, right in pairs:
             scores, diversity = (difference(left[k], right[k]) for k in ("score", "rccc"))
             lines.append(f"| {label} | {scores} | {diversity} |")
@@ -95,23 +79,14 @@ def text(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0")
-    parser.add_argument("--tasks", default="cola", help="comma-separated pocket tasks")
-    parser.add_argument("--out-dir", default="runs/mc3kd_claims", help="where the runs and teachers are")
-    parser.add_argument("--save", action="store_true", help="write bench/results/mc3kd_claims.json")
-    options = parser.parse_args()
-    names, seeds = options.tasks.split(","), list(range(options.seeds))
-    for name in names:
-        if name not in pocket.TASKS:
-            parser.error(f"--tasks {name}: must be of {', '.join(pocket.TASKS)}")
-    tasks = {f"pocket/{name}": measure(f"pocket/{name}", seeds, options.out_dir) for name in names}
+    options = parser(__doc__, "mc3kd_claims", ["cola"], "runs/mc3kd_claims").parse_args()
+    tasks = {f"pocket/{name}": measure(f"pocket/{name}", options.seeds, options.out_dir) for name in options.tasks}
     report = {
         "generator_version": pocket.VERSION,
-        "seeds": seeds,
+        "seeds": options.seeds,
         "student": f"{STUDENT}, first layers of {INIT}",
         "budget": BUDGET,
-        "metrics": {task: metrics.primary(data.check_name(task)) for task in tasks},
+        "metrics": {task: metrics.primary(data.task_of(task)) for task in tasks},
         "environment": results.environment(),
         "tasks": tasks,
     }

@@ -13,19 +13,16 @@ over the seeds.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
+from bench.report import FOLDER, cell, interval, parser
 from common import data, metrics, pocket, results
 from common.data import TaskData
 from methods import mc3kd
-
-FOLDER = Path(__file__).with_name("results")
 
 
 def bag_of_words(task: TaskData) -> float:
@@ -47,27 +44,20 @@ def bag_of_words(task: TaskData) -> float:
     )
 
 
-def interval(values: list[float]) -> tuple[float, float | None, float | None]:
-    """Mean and 95% interval (Student's t) over seeds; one value has no interval."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, None, None
-    half = float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-    return mean, mean - half, mean + half
-
-
-def measure(tasks: list[str], seeds: list[int], out_dir: str) -> dict[str, Any]:
+def measure(tasks: list[str], seeds: list[int], out_dir: Path) -> dict[str, Any]:
     """Primary metrics per task: bag of words and teacher once, finetune and kd per seed."""
     table: dict[str, Any] = {}
     for name in tasks:
         task = data.load(f"pocket/{name}")
         row: dict[str, Any] = {"metric": metrics.primary(task.task), "bag_of_words": bag_of_words(task)}
         for seed in seeds:
-            args = mc3kd.Args(task=f"pocket/{name}", variant="finetune,kd", seed=seed, out_dir=out_dir, resume=True)
+            args = mc3kd.Args(
+                task=f"pocket/{name}", variant="finetune,kd", seed=seed, out_dir=str(out_dir), resume=True
+            )
             mc3kd.main(args)
             for variant in args.variants:
-                path = Path(out_dir) / "mc3kd" / "pocket" / name / variant / f"seed{seed}" / "result.json"
-                record = results.load(path)
+                folder = results.folder_of(out_dir, "mc3kd", args.task, variant, seed)
+                record = results.load(folder / "result.json")
                 row.setdefault(variant, []).append(record["primary"]["value"])
             scores = record["teacher"]["metrics"].values()
             row["teacher"] = float(np.mean([split[row["metric"]] for split in scores]))
@@ -96,11 +86,9 @@ def text(report: dict[str, Any]) -> str:
     """The table and the figures, in Markdown."""
     lines = ["| task | metric | bag of words | teacher | undistilled | KD |", "|---|---|---|---|---|---|"]
     for name, row in report["tasks"].items():
-        spread = {v: f" ± {100 * np.std(row[v], ddof=1):.1f}" if len(row[v]) > 1 else "" for v in ("finetune", "kd")}
-        runs = [f"{100 * np.mean(row[v]):.1f}{spread[v]}" for v in spread]
         lines.append(
             f"| {name} | {metrics.TITLES[row['metric']]} | {100 * row['bag_of_words']:.1f} | {100 * row['teacher']:.1f}"
-            f" | {runs[0]} | {runs[1]} |"
+            f" | {cell(row['finetune'])} | {cell(row['kd'])} |"
         )
     columns = ("bag_of_words", "teacher", "finetune", "kd")
     means = [100 * np.mean([np.mean(row[k]) for row in report["tasks"].values()]) for k in columns]
@@ -124,19 +112,11 @@ def text(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0")
-    parser.add_argument("--tasks", default=",".join(pocket.TASKS), help="comma-separated names")
-    parser.add_argument("--out-dir", default="runs", help="where the runs and teachers are")
-    parser.add_argument("--save", action="store_true", help="write bench/results/pocket_suite.json")
-    options = parser.parse_args()
-    names, seeds = options.tasks.split(","), list(range(options.seeds))
-    for name in names:
-        if name not in pocket.TASKS:
-            parser.error(f"--tasks {name}: must be of {', '.join(pocket.TASKS)}")
-    table = measure(names, seeds, options.out_dir)
+    options = parser(__doc__, "pocket_suite", list(pocket.TASKS)).parse_args()
+    table = measure(options.tasks, options.seeds, options.out_dir)
     defaults = mc3kd.Args()
-    how = {"generator_version": pocket.VERSION, "seeds": seeds, "student": defaults.student, "budget": defaults.budget}
+    how = {"generator_version": pocket.VERSION, "seeds": options.seeds}
+    how |= {"student": defaults.student, "budget": defaults.budget}
     path = FOLDER / "pocket_suite.json"
     if options.save and path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))

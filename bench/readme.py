@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import mc3kd_claims, pocket_suite
+from bench.report import FOLDER
 from common import results
+from methods import mc3kd
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
-FOLDER = results.ROOT / "bench" / "results"
 
 
 def report_table(module: Any, name: str) -> str:
@@ -28,7 +29,7 @@ def report_table(module: Any, name: str) -> str:
 
 def run_table(folder: str) -> str:
     """A table of the `result.json` files under bench/results/FOLDER, and the command of the first."""
-    order = mc3kd_claims.VARIANTS
+    order = list(mc3kd.VARIANTS)
     records = [results.load(path) for path in sorted((FOLDER / folder).rglob("result.json"))]
     records.sort(key=lambda record: (order.index(record["variant"]), record["seed"]))
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"

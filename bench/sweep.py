@@ -16,12 +16,11 @@ import importlib
 import itertools
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from common import metrics, results
 from common.args import fail, parse, split_list
-from common.data import check_name
+from common.data import task_of
 from common.errors import BadInput
 
 
@@ -41,7 +40,7 @@ def sweep(name: str, args: Any, variant: str, trials: int, draw: int) -> list[tu
                         cache_dir=args.cache_dir or f"{args.out_dir}/cache", **point)  # fmt: skip
         trial.check()
         method.main(trial)
-        folder = Path(trial.out_dir) / name / args.tasks[0] / variant / f"seed{args.seed}"
+        folder = results.folder_of(trial.out_dir, name, args.tasks[0], variant, args.seed)
         found.append((results.load(folder / "result.json")["primary"]["value"], point))
     return sorted(found, key=lambda row: -row[0])
 
@@ -64,7 +63,7 @@ def main() -> None:
             if variant not in method.VARIANTS:
                 raise BadInput(f"--variants {variant}: must be of {', '.join(method.VARIANTS)}")
             rows = sweep(options.method, args, variant, options.trials, options.draw)
-            title = metrics.TITLES[metrics.primary(check_name(args.tasks[0], args.data_dir))]
+            title = metrics.TITLES[metrics.primary(task_of(args.tasks[0]))]
             print(f"\n{variant} on {args.task}, {len(rows)} trials, {title} on the tuning split")
             for score, point in rows:
                 print(f"  {100 * score:6.2f}  " + " ".join(f"--{name} {value:g}" for name, value in point.items()))

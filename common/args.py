@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -31,6 +31,7 @@ def arg(default: Any, help: str) -> Any:
 class CommonArgs:
     """The arguments that mean the same in every script."""
 
+    variant: str = arg("finetune,kd", "what to train, several with commas; finetune is the undistilled student")
     task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
     teacher: str = arg(
         "pocket", "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors"
@@ -73,21 +74,13 @@ class CommonArgs:
         self.check_student()
         parse_budget(self.budget)
         for name in ("batch_size", "max_length", "limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadInput(f"--{dashed(name)} {value}: must be 1 or more")
+            self.check_value(name, lambda v: v >= 1, "be 1 or more")
         for name in ("lr", "teacher_lr"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise BadInput(f"--{dashed(name)} {value}: must be a number above 0")
-        if not 0 <= self.teacher_epochs < math.inf:
-            raise BadInput(f"--teacher-epochs {self.teacher_epochs}: must be 0 (the teacher as it is) or more")
-        if not 0 <= self.save_every < math.inf:
-            raise BadInput(f"--save-every {self.save_every}: must be 0 seconds (every step) or more")
-        if not 0 <= self.seed < 2**32:
-            raise BadInput(f"--seed {self.seed}: must be between 0 and {2**32 - 1}")
-        if self.max_length < 4:
-            raise BadInput(f"--max-length {self.max_length}: must leave room for text, 4 or more")
+            self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
+        self.check_value("teacher_epochs", lambda v: 0 <= v < math.inf, "be 0 (the teacher as it is) or more")
+        self.check_value("save_every", lambda v: 0 <= v < math.inf, "be 0 seconds (every step) or more")
+        self.check_value("seed", lambda v: 0 <= v < 2**32, f"be between 0 and {2**32 - 1}")
+        self.check_value("max_length", lambda v: v >= 4, "leave room for text, 4 or more")
         if self.resume and self.force:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
@@ -97,6 +90,20 @@ class CommonArgs:
         for task in self.tasks:
             data.check_name(task, self.data_dir)
 
+    def check_value(self, name: str, valid: Callable[[Any], bool], must: str) -> None:
+        """Raise `BadInput` if the argument `name` has a value (not None) that is not valid; `must` says what is."""
+        value = getattr(self, name)
+        if value is not None and not valid(value):
+            raise BadInput(f"--{dashed(name)} {value}: must {must}")
+
+    def check_names(self, name: str, allowed: Collection[str]) -> None:
+        """Raise `BadInput` unless the argument `name` is one or several, with commas, of the allowed names."""
+        names = split_list(getattr(self, name))
+        if not names:
+            raise BadInput(f"--{dashed(name)} {getattr(self, name)!r}: names none of {', '.join(allowed)}")
+        for wrong in (found for found in names if found not in allowed):
+            raise BadInput(f"--{dashed(name)} {wrong!r}: must be one or several of {', '.join(allowed)}")
+
     def check_student(self) -> None:
         """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
         student_shape(self.student)
@@ -104,6 +111,10 @@ class CommonArgs:
     @property
     def tasks(self) -> list[str]:
         return split_list(self.task)
+
+    @property
+    def variants(self) -> list[str]:
+        return split_list(self.variant)
 
 
 def split_list(text: str) -> list[str]:

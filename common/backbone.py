@@ -27,11 +27,11 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import BertConfig, BertForMaskedLM
 
-from common import models, pocket, train
+from common import masked_lm, models, pocket, train
 from common.results import write_json
 
 WIDTH, HEADS = 128, 4
-LAYERS = {4: "pocket", 6: "pocket-6", 12: "pocket-12"}  # depth -> its name as a teacher
+LAYERS = {layers: name for name, layers in models.POCKET_LAYERS.items()}
 STEPS, BATCH, LR, MASKED, SEED = 8000, 64, 7e-4, 0.2, 0
 STACKED_STEPS, STACKED_LR = 2000, 5e-4
 INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples per task; documents; documents held out
@@ -66,19 +66,12 @@ def texts(inputs: int = INPUTS, documents: int = DOCUMENTS) -> dict[str, list[tu
 
 
 def mask(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator, share: float = MASKED) -> Tensor:
-    """BERT's masking, in place: `share` of the tokens are to be predicted, 80% of them hidden, 10% replaced.
-
-    Returns the labels (B, L), -100 where nothing is to be predicted.
-    """
+    """BERT's masking (`masked_lm.hide`), in place: every token has the chance `share` to be chosen. Labels (B, L)."""
     ids = inputs["input_ids"]
     chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= len(models.SPECIAL_TOKENS))
-    labels = torch.where(chosen, ids, -100)
     dice = torch.rand(ids.shape, generator=generator)
     other = torch.randint(len(models.SPECIAL_TOKENS), len(tokenizer), ids.shape, generator=generator)
-    ids[chosen & (dice < 0.8)] = tokenizer.mask_token_id
-    replaced = chosen & (dice >= 0.9)
-    ids[replaced] = other[replaced]
-    return labels
+    return masked_lm.hide(ids, chosen, dice, other, tokenizer.mask_token_id)
 
 
 def batch_of(tokenizer: Any, chosen: list[tuple[str, ...]]) -> dict[str, Tensor]:

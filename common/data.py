@@ -18,7 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from common.errors import BadInput
@@ -120,12 +120,21 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
     return TASKS[base]
 
 
-def load(name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None) -> TaskData:
+def task_of(name: str) -> Task:
+    """The task behind a name that `check_name` has let pass."""
+    return TASKS[name.removeprefix("pocket/")]
+
+
+def load(
+    name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None, tune: bool = False
+) -> TaskData:
     """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
 
     `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a permutation drawn
     with `seed` for real data, whose files may be sorted. `seed` does nothing else: the data of a task are the
-    same for all seeds. Raises BadInput with the file and line where there is one.
+    same for all seeds. With `tune`, figures are reported on a split that may be tuned on, never on the one that
+    results are reported on: where that is a test split, on dev; otherwise on every tenth training example, which is
+    held out. Raises BadInput with the file and line where there is one.
     """
     task = check_name(name, data_dir)
     if limit is not None and limit < 1:
@@ -148,54 +157,43 @@ def load(name: str, data_dir: str | None = None, seed: int = 0, limit: int | Non
     if any(found.official for found in rows.values()):
         _compare_counts(task, rows)
     if limit is not None and limit < len(splits["train"]):
-        splits["train"], how = _limited(splits["train"], limit, None if source == "pocket" else seed)
+        if source == "pocket":
+            order, how = list(range(limit)), f"first {limit} training examples"
+        else:
+            order = _permutation(len(splits["train"]), seed, 0)[:limit]
+            how = f"{limit} training examples drawn with seed {seed}"
+        splits["train"] = _rows(splits["train"], order)
         origin += f", {how}"
     classes = set(splits["train"].labels)
     if len(classes) < 2 and task.kind != "language modelling":
         only = task.labels[int(classes.pop())] if task.labels else classes.pop()  # type: ignore[arg-type]
         raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
     tests = tuple(split for split in splits if split.startswith("test"))
-    reported = tests or tuple(split for split in splits if split.startswith("dev"))
+    dev = tuple(split for split in splits if split.startswith("dev"))
+    reported = tests or dev
+    if tune and tests and dev:
+        reported = dev
+    elif tune:
+        train = splits["train"]
+        if len(train) < 10:
+            raise BadInput(f"--tune: {len(train)} training examples are too few to hold out a tenth of them")
+        kept = [i for i in range(len(train)) if i % 10 != 9]
+        splits = {"train": _rows(train, kept), "held_out": _rows(train, range(9, len(train), 10))}
+        origin += ", a tenth of train held out"
+        reported = ("held_out",)
     return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
 
 
-def for_tuning(task: TaskData) -> TaskData:
-    """The task with figures on a split that may be tuned on, never on the one that results are reported on.
-
-    Where a test split is reported that is dev; otherwise every tenth training example is held out for it.
-    """
-    dev = tuple(split for split in task.splits if split.startswith("dev"))
-    if not set(dev) & set(task.reported):
-        return replace(task, reported=dev)
-    train = task.splits["train"]
-
-    def part(wanted: Callable[[int], bool]) -> Split:
-        rows = [i for i in range(len(train)) if wanted(i)]
-        return Split([train.ids[i] for i in rows], [train.texts[i] for i in rows], [train.labels[i] for i in rows])  # type: ignore[arg-type]
-
-    splits = {"train": part(lambda i: i % 10 != 9), "held_out": part(lambda i: i % 10 == 9)}
-    if not len(splits["held_out"]):
-        raise BadInput(f"--tune: {len(train)} training examples are too few to hold out a tenth of them")
-    origin = f"{task.origin}, a tenth of train held out"
-    return replace(task, splits=splits, origin=origin, fingerprint=_fingerprint(splits), reported=("held_out",))
+def _rows(split: Split, order: Sequence[int]) -> Split:
+    """These examples of a split."""
+    labels: Any = [split.labels[i] for i in order]
+    return Split([split.ids[i] for i in order], [split.texts[i] for i in order], labels)
 
 
 def _known_names() -> list[str]:
     from common import pocket
 
     return [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [task for task in TASKS if task in HUB]
-
-
-def _limited(split: Split, limit: int, seed: int | None) -> tuple[Split, str]:
-    """The first `limit` examples, of a permutation if there is a seed, and the words that say so."""
-    if seed is None:
-        order: list[int] = list(range(limit))
-        how = f"first {limit} training examples"
-    else:
-        order = _permutation(len(split), seed, 0)[:limit]
-        how = f"{limit} training examples drawn with seed {seed}"
-    labels: Any = [split.labels[i] for i in order]
-    return Split([split.ids[i] for i in order], [split.texts[i] for i in order], labels), how
 
 
 def _fingerprint(splits: dict[str, Split]) -> str:

@@ -88,22 +88,28 @@ def token_weights(encoded: data.Encoded, tokenizer: Any, smoothing: float) -> Te
 
 
 def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any, share: float = SHARE) -> Tensor:
-    """BERT's masking of (B, L) ids, in place: of the chosen tokens 80% are hidden, 10% replaced, 10% left.
+    """BERT's masking (`hide`) of (B, L) ids, in place: `share` of the batch's valid tokens are chosen, by `weights`.
 
-    `share` of the batch's valid tokens are chosen, by `weights`. Returns labels (B, L), -100 where nothing is to be
-    predicted. Draws from torch's global generator.
+    Returns labels (B, L). Draws from torch's global generator.
     """
     chances = (weights[ids] * mask).flatten()
     count = min(math.ceil(share * int(mask.sum())), int((chances > 0).sum()))
     chosen = torch.zeros_like(chances, dtype=torch.bool)
     if count:
         chosen[torch.multinomial(chances, count)] = True
-    chosen = chosen.view_as(ids)
-    labels = torch.where(chosen, ids, -100)
     dice = torch.rand(ids.shape)
     words = (weights > 0).nonzero().flatten()
     other = words[torch.randint(len(words), ids.shape)]
-    ids[chosen & (dice < 0.8)] = tokenizer.mask_token_id
+    return hide(ids, chosen.view_as(ids), dice, other, tokenizer.mask_token_id)
+
+
+def hide(ids: Tensor, chosen: Tensor, dice: Tensor, other: Tensor, mask_token_id: int) -> Tensor:
+    """Of the chosen (B, L) ids hide 80%, replace 10% by `other` and leave 10%, as `dice` in [0, 1) decide; in place.
+
+    Returns labels (B, L), -100 where nothing is to be predicted.
+    """
+    labels = torch.where(chosen, ids, -100)
+    ids[chosen & (dice < 0.8)] = mask_token_id
     replaced = chosen & (dice >= 0.9)
     ids[replaced] = other[replaced]
     return labels

@@ -35,14 +35,10 @@ HEADS = {
     "regression": AutoModelForSequenceClassification,
     "language modelling": AutoModelForCausalLM,
 }
-# the pocket suite's pre-trained BERTs of 4, 6 and 12 layers, made by common/backbone.py
-POCKET = {
-    "pocket": Path(__file__).with_name("pocket-bert"),
-    "pocket-6": Path(__file__).with_name("pocket-bert-6"),
-    "pocket-12": Path(__file__).with_name("pocket-bert-12"),
-}
-# and, for pocket/lm, the layers of the GPT-2s that stand under the same names
-POCKET_GPT2 = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
+# The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
+# GPT-2s for pocket/lm.
+POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
+POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -91,7 +87,7 @@ def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
         vocab_size=len(tokenizer),
         n_positions=128,
         n_embd=128,
-        n_layer=POCKET_GPT2[name],
+        n_layer=POCKET_LAYERS[name],
         n_head=4,
         activation_function="gelu_pytorch_tanh",  # GPT-2's own gelu_new, in one kernel
         resid_pdrop=0.0,

@@ -44,6 +44,11 @@ def schema() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
 
 
+def folder_of(out_dir: str | Path, method: str, task: str, variant: str, seed: int) -> Path:
+    """Where a run leaves its result."""
+    return Path(out_dir) / method / task / variant / f"seed{seed}"
+
+
 def save(folder: Path, record: dict[str, Any]) -> None:
     """Validate and write `result.json`."""
     jsonschema.validate(record, schema())
@@ -132,6 +137,14 @@ def columns(rows: Iterable[list[str]], header: list[str]) -> str:
         for row in table
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def show(records: list[dict[str, Any]], out_dir: str) -> None:
+    """Print the table of a task's runs, and where each was saved."""
+    print(f"\n{table(records)}")
+    for record in records:
+        names = (record[key] for key in ("method", "task", "variant", "seed"))
+        print(f"saved: {folder_of(out_dir, *names)}")
 
 
 def table(records: list[dict[str, Any]]) -> str:

@@ -27,18 +27,9 @@ from common.teacher import Teacher
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {
-    "task",
-    "out_dir",
-    "cache_dir",
-    "device",
-    "resume",
-    "save_every",
-    "force",
-    "debug",
-    "data_dir",
-    "variant",
+    *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
+    *("track", "analyse", "params", "profile"),  # a look at the training, which does not touch it
 }
-NOT_SETTINGS |= {"track", "analyse", "params", "profile"}  # a look at the training, which does not touch it
 
 
 class Run:
@@ -47,7 +38,7 @@ class Run:
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
                  paper_epochs: float, settings: dict[str, Any]) -> None:  # fmt: skip
         self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
-        self.folder = Path(args.out_dir) / method / task.name / variant / f"seed{args.seed}"
+        self.folder = results.folder_of(args.out_dir, method, task.name, variant, args.seed)
         kind, amount = parse_budget(args.budget)
         self.kind = kind
         # only the paper's budget is counted in epochs, for which a corpus has to be tokenised
@@ -80,8 +71,8 @@ class Run:
         """The record of this cell if it was run before with the same settings; `--force` forgets it."""
         path = self.folder / "result.json"
         if self.args.force:
-            for path_of in (self.folder / "result.json", self.folder / "log.jsonl", *self.checkpoints()):
-                path_of.unlink(missing_ok=True)
+            for old in (path, self.folder / "log.jsonl", *self.checkpoints()):
+                old.unlink(missing_ok=True)
         if path.exists():
             record = results.load(path)
             if record["signature"] == self.signature:

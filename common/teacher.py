@@ -77,8 +77,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             size = models.weight_bytes(model)
             return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language else None)
     if name in models.POCKET:
-        recipe: dict[str, Any] = {"seed": 0}
-        recipe |= POCKET_LM_RECIPE if language else {**POCKET_RECIPE, "lr": POCKET_LR[name]}
+        recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
         if language:
             recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
     elif args.teacher_epochs == 0:
@@ -87,11 +86,10 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         epoch = data.epoch_size(tokenizer, task, args.max_length) / args.batch_size
         lr = args.teacher_lr or models.default_lr(config.hidden_size)
         recipe = {"steps": max(1, round(epoch * args.teacher_epochs)), "batch_size": args.batch_size, "lr": lr}
-        recipe["seed"] = 0
     for key, value in models.task_settings(task.task).items():
         setattr(config, key, value)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
-    recipe |= {"precision": args.precision}
+    recipe |= {"precision": args.precision, "seed": 0}
     key = cache.key(recipe)
     signature = f"{origin}+{task.task.name}#{key}"
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "teachers" / key

@@ -143,35 +143,25 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
-        for name in self.variants:
-            if name not in VARIANTS:
-                raise BadInput(f"--variant {name!r}: must be one or several of {', '.join(VARIANTS)}")
-        if not self.variants:
-            raise BadInput(f"--variant {self.variant!r}: names none; for example --variant finetune,kd")
+        self.check_names("variant", VARIANTS)
         if not self.inits:
             raise BadInput(f"--init {self.init!r}: names none; must be random, general, or a folder")
         for init in self.inits:
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
                 raise BadInput(f"--init {init}: must be random, general, or a folder made by general distillation")
-        if not 0 <= self.alpha <= 1:
-            raise BadInput(f"--alpha {self.alpha}: must be between 0 and 1")
-        if not 0 < self.temperature < math.inf:
-            raise BadInput(f"--temperature {self.temperature}: must be above 0")
+        self.check_value("alpha", lambda v: 0 <= v <= 1, "be between 0 and 1")
+        self.check_value("temperature", lambda v: 0 < v < math.inf, "be above 0")
         for name in ("embedding_dropout", "hidden_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise BadInput(f"--{name.replace('_', '-')} {getattr(self, name)}: must be 0 or more, and below 1")
-        if not 0 < self.general_share < 1:
-            raise BadInput(f"--general-share {self.general_share}: must be between 0 and 1, both excluded")
-        if not 0 < self.general_lr < math.inf:
-            raise BadInput(f"--general-lr {self.general_lr}: must be a number above 0")
-        for name, least in (("general_warmup_steps", 0), ("augment", 0), ("mlp_width", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise BadInput(f"--{name.replace('_', '-')} {value}: must be {least} or more")
+            self.check_value(name, lambda v: 0 <= v < 1, "be 0 or more, and below 1")
+        self.check_value("general_share", lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
+        self.check_value("general_lr", lambda v: 0 < v < math.inf, "be a number above 0")
+        for name in ("general_warmup_steps", "augment"):
+            self.check_value(name, lambda v: v >= 0, "be 0 or more")
+        self.check_value("mlp_width", lambda v: v >= 1, "be 1 or more")
         from common import data
 
         for task in self.tasks:
-            if data.check_name(task, self.data_dir).kind not in ("classification", "regression"):
+            if data.task_of(task).kind not in ("classification", "regression"):
                 raise BadInput(
                     f"--task {task}: matrix embeddings encode whole texts; classification and regression only"
                 )
@@ -182,10 +172,6 @@ class Args(CommonArgs):
 
     def check_student(self) -> None:
         encoder_shape(self.student)
-
-    @property
-    def variants(self) -> list[str]:
-        return split_list(self.variant)
 
     @property
     def inits(self) -> list[str]:
@@ -950,7 +936,7 @@ def profile(args: Args, name: str, engine: Accelerator) -> None:
     Over dev inputs of the task, from token ids to logits, medians of passes that take turns. The DistilBERT-shaped
     student has the teacher's width. All weights are random: they do not change the speed.
     """
-    task = data.load(name, args.data_dir, limit=args.limit)
+    task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
     source = models.source(args.teacher)
     config, tokenizer = models.load_config(source), models.load_tokenizer(source)
     half = models.student_config(config, max(1, config.num_hidden_layers // 2), config.hidden_size)
@@ -1050,15 +1036,12 @@ def run_variant(
 
 
 def run_task(args: Args, name: str, engine: Accelerator) -> None:
-    task = data.load(name, args.data_dir, limit=args.limit)
-    task = data.for_tuning(task) if args.tune else task
+    task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
     if task.task.kind == "regression" and args.stsb == "classes":
         task = stsb_classes(task)
     teacher = get_teacher(args, args.teacher, task, engine.device)
     rows = [run_variant(args, v, init, task, teacher, engine) for init in args.inits for v in args.variants]
-    print(f"\n{results.table(rows)}")
-    for row in rows:
-        print(f"saved: {Path(args.out_dir) / row['method'] / row['task'] / row['variant'] / f'seed{args.seed}'}")
+    results.show(rows, args.out_dir)
 
 
 def main(args: Args) -> None:

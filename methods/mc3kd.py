@@ -51,6 +51,7 @@ Differences from the paper, and how its gaps are read
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,11 +76,11 @@ VARIANTS = {
     "kd": Variant("none", "none"),
     "pkd-skip": Variant("skip", "pkd", 100.0),
     "pkd-last": Variant("last", "pkd", 100.0),
+    "takd": Variant("none", "none"),
+    "dynakd": Variant("none", "none"),
     "only-selection": Variant("selected", "pkd", 100.0),
     "only-mc3": Variant("skip", "ccc", 1.0),
     "mc3kd": Variant("selected", "ccc", 1.0),
-    "takd": Variant("none", "none"),
-    "dynakd": Variant("none", "none"),
 }
 PAPER_EPOCHS = 4
 # Appendix A; the temperature is fixed at 20 there
@@ -116,23 +117,14 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
-        for name in self.variants:
-            if name not in VARIANTS:
-                raise BadInput(f"--variant {name!r}: must be one or several of {', '.join(VARIANTS)}")
-        if not self.variants:
-            raise BadInput(f"--variant {self.variant!r}: names none; for example --variant finetune,mc3kd")
+        self.check_names("variant", VARIANTS)
         if self.analyse == "":
             raise BadInput("--analyse '': name a model: pocket, a folder or a hub id")
-        if not 0 <= self.alpha <= 1:
-            raise BadInput(f"--alpha {self.alpha}: must be between 0 and 1")
-        if not 0 < self.temperature < float("inf"):
-            raise BadInput(f"--temperature {self.temperature}: must be above 0")
-        if self.beta is not None and not 0 <= self.beta < float("inf"):
-            raise BadInput(f"--beta {self.beta}: must be 0 or more")
-        if not 0 < self.ridge < float("inf"):
-            raise BadInput(f"--ridge {self.ridge}: must be above 0, or covariances may have no inverse")
-        if self.selection_examples < 2:
-            raise BadInput(f"--selection-examples {self.selection_examples}: must be 2 or more")
+        self.check_value("alpha", lambda v: 0 <= v <= 1, "be between 0 and 1")
+        self.check_value("temperature", lambda v: 0 < v < math.inf, "be above 0")
+        self.check_value("beta", lambda v: 0 <= v < math.inf, "be 0 or more")
+        self.check_value("ridge", lambda v: 0 < v < math.inf, "be above 0, or covariances may have no inverse")
+        self.check_value("selection_examples", lambda v: v >= 2, "be 2 or more")
         if self.assistant is not None:
             student_shape(self.assistant, "--assistant")
         if self.pool is None and "dynakd" in self.variants and self.teacher not in ("pocket-6", "pocket-12"):
@@ -142,7 +134,7 @@ class Args(CommonArgs):
         from common import data
 
         for task in self.tasks:
-            if data.check_name(task, self.data_dir).kind != "language modelling":
+            if data.task_of(task).kind != "language modelling":
                 continue
             if pkd := [name for name in self.variants if VARIANTS[name].hidden == "pkd"]:
                 raise BadInput(
@@ -150,10 +142,6 @@ class Args(CommonArgs):
                 )
             if self.tokens == "cls":
                 raise BadInput(f"--tokens cls: {task} has no [CLS]; all would work")
-
-    @property
-    def variants(self) -> list[str]:
-        return split_list(self.variant)
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
@@ -582,7 +570,7 @@ def analyse(args: Args, name: str, engine: Accelerator) -> None:
     Writes svcca.json, svcca.png and sequence.png: the matrix, and its below-diagonal C_T(l) with the layers that
     a student of `--student`'s depth would be given (figure 7).
     """
-    task = data.load(name, args.data_dir, limit=args.limit)
+    task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
     source = models.source(str(args.analyse))
     if args.analyse in models.POCKET and task.task.kind == "language modelling":  # made on first use, as a teacher
         source, teacher = str(args.analyse), get_teacher(args, str(args.analyse), task, engine.device)
@@ -634,11 +622,13 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, pool: l
         models.RANDOM_LR[task.task.kind] if init == "random" else models.default_lr(student.config.hidden_size)
     )
     beta = variant.beta if args.beta is None else args.beta
-    settings = {"lr": lr, "beta": beta, "init": init, "assistant": None, "pool": None}
-    if name == "takd":
-        settings["assistant"] = assistant_shape(args, teacher)
-    if name == "dynakd":
-        settings["pool"] = [t.signature for t in pool]
+    settings = {
+        "lr": lr,
+        "beta": beta,
+        "init": init,
+        "assistant": assistant_shape(args, teacher) if name == "takd" else None,
+        "pool": [t.signature for t in pool] if name == "dynakd" else None,
+    }
     cell = Run(args, "mc3kd", name, task, teacher, PAPER_EPOCHS, settings)
     if (record := cell.finished()) is not None:
         return record
@@ -653,21 +643,16 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, pool: l
     if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
         ledger.seconds += seconds
         ledger.teacher_examples += min(args.selection_examples, len(encoded))
-    guides, stage = [teacher], Stage(cell.steps, cell.seconds)
-    if name == "dynakd":
-        guides += pool
+    guides, stage = [teacher, *(pool if name == "dynakd" else [])], Stage(cell.steps, cell.seconds)
     if name == "takd":
-        assistant, stage = with_assistant(args, cell, teacher, encoded, earlier, engine)
-        guides = [assistant]
+        guides[0], stage = with_assistant(args, cell, teacher, encoded, earlier, engine)
         student, _ = choose_student(args, args.init, teacher, task)  # draws its random numbers from the seed again
     shares = distil(args, name, cell, student, guides, encoded, layers, ledger, engine, stage)
     ledger.add(earlier)
     statistics = layer_statistics(student, teacher.tokenizer, encoded, [(1, m)], args)
     analysis: dict[str, Any] = {"rccc": statistics.svcca(1, m), "layers": layers}
-    if name == "dynakd":
+    if name in ("takd", "dynakd"):
         analysis["teachers"] = shares
-    if name == "takd":
-        analysis["assistant"] = guides[0].name
     return cell.finish(student, init, ledger, analysis, teacher_analysis)
 
 
@@ -687,8 +672,7 @@ def get_pool(args: Args, task: TaskData, teacher: Teacher, engine: Accelerator) 
 
 
 def run_task(args: Args, name: str, engine: Accelerator) -> None:
-    task = data.load(name, args.data_dir, limit=args.limit)
-    task = data.for_tuning(task) if args.tune else task
+    task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
     teacher = get_teacher(args, args.teacher, task, engine.device)
     pool = get_pool(args, task, teacher, engine)
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
@@ -704,9 +688,7 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
         run_variant(args, v, task, teacher, pool, encoded, engine, sequence, analysis, clock.seconds)
         for v in args.variants
     ]
-    print(f"\n{results.table(rows)}")
-    for row in rows:
-        print(f"saved: {Path(args.out_dir) / row['method'] / row['task'] / row['variant'] / f'seed{args.seed}'}")
+    results.show(rows, args.out_dir)
 
 
 def main(args: Args) -> None:

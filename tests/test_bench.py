@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import mc3kd_claims, pocket_suite, readme, sweep
+from bench import mc3kd_claims, pocket_suite, readme, report, sweep
 from common import data, results
 from common.data import Split, TaskData
+from methods import mc3kd
 
 
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
@@ -68,7 +69,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = 0
     for sample in rng.normal(3.0, 2.0, size=(2000, 5)):
-        mean, low, high = pocket_suite.interval(list(sample))
+        mean, low, high = report.interval(list(sample))
         assert low is not None
         assert high is not None
         assert low < mean < high
@@ -77,7 +78,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    assert pocket_suite.interval([0.5]) == (0.5, None, None)
+    assert report.interval([0.5]) == (0.5, None, None)
 
 
 def test_summary_by_hand() -> None:
@@ -112,18 +113,16 @@ def test_bag_of_words_sees_words_and_not_their_order() -> None:
 def test_claims_are_paired_by_seed_and_named() -> None:
     """A constant lead is distinguishable however far the seeds are apart; noise around nothing is not."""
     base = [0.50, 0.70, 0.60, 0.80, 0.55]
-    assert mc3kd_claims.difference([x + 0.02 for x in base], base).endswith("higher")
-    assert mc3kd_claims.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
+    assert report.difference([x + 0.02 for x in base], base).endswith("higher")
+    assert report.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
     noise = [0.03, -0.02, 0.01, -0.03, 0.01]
-    assert mc3kd_claims.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith(
-        "not distinguishable"
-    )
-    assert mc3kd_claims.difference([0.6], [0.5]) == "+10.0 (one seed)"
+    assert report.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
+    assert report.difference([0.6], [0.5]) == "+10.0 (one seed)"
 
 
 def test_the_text_of_the_claims() -> None:
     """Every variant under both teachers, in points, and RCCC beside the score."""
-    variants = {name: {"score": [0.5, 0.6], "rccc": [0.8, 0.7], "layers": []} for name in mc3kd_claims.VARIANTS}
+    variants = {name: {"score": [0.5, 0.6], "rccc": [0.8, 0.7], "layers": []} for name in mc3kd.VARIANTS}
     entry = {"variants": variants, "score": 0.7, "rccc": 0.25}
     report = {
         "seeds": [0, 1],
@@ -132,5 +131,5 @@ def test_the_text_of_the_claims() -> None:
     }
     text = mc3kd_claims.text(report)
     assert "| *teacher* | 70.0 | 25.0 | 70.0 | 25.0 |" in text
-    for name in mc3kd_claims.VARIANTS:
+    for name in mc3kd.VARIANTS:
         assert f"| {name} | 55.0 ± 7.1 | 75.0 ± 7.1 | 55.0 ± 7.1 | 75.0 ± 7.1 |" in text

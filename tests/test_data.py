@@ -753,11 +753,11 @@ def test_left_padding_with_its_own_token_type() -> None:
 def test_a_split_for_tuning_is_never_the_reported_one(glue: Path) -> None:
     """dev where test is reported; otherwise a tenth of train, which is then not trained on."""
     pocket = data.load("pocket/sst2")
-    tuned = data.for_tuning(pocket)
+    tuned = data.load("pocket/sst2", tune=True)
     assert (pocket.reported, tuned.reported) == (("test",), ("dev",))
     assert tuned.splits == pocket.splits
     local = data.load("sst2", str(glue))
-    tuned = data.for_tuning(local)
+    tuned = data.load("sst2", str(glue), tune=True)
     assert (local.reported, tuned.reported) == (("dev",), ("held_out",))
     assert set(tuned.splits) == {"train", "held_out"}
     kept, held = (set(tuned.splits[name].ids) for name in ("train", "held_out"))

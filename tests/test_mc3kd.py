@@ -85,7 +85,7 @@ def test_ccc_value_and_gradient_are_the_papers(shape: tuple[int, int, int], kind
     assert value.item() == pytest.approx(reference_ccc(s, t, 1e-3, kind), rel=tolerance)
     expected = numerical_gradient(s, t, 1e-3, kind)
     error = np.linalg.norm(x.grad.double().numpy() - expected) / np.linalg.norm(expected)  # type: ignore[union-attr]
-    assert error < (3e-4 if dtype == torch.float32 else 3e-5)
+    assert error < (1e-3 if dtype == torch.float32 else 3e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -324,7 +324,7 @@ def test_every_variant_runs(common_arguments: list[str], backbone: Path, tmp_pat
     assert len({record["signature"] for record in records.values()}) == len(VARIANTS)
     assert out.count("teacher expert") + out.count("teacher /") == 1
     assert sum(records["dynakd"]["analysis"]["teachers"].values()) == pytest.approx(1)
-    assert records["takd"]["analysis"]["assistant"] == "assistant 3x32"
+    assert records["takd"]["analysis"]["teachers"] == {"assistant 3x32": 1.0}
     assert {record["ledger"]["student_examples"] for record in records.values()} == {64}
 
 
