@@ -147,7 +147,8 @@ def meaning(paper: Paper, table: Table, row: Row) -> Meaning:
         together = " | ".join(labels.get(part, "") for part in parts)
         if len(parts) > 1 and together in words:
             said[columns] = words[together]
-    reason, teacher, values = None, False, {}
+    reason, teacher = None, False
+    values: dict[str, str] = {}
     for column, word in said.items():
         if isinstance(word, dict):
             values |= word
@@ -209,25 +210,36 @@ def placeholders(text: str) -> set[str]:
 def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> dict[str, str]:
     """Option -> value of a row's command for a task; what stands later replaces what stands before."""
     by_task = paper.per_task[table.per_task].get(task, "") if table.per_task else ""
-    words = shlex.split(filled(f"{paper.common} {table.run or ''} {by_task}", values))
+    found: dict[str, str] = {}
+    for option, value in pairs(f"{paper.common} {table.run or ''} {by_task}").items():
+        # a label may stand for a value and further options
+        words = [option, *shlex.split(filled(value, values))]
+        if len(words) > 1:
+            found |= dict(zip(words[::2], words[1::2], strict=True))
+    return found
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Option -> value; of an option that stands twice, the latter."""
+    words = shlex.split(text)
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def by_label(paper: Paper, table: Table, given: dict[str, str]) -> set[str]:
     """The options of a row's command whose values come from its labels: in these the rows of a table differ."""
-    words = shlex.split(f"{paper.common} {table.run or ''}")
-    fixed = {option for option, value in dict(zip(words[::2], words[1::2], strict=True)).items() if "{" not in value}
+    fixed = {option for option, value in pairs(f"{paper.common} {table.run or ''}").items() if "{" not in value}
     by_task = shlex.split(" ".join(paper.per_task[table.per_task].values())) if table.per_task else []
     return set(given) - fixed - set(by_task[::2])
 
 
-def known(task: str) -> bool:
-    """Whether this version has the task."""
+@cache
+def missing(task: str) -> str | None:
+    """Why no command can be given for a task: this version does not have it, or not from the hub."""
     try:
         data.check_name(task)
     except BadInput:
-        return False
-    return True
+        return f"{task}: {'read from local files alone, --data-dir' if task in data.TASKS else ABSENT}"
+    return None
 
 
 def tasks_of(paper: Paper, table: Table, row: Row, values: dict[str, str]) -> list[str]:
@@ -250,15 +262,13 @@ def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str
     if not paper.exists:
         return [], f"methods/{paper.method}.py: {ABSENT}"
     lines: dict[tuple[str, ...], list[str]] = {}
-    missing = []
-    for task in tasks_of(paper, table, row, values):
-        if known(task):
+    tasks = tasks_of(paper, table, row, values)
+    for task in tasks:
+        if missing(task) is None:
             words = tuple(word for pair in options(paper, table, values, task).items() for word in pair)
             lines.setdefault(words, []).append(task)
-        else:
-            missing.append(task)
     script = ["python", f"methods/{paper.method}.py", "--task"]
-    why = f"{', '.join(missing)}: {ABSENT}" if missing else "" if lines else "no column is of a task here"
+    why = "; ".join(filter(None, map(missing, tasks))) if tasks else "no column is of a task here"
     return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
 
 
@@ -314,18 +324,18 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
     if settings.get("limit") is not None:
         found.append(f"{settings['limit']} training examples")
     for name, wanted in as_dict(args).items():
-        own, explicit = settings.get(name), f"--{dashed(name)}" in given
+        own = settings.get(name)
+        explicit = f"--{dashed(name)}" in given
+        resolved = wanted in (None, "auto") or (isinstance(wanted, str) and not isinstance(own, str) and not explicit)
         if name == "seed":
-            if name in decisive and own != wanted:
-                return None
-        elif name in NOT_SETTINGS or name in ("budget", "limit") or name not in settings or wanted in (None, "auto"):
+            resolved = name not in decisive
+        elif name in NOT_SETTINGS or name in ("budget", "limit") or name not in settings:
             continue
-        elif not explicit and isinstance(wanted, str) and not isinstance(own, str):
+        if resolved or same(name, wanted, own):
             continue
-        elif not same(name, wanted, own):
-            if name in decisive:
-                return None
-            found.append(f"{dashed(name)} {own}")
+        if name in decisive:
+            return None
+        found.append(f"{dashed(name)} {own}")
     return found
 
 
@@ -362,7 +372,7 @@ def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dic
     ]
     if not said.teacher:
         mine = [r for r in mine if given.get("--student") in (None, r["settings"]["student"])]
-    if not mine or not known(task):
+    if not mine or missing(task) is not None:
         return None
     if said.teacher:
         newest = max(mine, key=lambda record: record["finished"])
@@ -377,13 +387,17 @@ def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dic
     }
     variant = filled(table.record, {"variant": args.variant} | said.values)
     groups: dict[str, Found] = {}
-    for record in (record for record in mine if record["variant"] == variant):
-        remarks = deviations(record, given, args, decisive)
+    seen: set[tuple[str, int]] = set()
+    for record in sorted(mine, key=lambda record: record["finished"], reverse=True):
+        remarks = deviations(record, given, args, decisive) if record["variant"] == variant else None
         if remarks is None:
             continue
         settings = {k: v for k, v in record["settings"].items() if k != "seed"}
-        key = json.dumps([record["comparable"], record["teacher"]["signature"], settings], sort_keys=True)
-        groups.setdefault(key, Found([], remarks, False)).records.append(record)
+        setting = [remarks, record["comparable"], record["teacher"]["signature"], settings]
+        key = json.dumps(setting, sort_keys=True)
+        if (key, record["seed"]) not in seen:  # of one run kept in two folders, or made again, the newest
+            seen.add((key, record["seed"]))
+            groups.setdefault(key, Found([], remarks, False)).records.append(record)
     return min(groups.values(), key=lambda group: (len(group.remarks), -len(group.records)), default=None)
 
 
@@ -414,30 +428,29 @@ def row_lines(
 ) -> Iterator[list[str]]:
     """One line for each figure of a row; adds the results that it shows to `used`, by identity."""
     said = meaning(paper, table, row)
+    whole = said.reason or ("" if paper.exists else f"methods/{paper.method}.py: {ABSENT}")  # holds for all its cells
     found: dict[str, Found | None] = {}
     first = True
     for column, cell in zip(table.columns, row.cells, strict=True):
         if cell == "-":
             continue
         column_spec = spec(filled(paper.columns[column], said.values))
-        ours, difference, remark = "-", "-", (said.reason if first else "") or column_spec.reason or ""
-        if said.reason is None and column_spec.reason is None:
+        ours, difference, remark = "-", "-", (whole if first else "") or column_spec.reason or ""
+        if not whole and column_spec.reason is None:
             for ref in column_spec.refs:
                 if ref.task not in found:
-                    found[ref.task] = find(paper, table, said, ref.task, records) if paper.exists else None
-            missing = [ref.task for ref in column_spec.refs if not known(ref.task)]
+                    found[ref.task] = find(paper, table, said, ref.task, records)
+            lacking = [why for ref in column_spec.refs if (why := missing(ref.task)) is not None]
             parts = [(found[ref.task], ref) for ref in column_spec.refs]
             values = [part.value(ref) for part, ref in parts if part is not None]
             numbers = [value for value in values if value is not None]
-            if not paper.exists:
-                remark = f"methods/{paper.method}.py: {ABSENT}" if first else ""
-            elif missing:
-                remark = f"{missing[0]}: {ABSENT}"
+            if lacking:
+                remark = lacking[0]
             elif len(numbers) < len(column_spec.refs):
                 ours = "never run"
             else:
                 shown = [part for part, _ in parts if part is not None]
-                used |= {id(record) for part in shown for record in part.records}
+                used |= {id(record) for part in shown if not part.teacher for record in part.records}
                 if column_spec.mean:
                     numbers = [sum(numbers) / len(numbers)]
                 ours, difference = compared(cell, numbers)
@@ -465,11 +478,14 @@ def columns(lines: list[list[str]]) -> str:
     """Aligned text: figures to the right, words to the left."""
     rows = [HEADER, *lines]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
-    aligned = [
-        "  ".join(cell.rjust(w) if i in (2, 3, 4) else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    ]  # fmt: skip
-    return "\n".join([aligned[0], "-" * len(aligned[0]), *aligned[1:]])
+
+    def aligned(row: list[str]) -> str:
+        return "  ".join(
+            c.rjust(w) if 2 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
+
+    texts = [aligned(row).rstrip() for row in rows]
+    return "\n".join([texts[0], "-" * len(texts[0]), *texts[1:]])
 
 
 def wrapped(remark: str) -> str:
