@@ -89,6 +89,7 @@ class Paper:
     common: str = ""
     remarks: list[str] = field(default_factory=list)
     per_task: dict[str, dict[str, str]] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, Any] = field(default_factory=dict)
 
     def names(self) -> list[str]:
@@ -368,7 +369,8 @@ def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dic
     mine = [
         record
         for record in records
-        if record["task"] == task and same("teacher", given.get("--teacher"), record["teacher"]["name"])
+        if record["task"] == paper.called.get(task, task)
+        and same("teacher", given.get("--teacher"), record["teacher"]["name"])
     ]
     if not said.teacher:
         mine = [r for r in mine if given.get("--student") in (None, r["settings"]["student"])]
@@ -435,7 +437,7 @@ def row_lines(
         if cell == "-":
             continue
         column_spec = spec(filled(paper.columns[column], said.values))
-        ours, difference, remark = "-", "-", (whole if first else "") or column_spec.reason or ""
+        ours, difference, remark = "-", "-", (whole if first else "") if whole else column_spec.reason or ""
         if not whole and column_spec.reason is None:
             for ref in column_spec.refs:
                 if ref.task not in found:

@@ -1,6 +1,7 @@
 """The published tables: their layout and arithmetic, the commands of their rows, and results beside them."""
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -419,6 +420,46 @@ def test_a_damaged_result_is_named_and_left_out(
     assert "result.json: damaged" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted", "found", "agrees"),
+    [
+        ("teacher", "google-bert/bert-base-uncased", "weights/bert-base-uncased", True),
+        ("teacher", "google-bert/bert-base-uncased", "google-bert/bert-base-uncased-mnli", False),
+        ("init", "google-bert/bert-base-uncased", "first 3 layers of bert-base-uncased", True),
+        ("init", "google-bert/bert-base-uncased", "random", False),
+        ("init", "general", "general", True),
+        ("diffcat", "on", True, True),
+        ("diffcat", "off", True, False),
+        ("layers", "1,3,5", [1, 3, 5], True),
+        ("layers", "1,3,5", [3, 4, 5], False),
+        ("bits", "1", 1, True),
+        ("lr", 1e-4, 0.0001, True),
+        ("lr", 1e-4, 0.0002, False),
+        ("augment", 0, 30, False),
+    ],
+)
+def test_settings_as_commands_and_results_spell_them(name: str, wanted: Any, found: Any, agrees: bool) -> None:
+    assert papers.same(name, wanted, found) == agrees
+
+
+def test_a_task_that_results_call_otherwise(of_table_3: dict[str, Any]) -> None:
+    paper, table = PAPERS["cmow"], table_of("cmow", "V")
+    row = next(row for row in table.rows if row.labels == ("Hybrid", "random", "MLP"))
+    given = papers.options(paper, table, papers.meaning(paper, table, row).values, "stsb")
+    args = papers.wanted_args("cmow", ("--task", "stsb", *(word for pair in given.items() for word in pair)))
+    record = of_table_3 | {
+        "method": "cmow",
+        "task": "stsb-21",
+        "variant": "kd",
+        "settings": as_dict(args) | {"diffcat": True},
+    }
+    record["metrics"] = {"dev": {"pearson": 0.6, "spearman": 0.5}}
+    lines = {line[1]: line[2:] for line in papers.row_lines(paper, table, row, [record], set())}
+    assert lines["STS-B"] == ["58.6", "60.0", "+1.4", ""]
+    lines = {line[1]: line[2:] for line in papers.row_lines(paper, table, row, [record | {"task": "stsb"}], set())}
+    assert lines["STS-B"][1] == "never run"
+
+
 def test_means_and_pairs() -> None:
     assert papers.compared("84.2/84.6", [84.0, 85.0]) == ("84.0/85.0", "-0.2/+0.4")
     assert papers.compared("0", [1.25]) == ("1.2", "+1.2")
@@ -426,24 +467,26 @@ def test_means_and_pairs() -> None:
 
 
 def test_a_mean_needs_all_its_tasks(of_table_3: dict[str, Any]) -> None:
-    table = Table("T", "", ["teacher", "student", "method"], ["RTE", "Both"],
-                  [Row(("BERT12", "BERT3", "MC3KD"), ("60.29", "70.0"))], run=table_of("mc3kd", "3").run)  # fmt: skip
-    paper = copy.replace(PAPERS["mc3kd"]) if hasattr(copy, "replace") else copy.copy(PAPERS["mc3kd"])
-    paper.columns["Both"] = "mean of rte:accuracy cola:matthews"
-    try:
-        [_, mean] = papers.row_lines(paper, table, table.rows[0], [of_table_3], set())
-        assert mean[3] == "never run"
-        cola = of_table_3 | {"task": "cola", "metrics": {"dev": {"matthews": 0.39}}}
-        [_, mean] = papers.row_lines(paper, table, table.rows[0], [of_table_3, cola], set())
-        assert mean[3:5] == ["50.0", "-20.0"]
-    finally:
-        del paper.columns["Both"]
+    row = Row(("BERT12", "BERT3", "MC3KD"), ("60.29", "70.0"))
+    table = dataclasses.replace(table_of("mc3kd", "3"), columns=["RTE", "Both"], rows=[row])
+    both = {"Both": "mean of rte:accuracy cola:matthews"}
+    paper = dataclasses.replace(PAPERS["mc3kd"], columns=PAPERS["mc3kd"].columns | both)
+    [_, mean] = papers.row_lines(paper, table, table.rows[0], [of_table_3], set())
+    assert mean[3] == "never run"
+    cola = of_table_3 | {"task": "cola", "metrics": {"dev": {"matthews": 0.39}}}
+    [_, mean] = papers.row_lines(paper, table, table.rows[0], [of_table_3, cola], set())
+    assert mean[3:5] == ["50.0", "-20.0"]
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [method for method in TABLES if PAPERS[method].sizes and PAPERS[method].exists])
+SCRIPTS = {m: results.ROOT / "methods" / f"{m}.py" for m in TABLES if PAPERS[m].sizes and PAPERS[m].exists}
+
+
+@pytest.mark.parametrize(
+    "method", [m for m, path in SCRIPTS.items() if "def published_sizes" in path.read_text("utf-8")]
+)
 def test_sizes_are_computed_now(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name in PAPERS[method].sizes["tables"]:
         text = printed(capsys, method, "--table", name)
