@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from common.args import fail
@@ -22,7 +23,11 @@ def main(argv: list[str]) -> None:
         raise SystemExit(0 if argv else 2)
     if argv[0] not in COMMANDS:
         fail(BadInput(f"python -m bench {argv[0]}: no such command; there is {', '.join(COMMANDS)}"))
-    importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
+    try:
+        importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, head or a pager, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

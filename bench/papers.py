@@ -214,7 +214,7 @@ def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> di
     found: dict[str, str] = {}
     for option, value in pairs(f"{paper.common} {table.run or ''} {by_task}").items():
         # a label may stand for a value and further options
-        words = [option, *shlex.split(filled(value, values))]
+        words = [option, *(shlex.split(filled(value, values)) if "{" in value else [value])]
         if len(words) > 1:
             found |= dict(zip(words[::2], words[1::2], strict=True))
     return found
@@ -410,6 +410,11 @@ def decimals(figure: str) -> int:
     return len(figure.partition(".")[2].rstrip("%"))
 
 
+def signed(value: float, places: int) -> str:
+    """With its sign; what rounds to zero is +0."""
+    return f"{round(value, places) + 0.0:+.{places}f}"
+
+
 def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     """(ours, the difference) of a cell and its figures, with as many decimals as the paper has.
 
@@ -421,7 +426,7 @@ def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     places = [max(1, decimals(figure)) for figure in printed]
     return (
         "/".join(f"{value:.{n}f}" for value, n in zip(ours, places, strict=True)),
-        "/".join(f"{b - float(a.rstrip('%')):+.{n}f}" for a, b, n in zip(printed, ours, places, strict=True)),
+        "/".join(signed(b - float(a), n) for a, b, n in zip(printed, ours, places, strict=True)),
     )
 
 
@@ -511,8 +516,8 @@ def sizes_text(paper: Paper, name: str) -> str:
         whole = isinstance(found, int)
         difference = "-"
         if printed != "-":
-            paper_figure = float(printed.replace(",", ""))
-            difference = f"{found - paper_figure:+,.0f}" if whole else f"{found - paper_figure:+.{decimals(printed)}f}"
+            apart = found - float(printed.replace(",", ""))
+            difference = f"{apart:+,.0f}" if whole else signed(apart, 2)
         ours = f"{found:,}" if whole else f"{found:.2f}"
         lines.append(["" if row == before else row, column, printed, ours, difference, remark])
         before = row
