@@ -12,7 +12,7 @@ that script. bench/published/schema.json describes the layout: a row's labels ar
 
 Which result is of which row: its method, its task (never a pocket task), its variant, and every argument that the
 table's rows differ in, teacher and student included. Whatever else is not as in the row's command (the budget, a
-subset of the data, a learning rate) is named beside the figure: only a figure without such a remark is a
+subset of the data, local files, a learning rate) is named beside the figure: only a figure without such a remark is a
 reproduction. Of several such results those with the fewest remarks count, and several seeds are averaged. Results that
 match no row are listed below the tables.
 """
@@ -324,6 +324,8 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
         found.append(f"budget {record['budget']['name']}")
     if settings.get("limit") is not None:
         found.append(f"{settings['limit']} training examples")
+    if record["source"] == "local":  # whose rows nobody has counted against the official ones
+        found.append("local files")
     for name, wanted in as_dict(args).items():
         own = settings.get(name)
         explicit = f"--{dashed(name)}" in given

@@ -293,6 +293,7 @@ def of_table_3() -> dict[str, Any]:
         "analysis": {"rccc": 0.80, "layers": [1, 2, 3]},
     }
     record["teacher"] |= {"name": "weights/bert-base-uncased", "metrics": {"dev": {"accuracy": 0.7}}}
+    record["source"] = "hub"
     record["budget"] = {"name": "paper", "kind": "paper", "amount": 9960, "comparable": False}
     return record
 
@@ -340,6 +341,7 @@ def test_a_reproduction(tmp_path: Path, capsys: pytest.CaptureFixture[str], of_t
     [
         ({"budget": {"name": "3200", "kind": "examples", "amount": 3200, "comparable": True}}, "budget 3200"),
         ({"settings": {"limit": 500}}, "500 training examples"),
+        ({"source": "local"}, "local files"),
         ({"settings": {"lr": 1e-4}}, "lr 0.0001"),
         ({"settings": {"tokens": "cls"}}, "tokens cls"),
         ({"settings": {"max_length": 96, "alpha": 0.9}}, "max-length 96; alpha 0.9"),
