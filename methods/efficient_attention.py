@@ -1,658 +1,158 @@
-"""Efficient attention."""
+"""Efficient Transformer knowledge distillation: long inputs, half the layers (Brown et al. 2023).
+
+    python methods/efficient_attention.py                                      # pocket task, minutes on a laptop
+    python methods/efficient_attention.py --variant finetune,distil,convert,convert-distil,distil-convert
+    python methods/efficient_attention.py --attention lsg --sparsity lsh --task pocket/rte --max-length 128
+    python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
+        --max-length 4096 --corpus task,wiki.txt                               # every file is a corpus of the mix
+    python methods/efficient_attention.py --params                             # Table 2's sizes beside counted ones
+    python methods/efficient_attention.py --profile                            # time and memory by length, with a plot
+
+The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
+Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
+global ones (BigBird), local, sparse and global tokens (LSG), landmarks (Nystromformer). "Convert": put one of them
+into a pretrained model, repeat its positions up to 4096 and go on with masked language modelling. "Distil": train a
+student of every other layer on the teacher's masked-LM predictions, as DistilBERT was. "Fine-tune": train the student
+on a task. The paper converts, then distils, with all four, and keeps most of the teacher's scores at half the time;
+it leaves distil-then-convert open, which is a variant here. It finds that long tasks lose more than short ones, and
+that a corpus of long and short texts is the best to distil on.
+
+What the paper has -> code
+    sections 2 and 4: four attentions      common/attention.py: longformer, bigbird, lsg, nystromformer
+    section 3.1: convert                   common/attention.py, convert
+    section 3.1: every other layer         halve
+    appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
+    section 3.1: both orders               VARIANTS, pretrained
+    section 4.1, Tables 2 and 4: cost      profile; Table 2's parameters: print_parameters
+    sections 3.2 and 4.5: what to distil on    corpus
+
+Differences from the paper, and how its gaps are read
+    - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
+    - every other layer is the first, third, ...: [0, 2, 4, 6, 8, 10] of twelve; DistilBERT took [0, 2, 4, 7, 9, 11].
+    - padding changes no result. The library's Nystromformer averages padding into its landmarks, and its BigBird has
+      a global block at the end of the batch's longest text; here both belong to each text.
+    - BigBird's random blocks are the same in training and evaluation; the library draws them in training and sees
+      block 0 four times in evaluation. A text of up to 704 tokens gets full attention in both.
+    - LSG's hash functions are fixed; the authors draw new ones at every call.
+    - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
+      global: they are copied from the others when it ends. Question tokens are global in question answering.
+    - all variants have one budget: each example that any model of the chain trains on counts, the converted
+      teacher's too. A stage on shorter texts has as many more of them in a batch, so that its batches have as many
+      tokens; rounds of 3 epochs over 19 GB are the `paper` budget's business.
+    - the rates of the paper's stages are for a width of 768 and batches of 2^18 tokens: `--convert-lr`, `--distil-lr`.
+"""
 
 from __future__ import annotations
 
 import copy
-import functools
+import math
+import multiprocessing
 import sys
-from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch
-import torch.nn.functional as F
-from safetensors.torch import load_file
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
-
+from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
-# Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks, k blocks that a
-# block of queries sees; G global tokens, M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true for
-# tokens and false for padding, or None where nothing is padded.
-
-
-# --- attention in blocks -------------------------------------------------------------------------------------
-#
-# Longformer, BigBird and LSG differ in which keys a block of c queries sees. All three collect those keys into one
-# tensor, (B n, H, keys, d), and hand it to the library's fused kernel, which never holds a matrix of scores. On CPUs
-# the collecting is a copy of whole rows and costs a thirtieth of the attention.
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, scale: float | None,
-           dropout: float = 0.0) -> Tensor:  # fmt: skip
-    """softmax(q k' scale) v by the fused kernel; `allowed` is a boolean mask that broadcasts to the scores.
-
-    What is not allowed gets a large negative score instead of minus infinity: a query that may see nothing, which
-    only padding can be, then gives a mean and not NaN.
-    """
-    bias = None
-    if allowed is not None:
-        bias = torch.zeros(allowed.shape, dtype=query.dtype, device=query.device)
-        bias.masked_fill_(~allowed, torch.finfo(query.dtype).min / 2)
-    return F.scaled_dot_product_attention(query, key, value, bias, dropout, scale=scale)
-
-
-def full(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, dropout: float) -> Tensor:
-    """Every query sees every token: (B, H, L, d) -> (B, L, H, d)."""
-    allowed = None if mask is None else mask[:, None, None, :]
-    return attend(query, key, value, allowed, scale, dropout).transpose(1, 2)
-
-
-def in_blocks(x: Tensor, c: int) -> Tensor:
-    """(B, H, L, d) -> (B, n, H, c, d), with zeros behind the last token; a view where c divides L."""
-    x = F.pad(x, (0, 0, 0, -x.shape[2] % c))
-    return x.unflatten(2, (-1, c)).transpose(1, 2)
-
-
-def out_of_blocks(x: Tensor, B: int, L: int) -> Tensor:
-    """(B n, H, c, d) -> (B, L, H, d)."""
-    return x.unflatten(0, (B, -1)).transpose(2, 3).flatten(1, 2)[:, :L]
-
-
-def mask_blocks(mask: Tensor, c: int) -> Tensor:
-    """(B, L) -> (B, n, 1, c)."""
-    return F.pad(mask, (0, -mask.shape[1] % c)).unflatten(1, (-1, c))[:, :, None]
-
-
-def collect(x: Tensor, table: Tensor) -> Tensor:
-    """The blocks that a table names: (B, n, H, c, d), (1 or B, m, 1 or H, k) -> (B m, H, k c, d)."""
-    B, n, H, c, d = x.shape
-    b, h = torch.arange(B, device=x.device), torch.arange(H, device=x.device)
-    rows = (b[:, None, None, None] * n + table) * H + h[:, None]
-    return x.reshape(B * n * H, c * d).index_select(0, rows.flatten()).view(-1, H, table.shape[-1] * c, d)
-
-
-def collect_mask(allowed: Tensor, table: Tensor, exists: Tensor) -> Tensor:
-    """Of (B, n, 1 or H, c) what a table names, and false where `exists` is: -> (B m, 1 or H, 1, k c)."""
-    b = torch.arange(len(allowed), device=allowed.device)[:, None, None, None]
-    h = torch.arange(allowed.shape[2], device=allowed.device)[:, None]
-    found = allowed[b, table, h] & exists[..., None]  # (B, m, H, k, c)
-    return found.flatten(3).flatten(0, 1)[:, :, None]
-
-
-def neighbours(n: int, offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each of n blocks those at these distances, and whether they exist: both (1, n, 1, k)."""
-    table = torch.arange(n, device=device)[:, None] + torch.tensor(offsets, device=device)
-    exists = (table >= 0) & (table < n)
-    return table.clamp(0, n - 1)[None, :, None], exists[None, :, None]
-
-
-def take(x: Tensor, index: Tensor) -> Tensor:
-    """The tokens (B, G) of (B, H, L, d): (B, H, G, d)."""
-    return x.gather(2, index[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
-
-
-def place(out: Tensor, index: Tensor, valid: Tensor, rows: Tensor) -> Tensor:
-    """(B, L, H, d) with the valid ones of (B, H, G, d) rows at their tokens, (B, G)."""
-    b, g = valid.nonzero(as_tuple=True)
-    return out.index_put((b, index[b, g]), rows[b, :, g])
-
-
-def lengths(mask: Tensor) -> Tensor:
-    """(B,): tokens up to the last that is not padding."""
-    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
-
-
-def short_in_full(
-    limit: int, long: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor], query: Tensor, key: Tensor,
-    value: Tensor, mask: Tensor | None, scale: float | None, dropout: float,
-) -> Tensor:  # fmt: skip
-    """Full attention for the examples of at most `limit` tokens, `long` for the others: (B, L, H, d).
-
-    Each example is judged by its own tokens, so that what it is padded to, or batched with, changes nothing.
-    """
-    L = query.shape[2]
-    size = torch.full((len(query),), L, device=query.device) if mask is None else lengths(mask)
-    short = size <= limit
-    if not short.any():
-        return long(query, key, value, mask)
-    m = int(size[short].max())
-    part = [x[short, :, :m] for x in (query, key, value)]
-    found = F.pad(full(*part, None if mask is None else mask[short, :m], scale, dropout), (0, 0, 0, 0, 0, L - m))
-    if short.all():
-        return found
-    rest = [x[~short] for x in (query, key, value)]
-    out = query.new_zeros(len(query), L, query.shape[1], query.shape[3])
-    other = long(*rest, None if mask is None else mask[~short])
-    return out.index_put((short.nonzero()[:, 0],), found).index_put(((~short).nonzero()[:, 0],), other)
-
-
-# --- Longformer: a sliding window and global tokens (Beltagy et al. 2020) ------------------------------------
-
-
-def global_tokens(is_global: Tensor | None, mask: Tensor | None, query: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions (B, G) of the global tokens, and which of them are some: rows with fewer than G have others.
-
-    Without `is_global` (B, L) it is the first token of each text.
-    """
-    if is_global is None:
-        index = torch.zeros(len(query), 1, dtype=torch.long, device=query.device)
-        return index, torch.ones_like(index, dtype=torch.bool)
-    is_global = is_global.bool() if mask is None else is_global.bool() & mask
-    counts = is_global.sum(1)
-    G = int(counts.max())
-    index = is_global.int().argsort(dim=1, descending=True, stable=True)[:, :G]
-    return index, torch.arange(G, device=query.device) < counts[:, None]
-
-
-def longformer(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, window: int, index: Tensor, valid: Tensor,
-    scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """Token i sees tokens i - window to i + window and the global ones: (B, H, L, d) -> (B, L, H, d).
-
-    `index`, `valid`: as `global_tokens` gives them. The rows of global tokens themselves are left to the caller, who
-    may have other projections for them. A block of `window` queries lies within three blocks of keys.
-    """
-    B, H, L, d = query.shape
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=query.device)
-    local = mask.scatter(1, index, mask.gather(1, index) & ~valid)  # a global key has its own column, once
-    q = in_blocks(query, window)
-    n = q.shape[1]
-    table, exists = neighbours(n, (-1, 0, 1), query.device)
-    i, j = torch.arange(window, device=query.device), torch.arange(3 * window, device=query.device)
-    band = ((j - i[:, None]) >= 0) & ((j - i[:, None]) <= 2 * window)  # (c, 3c); key j is token j - window of the block
-    allowed = collect_mask(mask_blocks(local, window), table, exists) & band  # (B n, 1, c, 3c)
-    keys, values = (collect(in_blocks(x, window), table) for x in (key, value))
-    if G := index.shape[1]:
-        everywhere = valid[:, None, None, None].expand(B, n, 1, window, G).flatten(0, 1)
-        allowed = torch.cat([everywhere, allowed], -1)
-        shared = [take(x, index)[:, None].expand(B, n, H, G, d).flatten(0, 1) for x in (key, value)]
-        keys, values = torch.cat([shared[0], keys], 2), torch.cat([shared[1], values], 2)
-    return out_of_blocks(attend(q.flatten(0, 1), keys, values, allowed, scale, dropout), B, L)
-
-
-class Longformer(nn.Module):
-    """Window, global keys, and rows for the global tokens from projections of their own."""
-
-    def __init__(self, source: nn.Module, window: int = 256, layer: int = 0) -> None:
-        super().__init__()
-        self.window = window
-        for name, linear in zip(("query", "key", "value"), projections(source), strict=True):
-            setattr(self, f"{name}_global", copy.deepcopy(linear))
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
-                dropout: float, hidden: Tensor, is_global: Tensor | None = None) -> Tensor:  # fmt: skip
-        index, valid = global_tokens(is_global, mask, query)
-        out = longformer(
-            query, key, value, mask, window=self.window, index=index, valid=valid, scale=scale, dropout=dropout
-        )
-        return place(out, index, valid, self.global_rows(hidden, index, mask, query, scale, dropout))
-
-    def global_rows(self, hidden: Tensor, index: Tensor, mask: Tensor | None, query: Tensor, scale: float | None,
-                    dropout: float) -> Tensor:  # fmt: skip
-        """Full attention of the global tokens: (B, L, D) hidden states -> (B, H, G, d).
-
-        q' (W h + b) = (W'q)'h + q'b, whose last term softmax cancels, and the weighted mean of W h + b is W of the
-        mean of h, plus b: the projections of all L tokens are never computed, only those of the G global ones.
-        """
-        B, _, D = hidden.shape
-        H, d, G = query.shape[1], query.shape[3], index.shape[1]
-        if not G:
-            return query[:, :, :0]
-        own = hidden.gather(1, index[:, :, None].expand(-1, -1, D))
-        q = self.query_global(own).view(B, G, H, d) * (d**-0.5 if scale is None else scale)
-        q = torch.einsum("bghd,hde->bghe", q, self.key_global.weight.view(H, d, D)).flatten(1, 2)  # (B, G H, D)
-        scores = q @ hidden.mT
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min / 2)
-        weights = F.dropout(scores.softmax(-1), dropout)
-        mean = (weights @ hidden).view(B, G, H, D)
-        rows = torch.einsum("bghe,hde->bhgd", mean, self.value_global.weight.view(H, d, D))
-        return rows + self.value_global.bias.view(H, 1, d) * weights.sum(-1).view(B, G, H, 1).transpose(1, 2)
-
-
-# --- BigBird: neighbouring, random and global blocks (Zaheer et al. 2020) ------------------------------------
-
-
-@functools.lru_cache(maxsize=256)
-def random_blocks(n: int, heads: int, count: int, seed: int) -> Tensor:
-    """(n, heads, count): for each block, random others that are neither its neighbours nor global.
-
-    A function of its arguments alone: the same in training, in evaluation and after loading.
-    """
-    draws = torch.rand(n, heads, n, generator=torch.Generator().manual_seed(seed))
-    i, j = torch.arange(n)[:, None], torch.arange(n)
-    seen = ((i - j).abs() <= 1) | (j == 0) | (j == n - 1)
-    return draws.masked_fill(seen[:, None], -1.0).topk(count, dim=-1).indices
-
-
-def bigbird(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, block: int, random: Sequence[Tensor],
-    scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """A block sees itself, its neighbours, the first, the last and some random blocks; the first and the last, which
-    see everything, are seen by all: (B, H, L, d) -> (B, L, H, d).
-
-    `random`: for each example, (its blocks, H, r) block numbers. An example's last block is the last one in which it
-    has tokens, so that padding moves nothing. Needs 3 blocks or more.
-    """
-    B, H, L, _ = query.shape
-    q, device = in_blocks(query, block), query.device
-    n = q.shape[1]
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=device)
-    last = (lengths(mask)[:, None] - 1) // block  # (B, 1)
-    i = torch.arange(n, device=device).expand(B, n)
-    table = torch.stack([torch.zeros_like(i), i - 1, i, i + 1, last.expand(B, n)], -1)  # (B, n, 5)
-    exists = torch.ones_like(table, dtype=torch.bool)
-    exists[..., 1] = i > 1  # for the second block, block i - 1 is the first, which it sees anyway
-    exists[..., 3] = i + 1 < last
-    others = torch.stack([F.pad(r.to(device), (0, 0, 0, 0, 0, n - len(r))) for r in random])  # (B, n, H, r)
-    table = torch.cat([table.clamp(0, n - 1)[:, :, None].expand(-1, -1, H, -1), others], -1)
-    exists = torch.cat([exists[:, :, None].expand(-1, -1, H, -1), torch.ones_like(others, dtype=torch.bool)], -1)
-    keys, values = (collect(in_blocks(x, block), table) for x in (key, value))
-    allowed = collect_mask(mask_blocks(mask, block).expand(-1, -1, H, -1), table, exists)  # (B n, H, 1, (5 + r) c)
-    out = out_of_blocks(attend(q.flatten(0, 1), keys, values, allowed, scale, dropout), B, L)
-    inside = torch.arange(block, device=device)
-    edges = torch.cat([inside.expand(B, -1), last * block + inside], 1)  # (B, 2c), where the text may end earlier
-    index = edges.clamp(max=L - 1)
-    rows = attend(take(query, index), key, value, mask[:, None, None, :], scale, dropout)
-    return place(out, index, edges < L, rows)
-
-
-class BigBird(nn.Module):
-    """Full attention up to (5 + 2 r) blocks of tokens, as in the library, and random blocks by layer and head."""
-
-    def __init__(self, source: nn.Module, block: int = 64, random: int = 3, layer: int = 0) -> None:
-        super().__init__()
-        self.block, self.random, self.layer = block, random, layer
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        def sparse(q: Tensor, k: Tensor, v: Tensor, m: Tensor | None) -> Tensor:
-            sizes = [q.shape[2]] * len(q) if m is None else lengths(m).tolist()
-            random = [random_blocks(-(-L // self.block), q.shape[1], self.random, self.layer) for L in sizes]
-            return bigbird(q, k, v, m, block=self.block, random=random, scale=scale, dropout=dropout)
-
-        limit = (5 + 2 * self.random) * self.block
-        return short_in_full(limit, sparse, query, key, value, mask, scale, dropout)
-
-
-# --- LSG: local blocks, sparse tokens and global ones (Condevaux and Harispe 2023) ---------------------------
-
-Sparse = tuple[Tensor, Tensor, Tensor]  # keys and values (B, n, H, s, d), and which of them exist (B, n, H, s)
-
-
-def chosen(key: Tensor, value: Tensor, mask: Tensor, index: Tensor) -> Sparse:
-    """The tokens of each block at (B, n, H, s)."""
-    wide = index[..., None].expand(*index.shape, key.shape[-1])
-    return key.gather(3, wide), value.gather(3, wide), mask.expand(-1, -1, index.shape[2], -1).gather(3, index)
-
-
-def by_norm(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """The s keys of largest norm, per head."""
-    norms = key.detach().norm(dim=-1).masked_fill(~mask, -1.0)
-    return chosen(key, value, mask, norms.topk(s, dim=-1).indices)
-
-
-def by_stride(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """Every f-th token; head h starts at token h mod f."""
-    B, n, H, c, _ = key.shape
-    f = c // s
-    index = torch.arange(0, c, f, device=key.device) + torch.arange(H, device=key.device)[:, None] % f
-    return chosen(key, value, mask, index.expand(B, n, H, s))
-
-
-def by_block_stride(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """s tokens in a row; head h takes the h-th such run, starting anew where the block ends."""
-    B, n, H, c, _ = key.shape
-    index = (torch.arange(s, device=key.device) + s * torch.arange(H, device=key.device)[:, None]) % c
-    return chosen(key, value, mask, index.expand(B, n, H, s))
-
-
-def grouped(key: Tensor, value: Tensor, mask: Tensor, group: Tensor, s: int) -> Sparse:
-    """Means over the valid tokens of each of s groups; `group` (B, n, H, c) says which is whose."""
-    weight = F.one_hot(group, s).to(key.dtype) * mask[..., None]  # (B, n, H, c, s)
-    count = weight.sum(3)
-    weight = (weight / count.clamp(min=1)[..., None, :]).mT
-    return weight @ key, weight @ value, count > 0
-
-
-def by_pooling(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """Means of f neighbours."""
-    B, n, H, c, _ = key.shape
-    return grouped(key, value, mask, (torch.arange(c, device=key.device) // (c // s)).expand(B, n, H, c), s)
-
-
-def by_lsh(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """Means of tokens whose keys share a hash: the nearest of s/2 random directions and their opposites, per head."""
-    H, d = key.shape[2], key.shape[4]
-    directions = torch.randn(H, d, s // 2, generator=torch.Generator().manual_seed(0)).to(key)
-    sides = F.normalize(key.detach(), dim=-1) @ directions
-    return grouped(key, value, mask, torch.cat([sides, -sides], -1).argmax(-1), s)
-
-
-SPARSITY: dict[str, Callable[[Tensor, Tensor, Tensor, int], Sparse]] = {
-    "norm": by_norm,
-    "pooling": by_pooling,
-    "stride": by_stride,
-    "block_stride": by_block_stride,
-    "lsh": by_lsh,
+# What a row's model goes through before it is fine-tuned
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "finetune": (),  # the undistilled student: full attention
+    "distil": ("distil",),
+    "convert": ("convert",),  # as deep as the teacher
+    "convert-distil": ("convert", "distil"),  # the paper's order
+    "distil-convert": ("distil", "convert"),
 }
+PAPER_EPOCHS = 5
 
 
-def lsg(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, block: int, sparse_block: int, factor: int,
-    sparsity: str, global_count: int, scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """The first `global_count` tokens see and are seen by all. A block of the others sees itself, its neighbours,
-    and beyond them, on each side, `sparse_block` tokens that stand for `factor` times as many: -> (B, L, H, d).
-    """
-    B, H, L, d = query.shape
-    G, s, device = global_count, block // factor, query.device
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=device)
-    first = attend(query[:, :, :G], key, value, mask[:, None, None, :], scale, dropout).transpose(1, 2)
-    q, k, v = (in_blocks(x[:, :, G:], block) for x in (query, key, value))
-    own = mask_blocks(mask[:, G:], block)
-    n = q.shape[1]
-    near, near_exists = neighbours(n, (-1, 0, 1), device)
-    reach = sparse_block // s
-    offsets = [*range(-1 - reach, -1), *range(2, 2 + reach)]
-    far, far_exists = neighbours(n, offsets, device)
-    sparse_key, sparse_value, sparse_mask = SPARSITY[sparsity](k, v, own, s)
-    parts = []
-    for x, sparse, tokens in ((k, sparse_key, key), (v, sparse_value, value)):
-        shared = tokens[:, None, :, :G].expand(B, n, H, G, d).flatten(0, 1)
-        parts.append(torch.cat([shared, collect(sparse, far), collect(x, near)], 2))
-    everywhere = mask[:, None, None, None, :G].expand(B, n, H, 1, G).flatten(0, 1)
-    allowed = [collect_mask(sparse_mask, far, far_exists), collect_mask(own, near, near_exists).expand(-1, H, -1, -1)]
-    out = attend(q.flatten(0, 1), parts[0], parts[1], torch.cat([everywhere, *allowed], -1), scale, dropout)
-    return torch.cat([first, out_of_blocks(out, B, L - G)], 1)
+@dataclass
+class Args(CommonArgs):
+    """The arguments of all scripts, and those of efficient attention."""
 
-
-class Lsg(nn.Module):
-    """Full attention up to two blocks; the global tokens are put before the text by `convert`."""
-
-    def __init__(self, source: nn.Module, block: int = 128, sparse_block: int = 128, factor: int = 2,
-                 sparsity: str = "norm", global_count: int = 1, layer: int = 0) -> None:  # fmt: skip
-        super().__init__()
-        self.settings = {"block": block, "sparse_block": sparse_block, "factor": factor, "sparsity": sparsity}
-        self.settings["global_count"] = global_count
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        sparse = functools.partial(lsg, **self.settings, scale=scale, dropout=dropout)
-        limit = 2 * self.settings["block"] + self.settings["global_count"]
-        return short_in_full(limit, sparse, query, key, value, mask, scale, dropout)
-
-
-# --- Nystromformer: landmarks (Xiong et al. 2021) ------------------------------------------------------------
-
-
-def pseudo_inverse(K: Tensor, iterations: int) -> Tensor:
-    """Moore-Penrose inverse of (B, H, M, M) softmax matrices by the paper's iteration of third order."""
-    I = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-    # Z_0 = K' / (||K||_1 ||K||_inf); the rows of a softmax matrix sum to 1. The largest column sum over an example's
-    # heads, where the library takes it over the batch: an example then depends on no other
-    Z = K.mT / K.sum(-2).amax((-2, -1))[:, None, None, None]
-    for _ in range(iterations):
-        # Z <- 1/4 Z (13 I - K Z (15 I - K Z (7 I - K Z)))
-        KZ = K @ Z
-        Z = 0.25 * Z @ (13 * I - KZ @ (15 * I - KZ @ (7 * I - KZ)))
-    return Z
-
-
-def landmarks(x: Tensor, mask: Tensor | None, M: int) -> Tensor:
-    """Means of M segments of each text, whose tokens alone count: (B, H, L, d) -> (B, H, M, d). Needs M tokens."""
-    B, _, L, _ = x.shape
-    if mask is None and L % M == 0:
-        return x.unflatten(2, (M, L // M)).mean(3)
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=x.device)
-    rank = mask.cumsum(1) - 1
-    segment = (rank * M // mask.sum(1, keepdim=True)).clamp(min=0)
-    weight = F.one_hot(segment, M).to(x.dtype) * mask[..., None]  # (B, L, M)
-    return (weight / weight.sum(1, keepdim=True)).mT[:, None] @ x
-
-
-def nystromformer(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, count: int, iterations: int,
-    scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """softmax(Q K~') softmax(Q~ K~')^+ softmax(Q~ K') V, with the landmarks Q~ and K~: (B, H, L, d) -> (B, L, H, d).
-
-    From right to left, so that both long kernels are attentions of the fused kind, and no (L, M) matrix is held.
-    """
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    q, k = landmarks(query, mask, count), landmarks(key, mask, count)
-    inverse = pseudo_inverse((q @ k.mT * scale).softmax(-1), iterations)
-    allowed = None if mask is None else mask[:, None, None, :]
-    summary = inverse @ attend(q, key, value, allowed, scale, dropout)  # (B, H, M, d)
-    return attend(query, k, summary, None, scale, dropout).transpose(1, 2)
-
-
-class Nystromformer(nn.Module):
-    """Landmarks, and a convolution of the values along the text, one filter a head."""
-
-    def __init__(self, source: nn.Module, landmarks: int = 64, iterations: int = 6, kernel: int = 65,
-                 layer: int = 0) -> None:  # fmt: skip
-        super().__init__()
-        self.landmarks, self.iterations = landmarks, iterations
-        H = heads(source)
-        self.conv = nn.Conv2d(H, H, (kernel, 1), padding=(kernel // 2, 0), bias=False, groups=H)
-        nn.init.zeros_(self.conv.weight)  # a converted model starts from its own attention
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        long = functools.partial(
-            nystromformer, count=self.landmarks, iterations=self.iterations, scale=scale, dropout=dropout
-        )
-        out = short_in_full(self.landmarks, long, query, key, value, mask, scale, dropout)
-        seen = value if mask is None else value * mask[:, None, :, None]
-        return out + self.conv(seen).transpose(1, 2)
-
-
-# --- converting a model --------------------------------------------------------------------------------------
-
-ATTENTIONS = {"longformer": Longformer, "bigbird": BigBird, "lsg": Lsg, "nystromformer": Nystromformer}
-PROJECTIONS = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"))
-
-
-def efficient_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    scaling: float | None = None, dropout: float = 0.0, hidden: Tensor | None = None,
-    global_attention_mask: Tensor | None = None, **_: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
-    """The library's attention interface: (B, H, L, d) -> (B, L, H, d), and no matrix of weights."""
-    out = module.efficient(
-        query,
-        key,
-        value,
-        attention_mask,
-        scale=scaling,
-        dropout=dropout,
-        hidden=hidden,
-        is_global=global_attention_mask,
+    variant: str = arg("finetune,convert,convert-distil", f"one or several of {', '.join(VARIANTS)}")
+    student: str = arg("half", "half: every other layer of the teacher's; convert has all of them")
+    attention: Literal["longformer", "bigbird", "lsg", "nystromformer"] = arg("longformer", "what to convert to")
+    max_length: int = arg(128, "tokens kept of an example by converted models")
+    short_length: int = arg(512, "tokens kept of an example, or of a window, by models with full attention")
+    window: int | None = arg(
+        None,
+        "Longformer: tokens seen on each side (256); BigBird, LSG: a block's tokens (64, 128); Nystromformer:"
+        " landmarks (64). Default: these; 64 with a pocket teacher",
     )
-    return out, None
+    global_tokens: int = arg(1, "Longformer: so many first tokens are global; LSG: so many are put before the text")
+    random_blocks: int = arg(3, "BigBird: random blocks that a block sees")
+    sparsity: Literal["norm", "pooling", "stride", "block_stride", "lsh"] = arg("norm", "LSG: how tokens are chosen")
+    corpus: str = arg(
+        "auto",
+        "unlabelled text of the stages before fine-tuning, several with commas: task (its training texts), pocket"
+        " (the suite's documents), a text file with one passage a line; auto: both names, or task with real data",
+    )
+    convert_share: float = arg(0.1, "share of the budget for masked language modelling after conversion")
+    distil_share: float = arg(0.4, "share of the budget for distillation")
+    convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)")
+    distil_lr: float | None = arg(None, "peak learning rate of distillation (default: 5e-4)")
+    soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")
+    params: bool = arg(False, "print Table 2's numbers of parameters beside those of models built here; train nothing")
+    profile: bool = arg(False, "measure time and memory of every attention by length; train nothing")
+
+    def check(self) -> None:
+        super().check()
+        self.check_names("variant", VARIANTS)
+        for name in ("short_length", "window", "global_tokens"):
+            self.check_value(name, lambda v: v >= (4 if name == "short_length" else 1), "be 1 or more (texts: 4)")
+        self.check_value("random_blocks", lambda v: v >= 0, "be 0 or more")
+        for name in ("convert_share", "distil_share"):
+            self.check_value(name, lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
+        for name in ("convert_lr", "distil_lr"):
+            self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
+        if self.convert_share + self.distil_share >= 1:
+            raise BadInput(
+                f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
+                " fine-tune with; their sum must be below 1"
+            )
+        if self.attention == "lsg" and (self.window or 128) % 4:
+            raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
+        for name in split_list(self.corpus):
+            if name not in ("auto", "task", "pocket") and not Path(name).is_file():
+                raise BadInput(f"--corpus {name}: must be auto, task, pocket, or a file with one passage a line")
+        if not split_list(self.corpus):
+            raise BadInput(f"--corpus {self.corpus!r}: names no corpus; auto, task, pocket, or a file")
+
+    def check_student(self) -> None:
+        if self.student != "half":
+            raise BadInput(f"--student {self.student}: must be half, every other layer of the teacher's")
 
 
-def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
-    """The library's mask interface: (B, L) as it is, and None where nothing is padded."""
-    return None if attention_mask is None or bool(attention_mask.all()) else attention_mask.bool()
+if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
+    ARGS = parse(Args, __doc__)
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertModel,
+    PreTrainedModel,
+)
+
+from common import cache, data, masked_lm, models, plots, results, speed, train
+from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
+from common.data import TaskData
+from common.run import Run, compiled
+from common.teacher import Teacher, get_teacher
+
+# Shapes: B batch, L length, D width, V vocabulary.
 
 
-for _name in ATTENTIONS:
-    AttentionInterface.register(_name, efficient_attention)
-    AttentionMaskInterface.register(_name, padding_mask)
-
-
-def projections(module: nn.Module) -> list[nn.Linear]:
-    """The linear layers that make queries, keys and values, by any of the names that the library's encoders use."""
-    for names in PROJECTIONS:
-        if all(hasattr(module, name) for name in names):
-            return [getattr(module, name) for name in names]
-    return []
-
-
-def heads(module: nn.Module) -> int:
-    return projections(module)[0].out_features // int(module.attention_head_size)  # type: ignore[arg-type]
-
-
-def self_attentions(model: PreTrainedModel) -> list[nn.Module]:
-    return [module for module in model.base_model.modules() if projections(module)]
-
-
-def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: Any = None, **settings: Any) -> None:
-    """Turn an encoder into a long one, in place: its weights stay, its positions are repeated up to `max_length`.
-
-    `attention` is a key of ATTENTIONS, `settings` are arguments of its class. Any encoder of the library will do that
-    uses its attention interface and learned absolute positions (BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, ...);
-    `BadInput` for the others. Longformer's global projections start as copies of the others, Nystromformer's
-    convolution at zero; LSG needs the tokenizer, for the ids of the tokens that its global ones start from.
-    """
-    config = model.config
-    if attention not in ATTENTIONS:
-        raise BadInput(f"--attention {attention!r}: must be one of {', '.join(ATTENTIONS)}")
-    embeddings = getattr(model.base_model, "embeddings", None)
-    positions = getattr(embeddings, "position_embeddings", None)
-    if not (model._can_set_attn_implementation() and self_attentions(model) and isinstance(positions, nn.Embedding)):
-        raise BadInput(
-            f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
-            " BERT, RoBERTa, ELECTRA and their like would work"
-        )
-    if hasattr(config, "efficient_attention"):
-        raise BadInput(f"--attention {attention}: the model is a {config.efficient_attention['name']} already")
-    assert isinstance(embeddings, nn.Module)
-    repeat_positions(embeddings, positions, max_length)
-    config.max_position_embeddings = embeddings.position_embeddings.num_embeddings  # type: ignore[union-attr]
-    config.efficient_attention = {"name": attention, **settings}
-    install(model)
-    if attention == "lsg":
-        start_globals(model, tokenizer)
-
-
-def first_position(positions: nn.Embedding) -> int:
-    """RoBERTa counts positions from the one after its padding's."""
-    return 0 if positions.padding_idx is None else positions.padding_idx + 1
-
-
-@torch.no_grad()
-def repeat_positions(embeddings: nn.Module, old: nn.Embedding, max_length: int) -> None:
-    """Give `max_length` tokens positions by repeating the old ones; RoBERTa's first rows, for padding, stay as are."""
-    first = first_position(old)
-    usable = old.weight[first:]
-    copies = usable.repeat(-(-max_length // len(usable)), 1)[:max_length]
-    weight = torch.cat([old.weight[:first], copies])
-    embeddings.position_embeddings = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=old.padding_idx)
-    for name in ("position_ids", "token_type_ids"):
-        if name in dict(embeddings.named_buffers()):
-            ids = torch.zeros(1, len(weight), dtype=torch.long, device=weight.device)
-            ids = torch.arange(len(weight), device=weight.device)[None] if name == "position_ids" else ids
-            embeddings.register_buffer(name, ids, persistent=False)
-
-
-GLOBAL_EMBEDDINGS = 512  # LSG's table, of which the first ones are used
-
-
-@torch.no_grad()
-def start_globals(model: PreTrainedModel, tokenizer: Any) -> None:
-    """LSG's global embedding g: the mask token at a position of its own, far from the others; the first, the start
-    token at the first position."""
-    if tokenizer is None or tokenizer.mask_token_id is None or tokenizer.cls_token_id is None:
-        raise BadInput("--attention lsg: its global tokens start from [CLS] and [MASK], which this tokenizer lacks")
-    embeddings: Any = model.base_model.embeddings
-    positions, words = embeddings.position_embeddings, embeddings.word_embeddings.weight
-    usable = positions.weight[first_position(positions) :]
-    stride = max(1, len(usable) // GLOBAL_EMBEDDINGS)
-    rows = torch.arange(GLOBAL_EMBEDDINGS, device=words.device) * stride % len(usable)
-    weight = usable[rows] + words[tokenizer.mask_token_id]
-    weight[0] = usable[0] + words[tokenizer.cls_token_id]
-    embeddings.LayerNorm.global_embeddings.weight.copy_(weight)
-
-
-def install(model: PreTrainedModel) -> None:
-    """Put the modules and hooks that `config.efficient_attention` asks for into a model; weights are not touched."""
-    settings = dict(model.config.efficient_attention)
-    name, question = settings.pop("name"), settings.pop("question", None)
-    base: Any = model.base_model
-    embedding = base.get_input_embeddings().weight
-    for layer, module in enumerate(self_attentions(model)):
-        module.efficient = ATTENTIONS[name](module, layer=layer, **settings).to(embedding)
-        if name == "longformer":
-            module.register_forward_pre_hook(pass_hidden, with_kwargs=True)
-    model.set_attn_implementation(name)
-    if question is not None:
-        base.register_forward_pre_hook(mark_question, with_kwargs=True)
-    if name == "lsg":
-        norm = base.embeddings.LayerNorm
-        norm.global_embeddings = nn.Embedding(GLOBAL_EMBEDDINGS, embedding.shape[1]).to(embedding)
-        norm.global_count = base.global_count = settings.get("global_count", 1)
-        norm.register_forward_pre_hook(prepend_globals)
-        base.register_forward_pre_hook(widen_mask, with_kwargs=True)
-        base.register_forward_hook(strip_globals)
-
-
-def pass_hidden(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Hand an attention module's input on to the attention function, which needs it for Longformer's global rows."""
-    return args, kwargs | {"hidden": args[0] if args else kwargs["hidden_states"]}
-
-
-def mark_question(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Make all tokens up to the first separator global, if the caller has not said which are."""
-    ids = args[0] if args else kwargs["input_ids"]
-    ends = ids == base.config.efficient_attention["question"]
-    return args, {"global_attention_mask": ends.cumsum(1) - ends.long() == 0} | kwargs
-
-
-def widen_mask(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """LSG: the global tokens are never padding."""
-    mask = args[1] if len(args) > 1 else kwargs.get("attention_mask")
-    if mask is None:
-        return args, kwargs
-    wide = F.pad(mask, (base.global_count, 0), value=1)
-    return (args[0], wide, *args[2:]) if len(args) > 1 else args, kwargs if len(args) > 1 else kwargs | {
-        "attention_mask": wide
-    }
-
-
-def prepend_globals(norm: Any, args: tuple[Tensor]) -> tuple[Tensor]:
-    """LSG: global tokens before the (B, L, D) embeddings of the text."""
-    own = norm.global_embeddings.weight[: norm.global_count]
-    return (torch.cat([own.expand(len(args[0]), -1, -1), args[0]], 1),)
-
-
-def strip_globals(base: Any, _: tuple[Any, ...], output: Any) -> Any:
-    """LSG: without the global tokens again; what the first of them has gathered stands for the text's first token."""
-
-    def strip(hidden: Tensor) -> Tensor:
-        return torch.cat([hidden[:, :1], hidden[:, base.global_count + 1 :]], 1)
-
-    output.last_hidden_state = strip(output.last_hidden_state)
-    if output.get("hidden_states") is not None:
-        output.hidden_states = tuple(strip(hidden) for hidden in output.hidden_states)
-    return output
-
-
-def load(folder: str | Path, head: Any) -> PreTrainedModel:
-    """A converted model that `save_pretrained` has written; `head` is a class of the library such as AutoModel."""
-    model = head.from_config(AutoConfig.from_pretrained(folder))
-    install(model)
-    weights = load_file(Path(folder) / "model.safetensors")
-    lost, unknown = model.load_state_dict(weights, strict=False)
-    tied = set(model.all_tied_weights_keys)
-    if unknown or set(lost) - tied:
-        raise BadInput(
-            f"{folder}: {len(lost)} weights are missing, {len(unknown)} unknown: no converted {head.__name__}"
-        )
-    model.tie_weights()
-    return model.eval()
+# --- the student: every other layer --------------------------------------------------------------------------
 
 
 def halve(model: PreTrainedModel) -> PreTrainedModel:
@@ -667,3 +167,477 @@ def halve(model: PreTrainedModel) -> PreTrainedModel:
     setattr(parent, name, nn.ModuleList(layers[::2]))
     student.config.num_hidden_layers = len(layers[::2])
     return student
+
+
+# --- before fine-tuning: masked language modelling and distillation (appendix B) -----------------------------
+
+TEMPERATURE = 2.0
+SOFT, MLM, COSINE = 5.0, 2.0, 1.0
+SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
+PRETRAINING_CLIP = 5.0
+PRETRAINING_SEED = 0  # one chain of models for all seeds, like a published checkpoint
+DOCUMENTS = 20_000  # of the pocket suite
+WARMUP = {"convert": 500 / 3000, "distil": 0.05}
+
+
+def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, soft_labels: str) -> Tensor:
+    """L = 2 L_mlm + 5 L_ce + 1 L_cos (appendix B); without a teacher L_mlm alone.
+
+    Outputs have (B, L, V) logits and hidden states (B, L, D); labels are (B, L), -100 where nothing is masked; mask
+    is (B, L). L_ce is T^2 KL(teacher || student), T = 2, and L_cos is 1 - cos of the last hidden states: both are
+    means over the tokens that are not padding (L_ce with `masked`: over the masked ones).
+    """
+    masked = labels >= 0
+    mlm = F.cross_entropy(student.logits[masked], labels[masked]) if masked.any() else student.logits.sum() * 0
+    if teacher is None:
+        return mlm
+    tokens = mask.bool()
+    compared = masked if soft_labels == "masked" else tokens
+    # p_i = exp(z_i / T) / sum_j exp(z_j / T)
+    s = F.log_softmax(student.logits[compared] / TEMPERATURE, dim=-1)
+    t = F.log_softmax(teacher.logits[compared] / TEMPERATURE, dim=-1)
+    ce = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean") if compared.any() else mlm * 0
+    cosine = 1 - F.cosine_similarity(student.hidden_states[-1][tokens], teacher.hidden_states[-1][tokens], dim=-1)
+    # L_student = alpha L_mlm + beta L_ce + gamma L_cos
+    return MLM * mlm + SOFT * ce + COSINE * cosine.mean()
+
+
+def corpus(args: Args, task: TaskData) -> dict[str, list[str]]:
+    """The named corpora of the mix, whose texts count alike; without labels."""
+    names = split_list(args.corpus)
+    if names == ["auto"]:
+        names = ["pocket", "task"] if task.source == "pocket" else ["task"]
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if name == "task":
+            texts = [text for texts in task.splits["train"].texts for text in texts if text.strip()]
+            found[name] = list(dict.fromkeys(texts))
+        elif name == "pocket":
+            from common import pocket
+
+            found[name] = pocket.unlabelled(DOCUMENTS, seed=1)
+        else:
+            found[name] = masked_lm.read_passages(name)
+    return found
+
+
+def settings_of(args: Args) -> dict[str, Any]:
+    """The arguments of the attention's class that the command line names."""
+    window = args.window or (64 if args.teacher in models.POCKET else None)
+    sizes = {"longformer": ["window"], "bigbird": ["block"], "lsg": ["block", "sparse_block"],
+             "nystromformer": ["landmarks"]}[args.attention]  # fmt: skip
+    settings: dict[str, Any] = dict.fromkeys(sizes, window) if window else {}
+    own = {"longformer": {"first": args.global_tokens}, "bigbird": {"random": args.random_blocks},
+           "lsg": {"sparsity": args.sparsity, "global_count": args.global_tokens}, "nystromformer": {}}  # fmt: skip
+    return settings | own[args.attention]
+
+
+def length_of(args: Args, converted: bool) -> int:
+    return args.max_length if converted else min(args.short_length, args.max_length)
+
+
+def open_checkpoint(folder: str) -> tuple[PreTrainedModel, bool]:
+    """A masked LM from a folder or the hub, converted or not, and whether its head came with it."""
+    config = models.load_config(folder)
+    if hasattr(config, "efficient_attention"):
+        return load(folder, AutoModelForMaskedLM), True
+    return masked_lm.load(folder)
+
+
+def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[str]], chain: tuple[str, ...],
+               engine: Accelerator) -> tuple[str, train.Ledger]:  # fmt: skip
+    """The folder (or hub id) of the masked LM at the end of a chain of stages, and what all of them have cost.
+
+    Each stage is trained on first use and kept under `OUT/cache/efficient/`, for all variants, tasks and seeds that
+    share it; every result is charged in full.
+    """
+    source = teacher.pretrained or teacher.name
+    if not chain:
+        return source, train.Ledger()
+    *before, stage = chain
+    parent, spent = pretrained(args, cell, teacher, texts, tuple(before), engine)
+    converted = stage == "convert" or "convert" in before
+    share = args.convert_share if stage == "convert" else args.distil_share
+    width = teacher.model.config.hidden_size
+    recipe: dict[str, Any] = {
+        "parent": f"{Path(parent).name}@{models.file_digest(Path(parent))}" if Path(parent).is_dir() else parent,
+        "stage": stage,
+        "texts": cache.key({name: cache.key({"texts": found}) for name, found in texts.items()}),
+        "length": length_of(args, converted),
+        "tokens": args.batch_size * args.max_length,
+        "steps": None if cell.steps is None else max(1, round(share * cell.steps)),
+        "seconds": None if cell.seconds is None else share * cell.seconds,
+        "lr": (args.convert_lr or 3e-5 * 768 / width) if stage == "convert" else args.distil_lr or 5e-4,
+        "precision": args.precision,
+        "seed": PRETRAINING_SEED,
+    }
+    if stage == "convert":
+        recipe |= {"attention": args.attention, "max_length": args.max_length, **settings_of(args)}
+    else:
+        recipe |= {"soft_labels": args.soft_labels}
+    folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "efficient" / cache.key(recipe)
+
+    def make(partial: Path) -> dict[str, Any]:
+        train.seed_everything(PRETRAINING_SEED)
+        model, whole = open_checkpoint(parent)
+        ledger = train.Ledger()
+        encoded = masked_lm.packed(teacher.tokenizer, [t for found in texts.values() for t in found], recipe["length"])
+        model.to(engine.device)  # type: ignore[arg-type]
+        if not whole:
+            with ledger.clock():
+                masked_lm.train_head(model, teacher.tokenizer, encoded, ledger)
+        if stage == "convert":
+            convert(model, args.attention, args.max_length, teacher.tokenizer, **settings_of(args))
+        student = model if stage == "convert" else halve(model)
+        guide = None if stage == "convert" else model.eval().requires_grad_(False)
+        pretrain(args, student, guide, teacher.tokenizer, encoded, recipe, folder, ledger, engine)
+        if is_longformer(student):
+            copy_globals(student)
+        models.save(student, teacher.tokenizer, partial, "# A masked language model, made as `stage.json` says\n")
+        return {"recipe": recipe, "ledger": asdict(ledger)}
+
+    note = cache.fetch(folder, "stage.json", f"{stage} stage", make)
+    own = train.Ledger(**note["ledger"])
+    own.add(spent)
+    return str(folder), own
+
+
+def pretrain(
+    args: Args, student: PreTrainedModel, guide: PreTrainedModel | None, tokenizer: Any, encoded: data.Encoded,
+    recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
+) -> None:  # fmt: skip
+    """Train a masked LM, with a teacher or without. Killed and started again, it goes on from its checkpoint."""
+    stage, distils = recipe["stage"], guide is not None
+    weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING if distils else 0.0)
+    batches = data.Batches(encoded, tokenizer, max(1, recipe["tokens"] // recipe["length"]), PRETRAINING_SEED)
+    student.train()
+    optimizer = torch.optim.AdamW(
+        student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98 if distils else 0.999), eps=1e-6,
+        weight_decay=0.0 if distils else 0.01, fused=True,
+    )  # fmt: skip
+    own = train.Ledger()
+    schedule = train.Schedule(optimizer, own, recipe["steps"], recipe["seconds"], WARMUP[stage])
+    checkpoint = train.Checkpoint(
+        folder.with_suffix(".training"), {"student": student}, optimizer, own, cache.key(recipe), args.save_every,
+        engine.scaler,
+    )  # fmt: skip
+    if checkpoint.load():
+        print(f"{stage}: continued at step {own.steps}")
+    # nothing is global here: where every text is of full length, no token of it is more important than others
+    extra: dict[str, Any] = {}
+    model, teacher = compiled(student, args), None if guide is None else compiled(guide, args)
+    bar = train.progress(recipe["steps"] or 0, stage, own.steps)
+    with checkpoint:
+        while schedule.running():
+            with own.clock():
+                batch = batches[own.steps]
+                labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
+                inputs = {k: v.to(engine.device) for k, v in batch.items() if k != "labels"}
+                if is_longformer(student):
+                    extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
+                with engine.autocast():
+                    soft = None
+                    if teacher is not None:
+                        with torch.no_grad():
+                            soft = teacher(**inputs, **extra, output_hidden_states=True)
+                    out = model(**inputs, **extra, output_hidden_states=distils)
+                    loss = pretraining_loss(
+                        out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
+                    )
+                train.check_finite(loss, own.steps, batches.ids(own.steps))
+                engine.backward(loss)
+                clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
+                optimizer.step()
+                optimizer.zero_grad()
+                own.count(batch, teachers=int(distils))
+                schedule.step()
+            bar.update()
+            checkpoint.step()
+    bar.close()
+    checkpoint.remove()
+    ledger.add(own)
+
+
+# --- fine-tuning ---------------------------------------------------------------------------------------------
+
+
+def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTrainedModel:
+    """The body of a masked LM below a new head for the task; conversion stays. For questions, Longformer's question
+    tokens become global."""
+    config = copy.deepcopy(lm.config)
+    for key, value in models.task_settings(task).items():
+        setattr(config, key, value)
+    if is_longformer(lm) and task.kind == "span QA":
+        config.efficient_attention["question"] = tokenizer.sep_token_id
+    model = models.HEADS[task.kind].from_config(config, dtype=torch.float32)
+    if is_converted(lm):
+        install(model)
+    lost, unknown = model.base_model.load_state_dict(lm.base_model.state_dict(), strict=False)
+    if unknown or any("pooler" not in name for name in lost):  # a masked LM has no pooler
+        raise BadInput(f"--teacher: its masked LM and its {task.kind} model have other weights, the first {lost[:1]}")
+    return model
+
+
+def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, student: PreTrainedModel,
+              tokenizer: Any, ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
+    """Train the student on the task's labels."""
+    task, kind = cell.task, cell.task.task.kind
+    encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
+    batches = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
+    student.to(engine.device).train()  # type: ignore[arg-type]
+    optimizer = train.adamw(student, cell.settings["lr"])
+    schedule = train.Schedule(optimizer, ledger, steps, seconds)
+    checkpoint = train.Checkpoint(
+        cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
+    )
+    if args.resume and checkpoint.load():
+        print(f"{cell.variant}: continued at step {ledger.steps}")
+    cell.start(ledger.steps)
+    model = compiled(student, args)
+    bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
+    with checkpoint:
+        while schedule.running():
+            with ledger.clock():
+                batch = batches[ledger.steps]
+                inputs = {k: v.to(engine.device) for k, v in batch.items()}
+                with engine.autocast():
+                    loss = model(**models.library_inputs(inputs, kind)).loss
+                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                engine.backward(loss)
+                clip_grad_norm_(student.parameters(), train.CLIP)
+                optimizer.step()
+                optimizer.zero_grad()
+                ledger.count(batch)
+                schedule.step()
+            if ledger.steps % 20 == 0:
+                cell.log(step=ledger.steps, loss=round(loss.item(), 6))
+            bar.update()
+            checkpoint.step()
+    bar.close()
+
+
+# --- Table 2: numbers of parameters --------------------------------------------------------------------------
+
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
+# Row, family, configuration, attention, most tokens, and the millions of parameters that Table 2 prints, also of half
+# the layers ("-" where it has no such row).
+PUBLISHED: tuple[tuple[str, str, dict[str, Any], str | None, int, str, str], ...] = (
+    ("BERT-base", "bert", {}, None, 512, "109.5", "-"),
+    ("BERT-large", "bert", {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+                            "intermediate_size": 4096}, None, 512, "335.1", "-"),
+    ("RoBERTa", "roberta", BASE | ROBERTA, None, 512, "124.6", "82.1"),
+    ("LegalBERT-base", "bert", {}, None, 512, "109.5", "-"),
+    ("XLM-R", "xlm-roberta", BASE | ROBERTA | {"vocab_size": 250002}, None, 512, "278.0", "-"),
+    ("DistilBERT", "distilbert", {}, None, 512, "66.4", "-"),
+    ("TinyBERT", "bert", {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
+                          "intermediate_size": 512}, None, 512, "4.4", "-"),
+    ("MobileBERT", "mobilebert", {"classifier_activation": False}, None, 512, "24.6", "-"),
+    ("ALBERT", "albert", BASE, None, 512, "11.7", "-"),
+    ("LSG", "roberta", BASE | ROBERTA, "lsg", 4096, "127.8", "85.3"),
+    ("Nystromformer", "roberta", BASE | ROBERTA | {"vocab_size": 30000, "type_vocab_size": 2}, "nystromformer", 4096,
+     "111.2", "68.7"),
+    ("Longformer", "roberta", BASE | ROBERTA, "longformer", 4096, "148.7", "95.5"),
+    ("Big Bird", "bert", {"vocab_size": 50358}, "bigbird", 4096, "127.5", "84.9"),
+)  # fmt: skip
+
+
+class Specials:
+    """The ids that LSG asks a tokenizer for, where there is none."""
+
+    cls_token_id, mask_token_id = 2, 4
+
+
+def count_parameters(
+    family: str, settings: dict[str, Any], attention: str | None, length: int, both: bool
+) -> tuple[int, int]:  # fmt: skip
+    """Parameters of an encoder with its pooler and no other head, and of the one with every other layer; built
+    without memory. Nystromformer has no pooler."""
+    with torch.device("meta"):
+        model = AutoModel.from_config(AutoConfig.for_model(family, **settings))
+        if attention is not None:
+            convert(model, attention, length, Specials)
+        if attention == "nystromformer":
+            model.pooler = None
+        return models.parameters(model), models.parameters(halve(model)) if both else 0
+
+
+def print_parameters() -> int:
+    """Print Table 2's parameters beside those counted; return how many cells disagree by more than a rounding."""
+    rows, wrong = [], 0
+    for name, family, settings, attention, length, *printed in PUBLISHED:
+        for label, count, cell in zip((name, "half the layers"), count_parameters(family, settings, attention, length, printed[1] != "-"),
+                                      printed, strict=True):  # fmt: skip
+            if cell == "-":
+                continue
+            exact = f"{count / 1e6:.1f}" == cell
+            close = abs(count / 1e6 - float(cell)) < 0.1
+            wrong += not close
+            remark = "ok" if exact else f"cut off, not rounded ({count / 1e6:.1f})" if close else "MISMATCH"
+            rows.append([label, f"{count:,}", cell, remark])
+    print(results.columns(rows, ["", "counted here", "Table 2 (M)", ""]))
+    print(f"\n{len(rows)} cells, {wrong} mismatches.")
+    return wrong
+
+
+# --- time and memory by length (Tables 2 and 4) --------------------------------------------------------------
+
+PROFILE_SHAPE = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024,
+                 "vocab_size": 1000}  # fmt: skip
+PROFILE_LENGTHS = (512, 1024, 2048, 4096, 8192)
+FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the one that holds the scores
+
+
+def profiled(attention: str, length: int, device: torch.device) -> tuple[PreTrainedModel, Tensor]:
+    """A random BERT of `PROFILE_SHAPE` for texts of `length` tokens, and one such text."""
+    torch.manual_seed(0)
+    config = BertConfig(max_position_embeddings=length, attn_implementation=attention if attention in FULL else "sdpa",
+                        **PROFILE_SHAPE)  # fmt: skip
+    model = BertModel(config).eval()
+    if attention not in FULL:
+        convert(model, attention, length, Specials)
+    return model.to(device), torch.randint(5, 1000, (1, length), device=device)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def peak_of(attention: str, length: int, device: str) -> int:
+    """Bytes that one forward pass needs beyond the model; on CPUs this needs a process of its own."""
+    model, ids = profiled(attention, length, torch.device(device))
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        model(input_ids=ids)
+        return torch.cuda.max_memory_allocated() - before
+    model(input_ids=ids[:, :8])  # loads what the libraries load late
+    before = train.peak_memory()
+    model(input_ids=ids)
+    return train.peak_memory() - before
+
+
+@torch.no_grad()
+def profile(args: Args, engine: Accelerator) -> None:
+    """Time, memory and parameters of every attention and of full attention, by length: JSON, a table and a plot.
+
+    One forward pass of one text, no padding, medians of passes that take turns. The plot marks, for each attention,
+    the length from which it is faster than the library's fused full attention.
+    """
+    device = engine.device
+    names = [*ATTENTIONS, *FULL]
+    table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
+    isolated = multiprocessing.get_context("spawn")
+    for length in PROFILE_LENGTHS:
+        contenders = {}
+        for name in names:
+            model, ids = profiled(name, length, device)
+            table[name]["parameters"][str(length)] = models.parameters(model)
+
+            def once(model: PreTrainedModel = model, ids: Tensor = ids) -> None:
+                model(input_ids=ids).last_hidden_state.sum().item()  # waits for a GPU
+
+            contenders[name] = once
+            with isolated.Pool(1) as pool:
+                table[name]["bytes"][str(length)] = pool.apply(peak_of, (name, length, device.type))
+        for name, seconds in speed.medians(contenders, turns=5).items():
+            table[name]["seconds"][str(length)] = seconds
+    crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}
+    shape = f"{PROFILE_SHAPE['num_hidden_layers']}x{PROFILE_SHAPE['hidden_size']}"
+    report = {"shape": shape, "attentions": table, "faster_than_sdpa_from": crossings}
+    folder = Path(args.out_dir) / "efficient_attention" / "profile" / device.type
+    results.write_json(folder / "profile.json", report | {"environment": results.environment()})
+    series: dict[str, plots.Line] = {
+        name: (PROFILE_LENGTHS, [1000 * s for s in row["seconds"].values()]) for name, row in table.items()
+    }
+    marks = [length for length in crossings.values() if length is not None]
+    plots.lines(series, folder / "profile.png", f"forward pass, {shape}; dotted: faster than sdpa from here", "tokens",
+                "ms", marks, log=True)  # fmt: skip
+    print(profile_text(report))
+    print(f"saved: {folder}")
+
+
+def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
+    """The length from which `own` stays below `full`, both by length; between lengths on a straight line of the logs."""
+    lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
+    if gaps[-1] >= 0:
+        return None
+    last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
+    if last is None:
+        return float(lengths[0])
+    share = gaps[last] / (gaps[last] - gaps[last + 1])
+    return round(math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])))
+
+
+def profile_text(report: dict[str, Any]) -> str:
+    """The table of `profile`, in Markdown."""
+    lengths = list(next(iter(report["attentions"].values()))["seconds"])
+    lines = ["| attention | parameters | " + " | ".join(f"{L}: ms, MB" for L in lengths) + " | faster than sdpa from |",
+             "|---" * (len(lengths) + 3) + "|"]  # fmt: skip
+    for name, row in report["attentions"].items():
+        cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" for L in lengths]
+        found = report["faster_than_sdpa_from"].get(name)
+        start = "" if name in FULL else "-" if found is None else f"{found:.0f}"
+        lines.append(f"| {name} | {row['parameters'][lengths[-1]] / 1e6:.2f}M | {' | '.join(cells)} | {start} |")
+    return "\n".join(lines)
+
+
+# --- main ----------------------------------------------------------------------------------------------------
+
+
+def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: dict[str, list[str]],
+                engine: Accelerator) -> dict[str, Any]:  # fmt: skip
+    """One row of the table, from its folder if it was run before."""
+    chain = VARIANTS[name]
+    converted = "convert" in chain
+    N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
+    layers = N if chain == ("convert",) else -(-N // 2)
+    own = replace(args, max_length=length_of(args, converted), student=f"{layers}x{width}")
+    settings: dict[str, Any] = {"lr": args.lr or models.default_lr(width), "order": ", ".join(chain)}
+    settings["corpus"] = {corpus: cache.key({"texts": found}) for corpus, found in texts.items()} if chain else None
+    settings["long"] = args.max_length
+    if converted:
+        settings |= {"attention": args.attention, "pattern": settings_of(args)}
+    cell = Run(own, "efficient_attention", name, task, teacher, PAPER_EPOCHS, settings)
+    if (record := cell.finished()) is not None:
+        return record
+    folder, before = pretrained(args, cell, teacher, texts, chain, engine)
+    steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - before.steps
+    seconds = None if cell.seconds is None else cell.seconds - before.seconds
+    if (steps is not None and steps < 1) or (seconds is not None and seconds <= 0):
+        raise BadInput(
+            f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
+        )
+    lm, _ = open_checkpoint(folder)
+    train.seed_everything(args.seed)
+    student = with_head(lm if chain else halve(lm), task.task, teacher.tokenizer)
+    ledger = train.Ledger()
+    fine_tune(own, cell, steps, seconds, student, teacher.tokenizer, ledger, engine)
+    ledger.add(before)
+    init = " then ".join((Path(teacher.pretrained or teacher.name).name, *(chain or ("every other layer",))))
+    return cell.finish(student, init, ledger, {}, {})
+
+
+def run_task(args: Args, name: str, engine: Accelerator) -> None:
+    task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
+    teacher = get_teacher(args, args.teacher, task, engine.device)
+    texts = corpus(args, task)
+    rows = [run_variant(args, v, task, teacher, texts, engine) for v in args.variants]
+    print(f"\n{results.table(rows)}")
+    for row in rows:
+        folder = results.folder_of(args.out_dir, row["method"], row["task"], row["variant"], args.seed)
+        print(f"saved: {folder}")
+
+
+def main(args: Args) -> None:
+    if args.params:
+        if print_parameters():
+            raise SystemExit(1)
+        return
+    engine = train.accelerator(args)
+    if args.profile:
+        profile(args, engine)
+        return
+    for name in args.tasks:
+        run_task(args, name, engine)
+
+
+if __name__ == "__main__":
+    run(main, ARGS)

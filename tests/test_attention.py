@@ -27,8 +27,8 @@ from transformers import (
     RobertaModel,
 )
 
+from common import attention as ea
 from common.errors import BadInput
-from methods import efficient_attention as ea
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
          "initializer_range": 0.3, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
@@ -74,15 +74,15 @@ def compare(found: Tensor, expected: Tensor, inputs: list[Tensor], mask: Tensor 
 
 
 @pytest.mark.parametrize("sizes", [None, (37, 21)])
-@pytest.mark.parametrize("global_at", [None, ([0, 1, 2], [5]), ([], [20])])
+@pytest.mark.parametrize("global_at", [([0], [0]), ([0, 1, 2], [5]), ([], [20]), ([], [])])
 def test_longformer(sizes: tuple[int, int] | None, global_at: Any) -> None:
     L, w = 37, 4
     inputs = qkv(L)
     mask = None if sizes is None else padded(L, *sizes)
     is_global = torch.zeros(B, L, dtype=torch.bool)
-    for b, at in enumerate(global_at or ([0], [0])):
+    for b, at in enumerate(global_at):
         is_global[b, at] = True
-    index, valid = ea.global_tokens(None if global_at is None else is_global, mask, inputs[0])
+    index, valid = ea.global_tokens(is_global, mask)
     found = ea.longformer(*inputs, mask, window=w, index=index, valid=valid)
     i = torch.arange(L)
     seen = ((i[:, None] - i).abs() <= w)[None] | is_global[:, None, :]
