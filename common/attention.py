@@ -26,11 +26,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
 
+from common import models
 from common.errors import BadInput
 
 # Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks, k blocks that a
-# block of queries sees; G global tokens, M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true for
-# tokens and false for padding, or None where nothing is padded.
+# block of queries sees; G global tokens, M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true
+# for tokens and false for padding, or None where nothing is padded.
 
 
 # --- attention in blocks -------------------------------------------------------------------------------------
@@ -129,13 +130,13 @@ def short_in_full(
     if not short.any():
         return long(query, key, value, mask)
     m = int(size[short].max())
-    part = [x[short, :, :m] for x in (query, key, value)]
-    found = F.pad(full(*part, None if mask is None else mask[short, :m], scale, dropout), (0, 0, 0, 0, 0, L - m))
+    q, k, v = (x[short, :, :m] for x in (query, key, value))
+    found = F.pad(full(q, k, v, None if mask is None else mask[short, :m], scale, dropout), (0, 0, 0, 0, 0, L - m))
     if short.all():
         return found
-    rest = [x[~short] for x in (query, key, value)]
+    q, k, v = (x[~short] for x in (query, key, value))
     out = query.new_zeros(len(query), L, query.shape[1], query.shape[3])
-    other = long(*rest, None if mask is None else mask[~short])
+    other = long(q, k, v, None if mask is None else mask[~short])
     return out.index_put((short.nonzero()[:, 0],), found).index_put(((~short).nonzero()[:, 0],), other)
 
 
@@ -184,6 +185,10 @@ class Longformer(nn.Module):
 
     Global are, unless the caller says otherwise (`global_attention_mask`), the `first` tokens.
     """
+
+    query_global: nn.Linear
+    key_global: nn.Linear
+    value_global: nn.Linear
 
     def __init__(self, source: nn.Module, window: int = 256, first: int = 1, layer: int = 0) -> None:
         super().__init__()
@@ -391,14 +396,15 @@ class Lsg(nn.Module):
     def __init__(self, source: nn.Module, block: int = 128, sparse_block: int = 128, factor: int = 2,
                  sparsity: str = "norm", global_count: int = 1, layer: int = 0) -> None:  # fmt: skip
         super().__init__()
-        self.settings = {"block": block, "sparse_block": sparse_block, "factor": factor, "sparsity": sparsity}
-        self.settings["global_count"] = global_count
+        self.limit = 2 * block + global_count
+        self.sparse = functools.partial(
+            lsg, block=block, sparse_block=sparse_block, factor=factor, sparsity=sparsity, global_count=global_count
+        )
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
                 dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        sparse = functools.partial(lsg, **self.settings, scale=scale, dropout=dropout)
-        limit = 2 * self.settings["block"] + self.settings["global_count"]
-        return short_in_full(limit, sparse, query, key, value, mask, scale, dropout)
+        sparse = functools.partial(self.sparse, scale=scale, dropout=dropout)
+        return short_in_full(self.limit, sparse, query, key, value, mask, scale, dropout)
 
 
 # --- Nystromformer: landmarks (Xiong et al. 2021) ------------------------------------------------------------
@@ -479,7 +485,7 @@ def efficient_attention(
     global_attention_mask: Tensor | None = None, **_: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """The library's attention interface: (B, H, L, d) -> (B, L, H, d), and no matrix of weights."""
-    out = module.efficient(
+    out = module.efficient(  # type: ignore[operator]
         query,
         key,
         value,
@@ -519,7 +525,8 @@ def self_attentions(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: Any = None, **settings: Any) -> None:
-    """Turn an encoder into a long one, in place: its weights stay, its positions are repeated up to `max_length`.
+    """Turn an encoder into a long one, in place: its weights stay, its positions are repeated where it has fewer than
+    `max_length`.
 
     `attention` is a key of ATTENTIONS, `settings` are arguments of its class. Any encoder of the library will do that
     uses its attention interface and learned absolute positions (BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, ...);
@@ -538,9 +545,9 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
         )
     if hasattr(config, "efficient_attention"):
         raise BadInput(f"--attention {attention}: the model is a {config.efficient_attention['name']} already")
-    assert isinstance(embeddings, nn.Module)
-    repeat_positions(embeddings, positions, max_length)
-    config.max_position_embeddings = embeddings.position_embeddings.num_embeddings  # type: ignore[union-attr]
+    first = first_position(positions)
+    if positions.num_embeddings < first + max_length:
+        models.lengthen(model, first + max_length, kept=first)
     config.efficient_attention = {"name": attention, **settings}
     install(model)
     if attention == "lsg":
@@ -550,21 +557,6 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
 def first_position(positions: nn.Embedding) -> int:
     """RoBERTa counts positions from the one after its padding's."""
     return 0 if positions.padding_idx is None else positions.padding_idx + 1
-
-
-@torch.no_grad()
-def repeat_positions(embeddings: nn.Module, old: nn.Embedding, max_length: int) -> None:
-    """Give `max_length` tokens positions by repeating the old ones; RoBERTa's first rows, for padding, stay as are."""
-    first = first_position(old)
-    usable = old.weight[first:]
-    copies = usable.repeat(-(-max_length // len(usable)), 1)[:max_length]
-    weight = torch.cat([old.weight[:first], copies])
-    embeddings.position_embeddings = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=old.padding_idx)
-    for name in ("position_ids", "token_type_ids"):
-        if name in dict(embeddings.named_buffers()):
-            ids = torch.zeros(1, len(weight), dtype=torch.long, device=weight.device)
-            ids = torch.arange(len(weight), device=weight.device)[None] if name == "position_ids" else ids
-            embeddings.register_buffer(name, ids, persistent=False)
 
 
 GLOBAL_EMBEDDINGS = 512  # LSG's table, of which the first ones are used

@@ -48,6 +48,7 @@ import copy
 import math
 import multiprocessing
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -101,8 +102,9 @@ class Args(CommonArgs):
     def check(self) -> None:
         super().check()
         self.check_names("variant", VARIANTS)
-        for name in ("short_length", "window", "global_tokens"):
-            self.check_value(name, lambda v: v >= (4 if name == "short_length" else 1), "be 1 or more (texts: 4)")
+        self.check_value("short_length", lambda v: v >= 4, "leave room for text, 4 or more")
+        for name in ("window", "global_tokens"):
+            self.check_value(name, lambda v: v >= 1, "be 1 or more")
         self.check_value("random_blocks", lambda v: v >= 0, "be 0 or more")
         for name in ("convert_share", "distil_share"):
             self.check_value(name, lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
@@ -224,24 +226,34 @@ def corpus(args: Args, task: TaskData) -> dict[str, list[str]]:
 def settings_of(args: Args) -> dict[str, Any]:
     """The arguments of the attention's class that the command line names."""
     window = args.window or (64 if args.teacher in models.POCKET else None)
-    sizes = {"longformer": ["window"], "bigbird": ["block"], "lsg": ["block", "sparse_block"],
-             "nystromformer": ["landmarks"]}[args.attention]  # fmt: skip
-    settings: dict[str, Any] = dict.fromkeys(sizes, window) if window else {}
-    own = {"longformer": {"first": args.global_tokens}, "bigbird": {"random": args.random_blocks},
-           "lsg": {"sparsity": args.sparsity, "global_count": args.global_tokens}, "nystromformer": {}}  # fmt: skip
-    return settings | own[args.attention]
+    sizes = {
+        "longformer": {"window": window},
+        "bigbird": {"block": window},
+        "lsg": {"block": window, "sparse_block": window},
+        "nystromformer": {"landmarks": window},
+    }
+    own: dict[str, dict[str, Any]] = {
+        "longformer": {"first": args.global_tokens},
+        "bigbird": {"random": args.random_blocks},
+        "lsg": {"sparsity": args.sparsity, "global_count": args.global_tokens},
+        "nystromformer": {},
+    }
+    return (sizes[args.attention] if window else {}) | own[args.attention]
 
 
 def length_of(args: Args, converted: bool) -> int:
     return args.max_length if converted else min(args.short_length, args.max_length)
 
 
-def open_checkpoint(folder: str) -> tuple[PreTrainedModel, bool]:
+def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
     """A masked LM from a folder or the hub, converted or not, and whether its head came with it."""
     config = models.load_config(folder)
     if hasattr(config, "efficient_attention"):
         return load(folder, AutoModelForMaskedLM), True
-    return masked_lm.load(folder)
+    model, whole = masked_lm.load(folder)
+    if folder in map(str, models.POCKET.values()):
+        models.lengthen_pocket(model, max(args.max_length, config.max_position_embeddings))
+    return model, whole
 
 
 def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[str]], chain: tuple[str, ...],
@@ -279,7 +291,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[st
 
     def make(partial: Path) -> dict[str, Any]:
         train.seed_everything(PRETRAINING_SEED)
-        model, whole = open_checkpoint(parent)
+        model, whole = open_checkpoint(args, parent)
         ledger = train.Ledger()
         encoded = masked_lm.packed(teacher.tokenizer, [t for found in texts.values() for t in found], recipe["length"])
         model.to(engine.device)  # type: ignore[arg-type]
@@ -383,7 +395,9 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     """Train the student on the task's labels."""
     task, kind = cell.task, cell.task.task.kind
     encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
-    batches = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
+    # where documents are cut into windows, a batch of short ones has as many more of them as the documents need
+    per_document = len(encoded) / cell.settings["windows"]
+    batches = data.Batches(encoded, tokenizer, round(args.batch_size * per_document), args.seed, kind in data.WINDOWED)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds)
@@ -466,8 +480,8 @@ def print_parameters() -> int:
     """Print Table 2's parameters beside those counted; return how many cells disagree by more than a rounding."""
     rows, wrong = [], 0
     for name, family, settings, attention, length, *printed in PUBLISHED:
-        for label, count, cell in zip((name, "half the layers"), count_parameters(family, settings, attention, length, printed[1] != "-"),
-                                      printed, strict=True):  # fmt: skip
+        counts = count_parameters(family, settings, attention, length, printed[1] != "-")
+        for label, count, cell in zip((name, "half the layers"), counts, printed, strict=True):
             if cell == "-":
                 continue
             exact = f"{count / 1e6:.1f}" == cell
@@ -482,8 +496,13 @@ def print_parameters() -> int:
 
 # --- time and memory by length (Tables 2 and 4) --------------------------------------------------------------
 
-PROFILE_SHAPE = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024,
-                 "vocab_size": 1000}  # fmt: skip
+PROFILE_SHAPE: dict[str, Any] = {
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+    "vocab_size": 1000,
+}
 PROFILE_LENGTHS = (512, 1024, 2048, 4096, 8192)
 FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the one that holds the scores
 
@@ -491,10 +510,10 @@ FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the 
 def profiled(attention: str, length: int, device: torch.device) -> tuple[PreTrainedModel, Tensor]:
     """A random BERT of `PROFILE_SHAPE` for texts of `length` tokens, and one such text."""
     torch.manual_seed(0)
-    config = BertConfig(max_position_embeddings=length, attn_implementation=attention if attention in FULL else "sdpa",
-                        **PROFILE_SHAPE)  # fmt: skip
-    model = BertModel(config).eval()
-    if attention not in FULL:
+    model = BertModel(BertConfig(max_position_embeddings=length, **PROFILE_SHAPE)).eval()
+    if attention in FULL:
+        model.set_attn_implementation(attention)
+    else:
         convert(model, attention, length, Specials)
     return model.to(device), torch.randint(5, 1000, (1, length), device=device)  # type: ignore[arg-type]
 
@@ -526,7 +545,7 @@ def profile(args: Args, engine: Accelerator) -> None:
     table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
     isolated = multiprocessing.get_context("spawn")
     for length in PROFILE_LENGTHS:
-        contenders = {}
+        contenders: dict[str, Callable[[], object]] = {}
         for name in names:
             model, ids = profiled(name, length, device)
             table[name]["parameters"][str(length)] = models.parameters(model)
@@ -555,7 +574,7 @@ def profile(args: Args, engine: Accelerator) -> None:
 
 
 def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
-    """The length from which `own` stays below `full`, both by length; between lengths on a straight line of the logs."""
+    """The length from which `own` stays below `full`, by length: on a straight line of logs between two."""
     lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
     if gaps[-1] >= 0:
         return None
@@ -592,7 +611,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     own = replace(args, max_length=length_of(args, converted), student=f"{layers}x{width}")
     settings: dict[str, Any] = {"lr": args.lr or models.default_lr(width), "order": ", ".join(chain)}
     settings["corpus"] = {corpus: cache.key({"texts": found}) for corpus, found in texts.items()} if chain else None
-    settings["long"] = args.max_length
+    settings["windows"] = data.epoch_size(teacher.tokenizer, task, args.max_length)
     if converted:
         settings |= {"attention": args.attention, "pattern": settings_of(args)}
     cell = Run(own, "efficient_attention", name, task, teacher, PAPER_EPOCHS, settings)
@@ -605,7 +624,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
         raise BadInput(
             f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
         )
-    lm, _ = open_checkpoint(folder)
+    lm, _ = open_checkpoint(args, folder)
     train.seed_everything(args.seed)
     student = with_head(lm if chain else halve(lm), task.task, teacher.tokenizer)
     ledger = train.Ledger()
@@ -615,9 +634,18 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     return cell.finish(student, init, ledger, {}, {})
 
 
+def teacher_length(args: Args, task: TaskData) -> int:
+    """The fine-tuned teacher has full attention: over whole documents of the pocket suite, where that is cheap, and
+    otherwise as far as its positions reach."""
+    if args.teacher in models.POCKET:
+        return args.max_length if task.task.kind in data.WINDOWED else min(args.max_length, 128)
+    return min(args.short_length, args.max_length)
+
+
 def run_task(args: Args, name: str, engine: Accelerator) -> None:
     task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
-    teacher = get_teacher(args, args.teacher, task, engine.device)
+    teacher = get_teacher(replace(args, max_length=teacher_length(args, task)), args.teacher, task, engine.device)
+    teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
     texts = corpus(args, task)
     rows = [run_variant(args, v, task, teacher, texts, engine) for v in args.variants]
     print(f"\n{results.table(rows)}")

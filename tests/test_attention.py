@@ -429,24 +429,6 @@ def test_saved_and_loaded(attention: str, tmp_path: Path) -> None:
     assert torch.equal(model(input_ids=ids).logits, again(input_ids=ids).logits)
 
 
-@pytest.mark.parametrize("attention", list(ea.ATTENTIONS))
-def test_every_other_layer(attention: str) -> None:
-    """Layers 0 and 2 of four, with what conversion gave them; the original keeps its own."""
-    model = converted(attention)
-    half = ea.halve(model)
-    assert half.config.num_hidden_layers == 2
-    assert model.config.num_hidden_layers == 4
-    weights = model.state_dict()
-    for name, weight in half.state_dict().items():
-        assert torch.equal(weight, weights[name.replace("layer.1.", "layer.2.")]), name
-    ids = torch.randint(5, 31, (2, 64))
-    states = model(input_ids=ids, output_hidden_states=True).hidden_states
-    assert torch.equal(half(input_ids=ids, output_hidden_states=True).hidden_states[1], states[1])
-    with torch.no_grad():
-        half.get_input_embeddings().weight.zero_()
-    assert model.get_input_embeddings().weight.abs().sum() > 0
-
-
 def test_all_weights_learn() -> None:
     """Also those that conversion adds."""
     for attention in ea.ATTENTIONS:
