@@ -366,8 +366,7 @@ def _read_questions(task: Task, path: Path, text: str) -> Rows:
         raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, context, qas are expected") from error
     if not rows:
         raise BadInput(f"{path}: no questions")
-    return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", blanks=True, official=True,
-                files=[str(path)])  # fmt: skip
+    return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=True, files=[str(path)])
 
 
 def _read_conll(task: Task, path: Path, text: str) -> Rows:
