@@ -564,7 +564,7 @@ def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans:
     if side == "left":
         for i, length in enumerate(lengths):
             labels[i] = labels[i] + longest - length if spans else labels[i].roll(longest - length)
-    batch["labels"] = labels
+    batch["labels"] = labels.contiguous()
 
 
 def _permutation(size: int, seed: int, epoch: int) -> list[int]:
