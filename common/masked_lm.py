@@ -7,7 +7,6 @@ words that fit.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,30 +30,20 @@ def passages(texts: list[str]) -> data.Split:
     return data.Split([f"text-{i}" for i in range(len(texts))], [(text,) for text in texts], [0] * len(texts))
 
 
-def read_passages(path: str, argument: str = "--corpus") -> list[str]:
-    """The lines of a text file that are not empty, each a passage; `BadInput` names the argument."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{argument} {path}: cannot be read as UTF-8 text ({error})") from error
-    found = [line.strip() for line in lines if line.strip()]
-    if not found:
-        raise BadInput(f"{argument} {path}: holds no text; one passage a line is needed")
-    return found
-
-
-def packed(tokenizer: Any, texts: list[str], length: int) -> data.Encoded:
+def packed(tokenizer: Any, texts: list[str], length: int, most: int | None = None) -> data.Encoded:
     """Texts end to end, cut into blocks of `length` tokens: none of it is padding. Each block opens and ends with the
     tokenizer's special tokens, and its separator stands between texts; the rest that does not fill a block is left
-    out, unless there is nothing else.
+    out, unless there is nothing else. From `most` blocks on, no more texts are read.
     """
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
         raise BadInput(f"--teacher: {type(tokenizer).__name__} has no [CLS] and [SEP] to put around a block of text")
     stream: list[int] = []
-    for start in range(0, len(texts), 1000):
-        for tokens in tokenizer(texts[start : start + 1000], add_special_tokens=False)["input_ids"]:
-            stream += [*tokens, tokenizer.sep_token_id]
     inside = length - 2
+    for start in range(0, len(texts), 200):
+        if most is not None and len(stream) >= most * inside:
+            break
+        for tokens in tokenizer(texts[start : start + 200], add_special_tokens=False)["input_ids"]:
+            stream += [*tokens, tokenizer.sep_token_id]
     count = len(stream) // inside
     ends = [(i * inside, (i + 1) * inside) for i in range(count)] or [(0, len(stream))]
     blocks = [[tokenizer.cls_token_id, *stream[a:b], tokenizer.sep_token_id] for a, b in ends]

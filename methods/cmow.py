@@ -637,7 +637,14 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
 def corpus(args: Args, task: TaskData) -> list[str]:
     """Unlabelled passages: `--corpus`, the pocket suite's documents, or the training texts of a task with real data."""
     if args.corpus is not None:
-        return masked_lm.read_passages(args.corpus)
+        try:
+            lines = Path(args.corpus).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"--corpus {args.corpus}: cannot be read as UTF-8 text ({error})") from error
+        passages = [line.strip() for line in lines if line.strip()]
+        if not passages:
+            raise BadInput(f"--corpus {args.corpus}: holds no text; one passage a line is needed")
+        return passages
     if task.source == "pocket":
         from common import pocket
 

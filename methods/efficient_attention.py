@@ -4,7 +4,7 @@
     python methods/efficient_attention.py --variant finetune,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --sparsity lsh --task pocket/rte --max-length 128
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
-        --max-length 4096 --corpus task,wiki.txt                               # every file is a corpus of the mix
+        --max-length 4096 --corpus oscar=part.jsonl.gz,books=books.txt            # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --params                             # Table 2's sizes beside counted ones
     python methods/efficient_attention.py --profile                            # time and memory by length, with a plot
 
@@ -24,7 +24,7 @@ What the paper has -> code
     appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
     section 3.1: both orders               VARIANTS, pretrained
     section 4.1, Tables 2 and 4: cost      profile; Table 2's parameters: print_parameters
-    sections 3.2 and 4.5: what to distil on    corpus
+    sections 3.2 and 4.5: what to distil on    common/corpus.py, corpus_of, `--corpus`
 
 Differences from the paper, and how its gaps are read
     - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
@@ -47,6 +47,7 @@ from __future__ import annotations
 import copy
 import math
 import multiprocessing
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -55,6 +56,7 @@ from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from common import corpus
 from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
@@ -88,8 +90,9 @@ class Args(CommonArgs):
     sparsity: Literal["norm", "pooling", "stride", "block_stride", "lsh"] = arg("norm", "LSG: how tokens are chosen")
     corpus: str = arg(
         "auto",
-        "unlabelled text of the stages before fine-tuning, several with commas: task (its training texts), pocket"
-        " (the suite's documents), a text file with one passage a line; auto: both names, or task with real data",
+        "text of the stages before fine-tuning, several with commas: task (its training texts), pocket-short,"
+        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); auto: task, and"
+        " pocket-short with a pocket task",
     )
     convert_share: float = arg(0.1, "share of the budget for masked language modelling after conversion")
     distil_share: float = arg(0.4, "share of the budget for distillation")
@@ -117,11 +120,9 @@ class Args(CommonArgs):
             )
         if self.attention == "lsg" and (self.window or 128) % 4:
             raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
-        for name in split_list(self.corpus):
-            if name not in ("auto", "task", "pocket") and not Path(name).is_file():
-                raise BadInput(f"--corpus {name}: must be auto, task, pocket, or a file with one passage a line")
-        if not split_list(self.corpus):
-            raise BadInput(f"--corpus {self.corpus!r}: names no corpus; auto, task, pocket, or a file")
+        others = [name for name in split_list(self.corpus) if name != "task"]
+        if self.corpus != "auto" and (others or not split_list(self.corpus)):
+            corpus.check(",".join(others))
 
     def check_student(self) -> None:
         if self.student != "half":
@@ -178,7 +179,6 @@ SOFT, MLM, COSINE = 5.0, 2.0, 1.0
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
 PRETRAINING_CLIP = 5.0
 PRETRAINING_SEED = 0  # one chain of models for all seeds, like a published checkpoint
-DOCUMENTS = 20_000  # of the pocket suite
 WARMUP = {"convert": 500 / 3000, "distil": 0.05}
 
 
@@ -204,23 +204,29 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     return MLM * mlm + SOFT * ce + COSINE * cosine.mean()
 
 
-def corpus(args: Args, task: TaskData) -> dict[str, list[str]]:
-    """The named corpora of the mix, whose texts count alike; without labels."""
+@dataclass(frozen=True)
+class Corpus:
+    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many."""
+
+    texts: list[str]
+    signature: str
+
+
+def corpus_of(args: Args, task: TaskData) -> Corpus:
+    """What `--corpus` names: the training texts of the task, without their labels, and mixes of others (table 8)."""
     names = split_list(args.corpus)
     if names == ["auto"]:
-        names = ["pocket", "task"] if task.source == "pocket" else ["task"]
-    found: dict[str, list[str]] = {}
-    for name in names:
-        if name == "task":
-            texts = [text for texts in task.splits["train"].texts for text in texts if text.strip()]
-            found[name] = list(dict.fromkeys(texts))
-        elif name == "pocket":
-            from common import pocket
-
-            found[name] = pocket.unlabelled(DOCUMENTS, seed=1)
-        else:
-            found[name] = masked_lm.read_passages(name)
-    return found
+        names = ["task", "pocket-short"] if task.source == "pocket" else ["task"]
+    texts, parts = [], []
+    if others := ",".join(name for name in names if name != "task"):
+        mix = corpus.mix(others)
+        texts, parts = mix.texts, [mix.signature]
+    if "task" in names:
+        own = [" ".join(text.split()) for row in task.splits["train"].texts for text in row]
+        own = [text for text in dict.fromkeys(own) if text]
+        texts, parts = texts + own, [*parts, f"task:{len(own)}"]
+        random.Random(PRETRAINING_SEED).shuffle(texts)
+    return Corpus(texts, f"{'+'.join(parts)}#{cache.key({'texts': texts})}")
 
 
 def settings_of(args: Args) -> dict[str, Any]:
@@ -256,7 +262,7 @@ def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
     return model, whole
 
 
-def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[str]], chain: tuple[str, ...],
+def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tuple[str, ...],
                engine: Accelerator) -> tuple[str, train.Ledger]:  # fmt: skip
     """The folder (or hub id) of the masked LM at the end of a chain of stages, and what all of them have cost.
 
@@ -274,15 +280,18 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[st
     recipe: dict[str, Any] = {
         "parent": f"{Path(parent).name}@{models.file_digest(Path(parent))}" if Path(parent).is_dir() else parent,
         "stage": stage,
-        "texts": cache.key({name: cache.key({"texts": found}) for name, found in texts.items()}),
+        "texts": texts.signature,
         "length": length_of(args, converted),
         "tokens": args.batch_size * args.max_length,
         "steps": None if cell.steps is None else max(1, round(share * cell.steps)),
+        "epochs": None,
         "seconds": None if cell.seconds is None else share * cell.seconds,
         "lr": (args.convert_lr or 3e-5 * 768 / width) if stage == "convert" else args.distil_lr or 5e-4,
         "precision": args.precision,
         "seed": PRETRAINING_SEED,
     }
+    if cell.kind == "paper":
+        recipe |= {"steps": 3000} if stage == "convert" else {"steps": None, "epochs": 3}
     if stage == "convert":
         recipe |= {"attention": args.attention, "max_length": args.max_length, **settings_of(args)}
     else:
@@ -293,7 +302,8 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[st
         train.seed_everything(PRETRAINING_SEED)
         model, whole = open_checkpoint(args, parent)
         ledger = train.Ledger()
-        encoded = masked_lm.packed(teacher.tokenizer, [t for found in texts.values() for t in found], recipe["length"])
+        blocks = None if recipe["steps"] is None else recipe["steps"] * batch_of(recipe)
+        encoded = masked_lm.packed(teacher.tokenizer, texts.texts, recipe["length"], blocks)
         model.to(engine.device)  # type: ignore[arg-type]
         if not whole:
             with ledger.clock():
@@ -314,6 +324,11 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: dict[str, list[st
     return str(folder), own
 
 
+def batch_of(recipe: dict[str, Any]) -> int:
+    """Blocks in a batch: as many tokens whatever their length."""
+    return max(1, recipe["tokens"] // recipe["length"])
+
+
 def pretrain(
     args: Args, student: PreTrainedModel, guide: PreTrainedModel | None, tokenizer: Any, encoded: data.Encoded,
     recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
@@ -321,14 +336,15 @@ def pretrain(
     """Train a masked LM, with a teacher or without. Killed and started again, it goes on from its checkpoint."""
     stage, distils = recipe["stage"], guide is not None
     weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING if distils else 0.0)
-    batches = data.Batches(encoded, tokenizer, max(1, recipe["tokens"] // recipe["length"]), PRETRAINING_SEED)
+    batches = data.Batches(encoded, tokenizer, batch_of(recipe), PRETRAINING_SEED)
     student.train()
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98 if distils else 0.999), eps=1e-6,
         weight_decay=0.0 if distils else 0.01, fused=True,
     )  # fmt: skip
     own = train.Ledger()
-    schedule = train.Schedule(optimizer, own, recipe["steps"], recipe["seconds"], WARMUP[stage])
+    steps = batches.steps_per_epoch * recipe["epochs"] if recipe["epochs"] else recipe["steps"]
+    schedule = train.Schedule(optimizer, own, steps, recipe["seconds"], WARMUP[stage])
     checkpoint = train.Checkpoint(
         folder.with_suffix(".training"), {"student": student}, optimizer, own, cache.key(recipe), args.save_every,
         engine.scaler,
@@ -338,7 +354,7 @@ def pretrain(
     # nothing is global here: where every text is of full length, no token of it is more important than others
     extra: dict[str, Any] = {}
     model, teacher = compiled(student, args), None if guide is None else compiled(guide, args)
-    bar = train.progress(recipe["steps"] or 0, stage, own.steps)
+    bar = train.progress(steps or 0, stage, own.steps)
     with checkpoint:
         while schedule.running():
             with own.clock():
@@ -390,13 +406,23 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
     return model
 
 
+class Encodings(dict[int, data.Encoded]):
+    """The training documents in windows of a length, tokenised when first asked for."""
+
+    def __init__(self, task: TaskData, tokenizer: Any) -> None:
+        self.task, self.tokenizer = task, tokenizer
+
+    def __missing__(self, length: int) -> data.Encoded:
+        self[length] = data.encode(self.tokenizer, self.task.splits["train"], self.task.task, length)
+        return self[length]
+
+
 def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, student: PreTrainedModel,
-              tokenizer: Any, ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
+              tokenizer: Any, encodings: Encodings, ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
     """Train the student on the task's labels."""
-    task, kind = cell.task, cell.task.task.kind
-    encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
+    kind, length = cell.task.task.kind, cell.args.max_length
     # where documents are cut into windows, a batch of short ones has as many more of them as the documents need
-    per_document = len(encoded) / cell.settings["windows"]
+    encoded, per_document = encodings[length], len(encodings[length]) / len(encodings[args.max_length])
     batches = data.Batches(encoded, tokenizer, round(args.batch_size * per_document), args.seed, kind in data.WINDOWED)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
@@ -601,7 +627,7 @@ def profile_text(report: dict[str, Any]) -> str:
 # --- main ----------------------------------------------------------------------------------------------------
 
 
-def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: dict[str, list[str]],
+def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: Corpus, encodings: Encodings,
                 engine: Accelerator) -> dict[str, Any]:  # fmt: skip
     """One row of the table, from its folder if it was run before."""
     chain = VARIANTS[name]
@@ -610,8 +636,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     layers = N if chain == ("convert",) else -(-N // 2)
     own = replace(args, max_length=length_of(args, converted), student=f"{layers}x{width}")
     settings: dict[str, Any] = {"lr": args.lr or models.default_lr(width), "order": ", ".join(chain)}
-    settings["corpus"] = {corpus: cache.key({"texts": found}) for corpus, found in texts.items()} if chain else None
-    settings["windows"] = data.epoch_size(teacher.tokenizer, task, args.max_length)
+    settings |= {"corpus": texts.signature if chain else None, "document_length": args.max_length}
     if converted:
         settings |= {"attention": args.attention, "pattern": settings_of(args)}
     cell = Run(own, "efficient_attention", name, task, teacher, PAPER_EPOCHS, settings)
@@ -628,7 +653,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     train.seed_everything(args.seed)
     student = with_head(lm if chain else halve(lm), task.task, teacher.tokenizer)
     ledger = train.Ledger()
-    fine_tune(own, cell, steps, seconds, student, teacher.tokenizer, ledger, engine)
+    fine_tune(args, cell, steps, seconds, student, teacher.tokenizer, encodings, ledger, engine)
     ledger.add(before)
     init = " then ".join((Path(teacher.pretrained or teacher.name).name, *(chain or ("every other layer",))))
     return cell.finish(student, init, ledger, {}, {})
@@ -646,8 +671,8 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
     teacher = get_teacher(replace(args, max_length=teacher_length(args, task)), args.teacher, task, engine.device)
     teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
-    texts = corpus(args, task)
-    rows = [run_variant(args, v, task, teacher, texts, engine) for v in args.variants]
+    texts, encodings = corpus_of(args, task), Encodings(task, teacher.tokenizer)
+    rows = [run_variant(args, v, task, teacher, texts, encodings, engine) for v in args.variants]
     print(f"\n{results.table(rows)}")
     for row in rows:
         folder = results.folder_of(args.out_dir, row["method"], row["task"], row["variant"], args.seed)
