@@ -17,7 +17,6 @@ from typing import Any
 from bench import mc3kd_claims, pocket_suite
 from bench.report import FOLDER
 from common import results
-from methods import mc3kd
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -28,10 +27,9 @@ def report_table(module: Any, name: str) -> str:
 
 
 def run_table(folder: str) -> str:
-    """A table of the `result.json` files under bench/results/FOLDER, and the command of the first."""
-    order = list(mc3kd.VARIANTS)
-    records = [results.load(path) for path in sorted((FOLDER / folder).rglob("result.json"))]
-    records.sort(key=lambda record: (order.index(record["variant"]), record["seed"]))
+    """A table of the `result.json` files under bench/results/FOLDER, as they were run, and the command of the first."""
+    records = [results.load(path) for path in (FOLDER / folder).rglob("result.json")]
+    records.sort(key=lambda record: record["finished"])
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
 
 

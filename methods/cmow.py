@@ -44,11 +44,10 @@ Differences from the paper, and how its gaps are read
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-import statistics
 import sys
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -80,6 +79,11 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
         "head": HEADS,
     },
 }
+
+
+def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
+    """Table I's search space for the fine-tuning of a given student, for `python -m bench.sweep cmow`."""
+    return {name: values for name, values in GRID["task"].items() if name not in ("student", "init")}
 
 
 class Shape(NamedTuple):
@@ -114,6 +118,7 @@ def encoder_shape(text: str) -> Shape:
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
+    task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
     student: str = arg(
         "bidirectional-10-100", "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR], bidirectional[-MATRIX-VECTOR]"
     )
@@ -132,8 +137,8 @@ class Args(CommonArgs):
     augment: int = arg(0, "kd: copies of each training text with words replaced (TinyBERT's augmentation)")
     embedding_dropout: float = arg(0.0, "share of embedding entries dropped in training")
     hidden_dropout: float = arg(0.0, "share of an encoding's entries dropped before the classifier, in training")
-    general_share: float = arg(0.5, "--init general: its share of the budget")
-    general_lr: float = arg(5e-4, "--init general: peak learning rate")
+    general_share: float = arg(0.25, "--init general: its share of the budget")
+    general_lr: float = arg(2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)")
     general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)")
     corpus: str | None = arg(
         None, "--init general: text file, one passage a line (default: pocket documents, or the task's own texts)"
@@ -201,7 +206,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import augment, cache, data, masked_lm, models, results, train
+from common import augment, cache, data, masked_lm, models, results, speed, train
 from common.data import TaskData
 from common.run import Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -950,28 +955,23 @@ def profile(args: Args, name: str, engine: Accelerator) -> None:
     }
     split = next(task.splits[s] for s in task.splits if s != "train")
     encoded = data.encode(tokenizer, split, task.task, args.max_length)
-    speeds: dict[str, dict[int, list[float]]] = {label: {1: [], 64: []} for label in contenders}
+    for model in contenders.values():
+        model.to(engine.device, torch.float32).eval()  # a checkpoint in half precision names it in its config
+    table: dict[str, dict[str, Any]] = {
+        label: {"parameters": models.parameters(model)} for label, model in contenders.items()
+    }
     for batch_size, count in ((1, 32), (64, 256)):
         indices = list(range(min(count, len(encoded))))
         chunks = [indices[i : i + batch_size] for i in range(0, len(indices), batch_size)]
         batches = [data.collate(tokenizer, encoded, chunk) for chunk in chunks]
         inputs = [{k: v.to(engine.device) for k, v in batch.items() if k != "labels"} for batch in batches]
-        for turn in range(4):  # the first warms up
-            for label, model in contenders.items():
-                model.to(engine.device, torch.float32).eval()  # a checkpoint in half precision names it in its config
-                started = time.perf_counter()
-                for batch in inputs:
-                    logits = model(**batch).logits
-                logits.sum().item()  # waits for a GPU
-                if turn:
-                    speeds[label][batch_size].append(len(indices) / (time.perf_counter() - started))
-    table = {
-        label: {
-            "parameters": models.parameters(model),
-            **{str(b): statistics.median(values) for b, values in speeds[label].items()},
-        }
-        for label, model in contenders.items()
-    }
+
+        def passes(model: nn.Module, inputs: list[dict[str, Tensor]] = inputs) -> float:
+            return sum(model(**batch).logits.sum() for batch in inputs).item()  # waits for a GPU
+
+        seconds = speed.medians({label: functools.partial(passes, model) for label, model in contenders.items()})
+        for label in contenders:
+            table[label][str(batch_size)] = len(indices) / seconds[label]
     path = Path(args.out_dir) / "cmow" / "profile" / task.name / f"{args.student}-{args.head}.json"
     results.write_json(path, {"task": task.name, "models": table, "environment": results.environment()})
     first = next(iter(table.values()))
