@@ -641,6 +641,34 @@ class Batches:
         return [i for at in drawn for i in batches[at]]
 
 
+class ShortFirst(Batches):
+    """The stream whose first `steps` batches hold only examples of at most `tokens` tokens, and the others any.
+
+    Both by length. As when BERT was pre-trained, most steps are cheap ones; if there are no such examples, all are.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        tokenizer: PreTrainedTokenizerBase,
+        batch_size: int,
+        seed: int,
+        steps: int,
+        tokens: int,
+    ) -> None:
+        super().__init__(encoded, tokenizer, batch_size, seed, by_length=True)
+        every = range(len(encoded))
+        self.steps, self.short = steps, [i for i in every if encoded.lengths[i] <= tokens] or list(every)
+        lengths = [encoded.lengths[i] for i in self.short]
+        part = Encoded([encoded.ids[i] for i in self.short], {}, encoded.labels, lengths)
+        self._first = Batches(part, tokenizer, batch_size, seed, by_length=True)
+
+    def indices(self, step: int) -> list[int]:
+        if step < self.steps:
+            return [self.short[i] for i in self._first.indices(step)]
+        return super().indices(step - self.steps)
+
+
 def eval_batches(
     encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
 ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:

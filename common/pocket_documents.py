@@ -13,8 +13,8 @@ Three tasks, made of the words and frames of the others (`common.grammar`); `com
     squad   a question about one of a paragraph's sentences, among others with its roles swapped, its verb opposed,
             or its words in other company
     hotpot  a question over two facts: who did something to whom, and where that person is from. The facts stand in
-            the outer thirds of a document, a thousand words apart. Evaluation questions all need both; of the
-            training questions, half need only the second fact (as the easy level of the real HotpotQA's train)
+            the outer thirds of a document, a thousand words apart. Evaluation questions all need both; so does a third
+            of the training questions, the others ask for one of the facts (as the easy level of the real HotpotQA)
 
 Documents of ner and hotpot for evaluation have `LONG` words. Of the training documents the share `WHOLE` is as long; the
 others are `SHORT`, the shorter the more of them, as in real collections, which also makes learning cheap.
@@ -31,10 +31,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import lexicon
 from common.grammar import (
+    BARE_VERBS,
     HOME,
     NP,
     OPPOSED_PERSON_VERBS,
@@ -239,6 +240,14 @@ def _passage(told: list[tuple[str, str]]) -> tuple[str, dict[str, int]]:
     return text.rstrip(), found
 
 
+class _Deed(NamedTuple):
+    """What someone did to a person: the sentence, the question for the person, and that for the person's city."""
+
+    told: str
+    whom: str
+    both: str
+
+
 class _TwoFacts(_Writer):
     """Writes the documents of hotpot."""
 
@@ -247,9 +256,17 @@ class _TwoFacts(_Writer):
         people, cities, doers = (rng.sample(options, 5) for options in (HOME.names, HOME.cities, HOME.people))
         deeds = [self._deed(rng, doer, person) for doer, person in zip(doers, people, strict=True)]
         origins = [_until(partial(self._origin, rng, p, c), self.owned) for p, c in zip(people, cities, strict=True)]
-        easy = self.short and rng.random() < 0.5
-        question = self._question(people[0].sg if easy else f"the person who {deeds[0][1]}")
-        facts = [[(sentence, "") for sentence, _ in deeds], list(zip(origins, cities, strict=True))]
+        kind = rng.random() if self.short else 0.0
+        if kind < 1 / 3:
+            question, answers = deeds[0].both, cities
+        elif kind < 2 / 3:
+            question, answers = self._where(people[0].sg), cities
+        else:
+            question, answers = deeds[0].whom, [person.sg for person in people]
+        facts = [
+            list(zip((deed.told for deed in deeds), answers if kind >= 2 / 3 else [""] * 5, strict=True)),
+            list(zip(origins, cities if kind < 2 / 3 else [""] * 5, strict=True)),
+        ]
         if rng.random() < 0.5:
             facts.reverse()
         rest, count = [], sum(_words(sentence) for group in facts for sentence, _ in group)
@@ -261,25 +278,26 @@ class _TwoFacts(_Writer):
         rng.shuffle(first)
         rng.shuffle(last)
         text, found = _passage([*first, *rest[third : len(rest) - third], *last])
-        return Document(text, question=question, spans=tuple((city, found[city]) for city in cities))
+        return Document(text, question=question, spans=tuple((words, found[words]) for words in answers))
 
     @staticmethod
-    def _question(person: str) -> str:
+    def _where(person: str) -> str:
         return f"where is {person} from ?"
 
-    def _deed(self, rng: Random, doer: Noun, person: Noun) -> tuple[str, str]:
-        """Who did what to a person: the sentence, and the words for "the person who ..."."""
+    def _deed(self, rng: Random, doer: Noun, person: Noun) -> _Deed:
+        """Who did what to a person, told and asked for in sentences of the split."""
         while True:
             verb = rng.choice(OPPOSED_PERSON_VERBS)
-            sentence = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
-            asked = f"the {doer.sg} {verb.past}"
-            if self.owned(sentence) and self.owned(self._question(f"the person who {asked}")):
-                return sentence, asked
+            told = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
+            whom = f"who did the {doer.sg} {verb.base} ?"
+            both = self._where(f"the person who the {doer.sg} {verb.past}")
+            if self.owned(told) and self.owned(whom) and self.owned(both):
+                return _Deed(told, whom, both)
 
     @staticmethod
     def _origin(rng: Random, person: Noun, city: str) -> str:
-        job = f"{rng.choice(lexicon.PERSON_ADJECTIVES)} {rng.choice(HOME.people).sg}"
-        return f"{person.sg} is {with_article(job)} from {city} ."
+        clause = Clause(NP(person, "", after=f"from {city}"), rng.choice(BARE_VERBS), place=rng.choice(HOME.places))
+        return f"{say(clause)} {rng.choice(HOME.times)} ."
 
 
 class _Paragraphs(_Writer):
