@@ -49,7 +49,8 @@ import math
 import multiprocessing
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -132,6 +133,7 @@ class Args(CommonArgs):
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
     ARGS = parse(Args, __doc__)
 
+import psutil
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
@@ -305,9 +307,10 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         blocks = None if recipe["steps"] is None else recipe["steps"] * batch_of(recipe)
         encoded = masked_lm.packed(teacher.tokenizer, texts.texts, recipe["length"], blocks)
         model.to(engine.device)  # type: ignore[arg-type]
-        if not whole:
+        if not whole:  # the checkpoint has no such head: one is trained while it still is what it was
+            short = masked_lm.packed(teacher.tokenizer, texts.texts, length_of(args, False), 10_000)
             with ledger.clock():
-                masked_lm.train_head(model, teacher.tokenizer, encoded, ledger)
+                masked_lm.train_head(model, teacher.tokenizer, short, ledger)
         if stage == "convert":
             convert(model, args.attention, args.max_length, teacher.tokenizer, **settings_of(args))
         student = model if stage == "convert" else halve(model)
@@ -545,18 +548,24 @@ def profiled(attention: str, length: int, device: torch.device) -> tuple[PreTrai
 
 
 @torch.no_grad()
-def peak_of(attention: str, length: int, device: str) -> int:
-    """Bytes that one forward pass needs beyond the model; on CPUs this needs a process of its own."""
-    model, ids = profiled(attention, length, torch.device(device))
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+def peaks(attention: str, lengths: Sequence[int], device: str) -> list[int]:
+    """Bytes that one forward pass adds to the model's, for growing lengths; on CPUs only a process that has done
+    nothing larger can tell."""
+    found = []
+    for length in lengths:
+        model, ids = profiled(attention, length, torch.device(device))
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        model(input_ids=ids[:, :8])  # loads what the libraries load late
+        held = torch.cuda.memory_allocated() if device == "cuda" else psutil.Process().memory_info().rss
         model(input_ids=ids)
-        return torch.cuda.max_memory_allocated() - before
-    model(input_ids=ids[:, :8])  # loads what the libraries load late
-    before = train.peak_memory()
-    model(input_ids=ids)
-    return train.peak_memory() - before
+        found.append(max(0, train.peak_memory() - held))
+    return found
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 @torch.no_grad()
@@ -569,7 +578,9 @@ def profile(args: Args, engine: Accelerator) -> None:
     device = engine.device
     names = [*ATTENTIONS, *FULL]
     table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
-    isolated = multiprocessing.get_context("spawn")
+    for name in names:
+        needed = in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
+        table[name]["bytes"] = {str(length): count for length, count in zip(PROFILE_LENGTHS, needed, strict=True)}
     for length in PROFILE_LENGTHS:
         contenders: dict[str, Callable[[], object]] = {}
         for name in names:
@@ -580,8 +591,6 @@ def profile(args: Args, engine: Accelerator) -> None:
                 model(input_ids=ids).last_hidden_state.sum().item()  # waits for a GPU
 
             contenders[name] = once
-            with isolated.Pool(1) as pool:
-                table[name]["bytes"][str(length)] = pool.apply(peak_of, (name, length, device.type))
         for name, seconds in speed.medians(contenders, turns=5).items():
             table[name]["seconds"][str(length)] = seconds
     crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}

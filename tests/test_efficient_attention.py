@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, error_line, in_process, word_tokenizer
+from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, word_tokenizer
 from test_attention import converted
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, BertForMaskedLM
 
-from common import attention, data, masked_lm, results, train
+from common import attention, data, masked_lm, models, results, train
 from methods import efficient_attention as ea
 
 Inside = Callable[..., tuple[int, str, str]]
@@ -32,11 +32,21 @@ def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Inside]:
 
 
 @pytest.fixture(scope="session")
-def basic(glue: Path, expert: Path) -> list[str]:
-    """A teacher of three layers that reads 64 tokens; converted models read 128."""
-    lengths = "--window 8 --max-length 128 --short-length 16"
-    return ["--task", "sst2", "--data-dir", str(glue), "--teacher", str(expert), *lengths.split(),
-            *"--budget 640 --batch-size 16 --lr 2e-3 --limit 600".split()]  # fmt: skip
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A "pre-trained" masked language model of three layers that reads 64 tokens."""
+    folder = tmp_path_factory.mktemp("models") / "masked-lm"
+    torch.manual_seed(0)
+    models.save(BertForMaskedLM(bert_config(3, 32)), word_tokenizer(), folder, "# masked LM\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def basic(glue: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Converted models read 128 tokens, the others 16; one cache for the teacher alone, as it is the same in all."""
+    cache_dir = str(tmp_path_factory.mktemp("cache"))
+    argv = "--window 8 --max-length 128 --short-length 16 --budget 640 --batch-size 16 --lr 5e-3 --limit 600"
+    argv += f" --task sst2 --data-dir {glue} --teacher {checkpoint} --teacher-lr 3e-3 --cache-dir {cache_dir}"
+    return argv.split()
 
 
 def cell(out: Path, variant: str, seed: int = 0) -> Path:
@@ -138,9 +148,10 @@ def test_packed_text() -> None:
 # --- the script ---------------------------------------------------------------------------------------------
 
 
-def test_both_orders(basic: list[str], tmp_path: Path, inside: Inside) -> None:
+def test_both_orders(basic: list[str], glue: Path, tmp_path: Path, inside: Inside) -> None:
     """Five rows of one budget; stages are made once and charged to each; students load again as the card says."""
-    code, out, err = inside(*basic, "--variant", ",".join(ea.VARIANTS), "--out-dir", tmp_path)
+    argv = [*basic, "--cache-dir", tmp_path / "cache", "--out-dir", tmp_path]
+    code, out, err = inside(*argv, "--variant", ",".join(ea.VARIANTS))
     assert code == 0, err
     assert [row.split()[0] for row in out.split("---\n")[1].splitlines()[:6]] == ["teacher", *ea.VARIANTS]
     records = {v: results.load(cell(tmp_path, v) / "result.json") for v in ea.VARIANTS}
@@ -168,7 +179,7 @@ def test_both_orders(basic: list[str], tmp_path: Path, inside: Inside) -> None:
     again = attention.load(folder, AutoModelForSequenceClassification)
     assert again.config.efficient_attention == {"name": "longformer", "window": 8, "first": 1}
     assert again.config.max_position_embeddings == 128
-    task = data.load("sst2", basic[3], limit=600)
+    task = data.load("sst2", str(glue), limit=600)
     assert train.evaluate(again, word_tokenizer(), task, 128)[0] == records["convert-distil"]["metrics"]
 
 
@@ -188,7 +199,8 @@ def test_a_killed_run_ends_with_the_same_bits(
     """Stopped in conversion, in distillation, and in fine-tuning."""
     argv = [*basic, "--variant", "convert-distil", "--save-every", "0", "--resume"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert inside(*argv, "--out-dir", whole)[0] == 0
+    assert inside(*argv, "--out-dir", whole, "--cache-dir", whole / "cache")[0] == 0
+    shutil.copytree(whole / "cache" / "teachers", parts / "cache" / "teachers")
     real = train.check_finite
 
     for stop in (2, 8, 12):
@@ -201,11 +213,11 @@ def test_a_killed_run_ends_with_the_same_bits(
 
         monkeypatch.setattr(train, "check_finite", check)
         with pytest.raises(KeyboardInterrupt):
-            inside(*argv, "--out-dir", parts)
+            inside(*argv, "--out-dir", parts, "--cache-dir", parts / "cache")
     monkeypatch.setattr(train, "check_finite", real)
-    code, out, err = inside(*argv, "--out-dir", parts)
+    code, out, err = inside(*argv, "--out-dir", parts, "--cache-dir", parts / "cache")
     assert code == 0, err
-    assert "continued at step" in out
+    assert "convert-distil: continued at step 2" in out
     files = [(cell(out, "convert-distil") / "model.safetensors").read_bytes() for out in (whole, parts)]
     assert files[0] == files[1]
 
@@ -259,7 +271,8 @@ def test_crossing() -> None:
 def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every attention and full attention, at every length: time, memory, parameters, a table and a plot."""
     monkeypatch.setattr(ea, "PROFILE_LENGTHS", (512, 1024))
-    monkeypatch.setattr(ea, "peak_of", peak)
+    # a process of its own takes seconds to start; `test_memory_of_a_forward_pass` starts one
+    monkeypatch.setattr(ea, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths])
     code, out, err = inside("--profile", "--out-dir", tmp_path, "--device", "cpu")
     assert code == 0, err
     folder = tmp_path / "efficient_attention" / "profile" / "cpu"
@@ -271,18 +284,9 @@ def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert out.count("|") > 30
 
 
-def peak(name: str, length: int, device: str) -> int:
-    """Stands for a measurement that needs a process of its own, of seconds each."""
-    return length
-
-
+@pytest.mark.slow
 def test_memory_of_a_forward_pass() -> None:
-    """Eager attention holds the scores, (heads, L, L) float32 and more; fused attention does not."""
-    import multiprocessing
-
-    found: dict[str, Any] = {}
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for name in ("sdpa", "eager"):
-            found[name] = pool.apply(ea.peak_of, (name, 2048, "cpu"))
-    assert found["eager"] > found["sdpa"]
-    assert found["eager"] >= 4 * 2048 * 2048 * 4
+    """Eager attention holds the scores, (heads, L, L) float32, more than once; fused attention does not."""
+    fused, eager = (ea.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
+    assert eager > fused
+    assert eager >= 2 * 4 * 2048 * 2048 * 4 > fused
