@@ -363,7 +363,9 @@ def _read_questions(task: Task, path: Path, text: str) -> Rows:
     except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, context, qas are expected") from error
+        raise BadInput(
+            f"{path}: not SQuAD's layout (no {error}); data, paragraphs, context, qas are expected"
+        ) from error
     if not rows:
         raise BadInput(f"{path}: no questions")
     return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=True, files=[str(path)])

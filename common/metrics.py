@@ -152,9 +152,7 @@ def perplexity(
 # --- documents -----------------------------------------------------------------------------------------------
 
 
-def entities(
-    predictions: list[list[str]], labels: list[list[str]], types: Sequence[str]
-) -> dict[str, float]:
+def entities(predictions: list[list[str]], labels: list[list[str]], types: Sequence[str]) -> dict[str, float]:
     """Micro F1 over whole entities ("entity_f1"), then the F1 of each type ("PER_f1"), from B-, I- and O tags.
 
     As seqeval and the conlleval script count: an entity is right if its type and both of its ends are. A type that

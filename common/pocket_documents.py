@@ -16,8 +16,8 @@ Three tasks, made of the words and frames of the others (`common.grammar`); `com
             the outer thirds of a document, a thousand words apart. Evaluation questions all need both; so does a third
             of the training questions, the others ask for one of the facts (as the easy level of the real HotpotQA)
 
-Documents of ner and hotpot for evaluation have `LONG` words. Of the training documents the share `WHOLE` is as long; the
-others are `SHORT`, the shorter the more of them, as in real collections, which also makes learning cheap.
+Documents of ner and hotpot for evaluation have `LONG` words. Of the training documents the share `WHOLE` is as long;
+the others are `SHORT`, the shorter the more of them, as in real collections, which also makes learning cheap.
 Text: words and punctuation between blanks; for ner, sentences between line ends. Every sentence belongs to the split,
 by the hash of `pocket.in_split`, so no sentence or question of one split is in another.
 Noise: in training, the share `noise` of the mentions of ner has another type, and of the questions the answer that is
@@ -57,14 +57,15 @@ from common.lexicon import Noun
 
 COLUMNS = {"ner": ("text",), "squad": ("question", "context"), "hotpot": ("question", "context")}
 SIZES = {
-    "ner": {"train": 6000, "dev": 100, "test": 200},
+    "ner": {"train": 6000, "dev": 50, "test": 100},
     "squad": {"train": 10_000, "dev": 500, "test": 1000},
-    "hotpot": {"train": 10_000, "dev": 200, "test": 400},
+    "hotpot": {"train": 10_000, "dev": 100, "test": 200},
 }
 LONG = (1500, 1950)  # words of an evaluation document of ner and hotpot
-SHORT = (60, 300)
+SHORT = (60, 400)
 WHOLE = 0.15
 USUAL = 0.55  # how often a name has its usual type
+CHOICES = 5  # people, and as many cities, that a question of hotpot could mean
 POOL = 4000  # ready sentences and frames of a split, from which what is no evidence is drawn
 TYPES = ("PER", "LOC", "ORG")
 
@@ -182,7 +183,7 @@ class _Entities(_Writer):
 
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
-        entities = self._entities(rng, 3 + length // 200)
+        entities = self._entities(rng, rng.randint(4, 6))
         sentences, tags, mentions = [], [], []  # type: ignore[var-annotated]
 
         def add(sentence: str, name: str = "", kind: str = "") -> None:
@@ -202,7 +203,9 @@ class _Entities(_Writer):
                 add(rng.choice(self.filler))
                 continue
             name, kind = rng.choice(entities)
-            told = f"the {rng.choice(_KINDS[kind][0])} {name}" if len(tags) < length / 4 and rng.random() < 0.5 else name
+            told = (
+                f"the {rng.choice(_KINDS[kind][0])} {name}" if len(tags) < length / 4 and rng.random() < 0.5 else name
+            )
             add(_until(lambda told=told: rng.choice(self.frames).format(told), self.owned), name, kind)  # type: ignore[misc]
         return Document("\n".join(sentences), tuple(tags), tuple(mentions))
 
@@ -253,7 +256,8 @@ class _TwoFacts(_Writer):
 
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
-        people, cities, doers = (rng.sample(options, 5) for options in (HOME.names, HOME.cities, HOME.people))
+        people, cities = rng.sample(HOME.names, CHOICES), rng.sample(HOME.cities, CHOICES)
+        doers = rng.sample(HOME.people, CHOICES)
         deeds = [self._deed(rng, doer, person) for doer, person in zip(doers, people, strict=True)]
         origins = [_until(partial(self._origin, rng, p, c), self.owned) for p, c in zip(people, cities, strict=True)]
         kind = rng.random() if self.short else 0.0
@@ -263,13 +267,15 @@ class _TwoFacts(_Writer):
             question, answers = self._where(people[0].sg), cities
         else:
             question, answers = deeds[0].whom, [person.sg for person in people]
-        facts = [
-            list(zip((deed.told for deed in deeds), answers if kind >= 2 / 3 else [""] * 5, strict=True)),
-            list(zip(origins, cities if kind < 2 / 3 else [""] * 5, strict=True)),
+        nothing = [""] * CHOICES
+        facts: list[list[tuple[str, str]]] = [
+            list(zip([deed.told for deed in deeds], nothing if answers is cities else answers, strict=True)),
+            list(zip(origins, answers if answers is cities else nothing, strict=True)),
         ]
         if rng.random() < 0.5:
             facts.reverse()
-        rest, count = [], sum(_words(sentence) for group in facts for sentence, _ in group)
+        rest: list[tuple[str, str]] = []
+        count = sum(_words(sentence) for group in facts for sentence, _ in group)
         while count < length:
             rest.append((rng.choice(self.filler), ""))
             count += _words(rest[-1][0])

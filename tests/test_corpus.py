@@ -32,9 +32,7 @@ def document(text: str = "some text", **changes: Any) -> dict[str, Any]:
 
 def write(path: Path, records: list[Any]) -> Path:
     text = "".join(json.dumps(record) + "\n" for record in records)
-    opened = gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
-    with opened as file:
-        file.write(text)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
 
 
@@ -177,9 +175,7 @@ def test_tags_and_lengths_are_counted(tagged: data.TaskData) -> None:
     assert analysis.length_statistics([5])["std"] == 0
 
 
-def test_analysis_writes_what_it_prints(
-    tagged: data.TaskData, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_analysis_writes_what_it_prints(tagged: data.TaskData, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     made = analysis.analyse_ner([tagged], tmp_path, models.pocket_tokenizer())
     assert json.loads((tmp_path / "ner-data.json").read_text()) == made
     assert (tmp_path / "ner-lengths.png").stat().st_size > 1000

@@ -1,9 +1,7 @@
-"""The pocket suite's documents: the same everywhere, splits apart, labels that are earned, evidence that is far away."""
+"""The pocket suite's documents: the same everywhere, splits apart, labels that are earned, evidence far away."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import subprocess
@@ -243,7 +241,7 @@ def answer_by_two_facts(question: str, context: str) -> str:
     """Read the two facts as a person would."""
     match = re.fullmatch(r"where is the person who (the \w+ \w+) from \?", question)
     assert match
-    (person,) = set(re.findall(rf"(?:^|\. ){match[1]} (\w+) ", context))
+    (person,) = set(re.findall(rf"(?:^|\. ){match[1]} (?!the )(\w+) ", context))
     (city,) = set(re.findall(rf"\b{person} from (\w+) ", context))
     return city
 
@@ -261,7 +259,8 @@ def test_two_facts_give_the_answer_and_stand_far_apart() -> None:
 
 def test_training_questions_are_of_one_fact_or_two() -> None:
     shares = Counter(
-        "both" if "person" in question else question.split()[0] for question in rows("hotpot", "train", 1500)["question"]
+        "both" if "person" in question else question.split()[0]
+        for question in rows("hotpot", "train", 1500)["question"]
     )
     assert all(share / 1500 == pytest.approx(1 / 3, abs=0.04) for share in shares.values())
     assert set(shares) == {"both", "where", "who"}
