@@ -37,8 +37,8 @@ Differences from the paper, and how its gaps are read
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget: each example that any model of the chain trains on counts, the converted
-      teacher's too. A stage on shorter texts has as many more of them in a batch, so that its batches have as many
-      tokens; rounds of 3 epochs over 19 GB are the `paper` budget's business.
+      teacher's too. Before fine-tuning a batch has as many tokens whatever the length of its texts. Documents are
+      fine-tuned on short ones first (SHORT_FIRST). 3 epochs over 19 GB are the `paper` budget's business.
     - the rates of the paper's stages are for a width of 768 and batches of 2^18 tokens: `--convert-lr`, `--distil-lr`.
 """
 
@@ -409,6 +409,11 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
     return model
 
 
+# Of fine-tuning on documents: the share of the steps that read those of at most so many tokens, and which come first;
+# the others have as many tokens in a batch. Looking something up is learnt from short texts in a fraction of the time.
+SHORT_FIRST = (0.85, 420)
+
+
 class Encodings(dict[int, data.Encoded]):
     """The training documents in windows of a length, tokenised when first asked for."""
 
@@ -423,10 +428,12 @@ class Encodings(dict[int, data.Encoded]):
 def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, student: PreTrainedModel,
               tokenizer: Any, encodings: Encodings, ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
     """Train the student on the task's labels."""
-    kind, length = cell.task.task.kind, cell.args.max_length
-    # where documents are cut into windows, a batch of short ones has as many more of them as the documents need
-    encoded, per_document = encodings[length], len(encodings[length]) / len(encodings[args.max_length])
-    batches = data.Batches(encoded, tokenizer, round(args.batch_size * per_document), args.seed, kind in data.WINDOWED)
+    kind = cell.task.task.kind
+    encoded = encodings[cell.args.max_length]
+    batches: Any = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
+    if kind in data.WINDOWED and steps is not None:
+        short, tokens = SHORT_FIRST
+        batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds)
@@ -665,7 +672,14 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     fine_tune(args, cell, steps, seconds, student, teacher.tokenizer, encodings, ledger, engine)
     ledger.add(before)
     init = " then ".join((Path(teacher.pretrained or teacher.name).name, *(chain or ("every other layer",))))
-    return cell.finish(student, init, ledger, {}, {})
+    analysis = {"windows_of_reported": windows_of(own, task, teacher.tokenizer)}
+    return cell.finish(student, init, ledger, analysis, {})
+
+
+def windows_of(args: Args, task: TaskData, tokenizer: Any) -> int:
+    """How many windows (texts) the reported splits have: what examples per second are of."""
+    parts = [replace(task, splits={"train": task.splits[name]}) for name in task.reported]
+    return sum(data.epoch_size(tokenizer, part, args.max_length) for part in parts)
 
 
 def teacher_length(args: Args, task: TaskData) -> int:
