@@ -219,7 +219,7 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     """
     if pretrained is None:
         return HEADS[kind].from_config(config)
-    positions = getattr(config, "max_position_embeddings", None)
+    positions: Any = getattr(config, "max_position_embeddings", None)
     if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
         return load_model(pretrained, config, kind)
     short = copy.deepcopy(config)
