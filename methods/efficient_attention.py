@@ -36,9 +36,9 @@ Differences from the paper, and how its gaps are read
     - LSG's hash functions are fixed; the authors draw new ones at every call.
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
-    - all variants have one budget: each example that any model of the chain trains on counts, the converted
-      teacher's too. Before fine-tuning a batch has as many tokens whatever the length of its texts. Documents are
-      fine-tuned on short ones first (SHORT_FIRST). 3 epochs over 19 GB are the `paper` budget's business.
+    - all variants have one budget of steps: those of the converted teacher count as the student's do. Before
+      fine-tuning a batch has as many tokens whatever the length of its texts. Documents are fine-tuned on short ones
+      first (SHORT_FIRST). 3 epochs over 19 GB are the `paper` budget's business.
     - the rates of the paper's stages are for a width of 768 and batches of 2^18 tokens: `--convert-lr`, `--distil-lr`.
 """
 
@@ -180,6 +180,7 @@ TEMPERATURE = 2.0
 SOFT, MLM, COSINE = 5.0, 2.0, 1.0
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
 PRETRAINING_CLIP = 5.0
+TOKENS = 64  # of a batch before fine-tuning, for each of `--batch-size`: as many whatever the length of its blocks
 PRETRAINING_SEED = 0  # one chain of models for all seeds, like a published checkpoint
 WARMUP = {"convert": 500 / 3000, "distil": 0.05}
 
@@ -284,7 +285,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         "stage": stage,
         "texts": texts.signature,
         "length": length_of(args, converted),
-        "tokens": args.batch_size * args.max_length,
+        "tokens": args.batch_size * TOKENS,
         "steps": None if cell.steps is None else max(1, round(share * cell.steps)),
         "epochs": None,
         "seconds": None if cell.seconds is None else share * cell.seconds,
@@ -328,7 +329,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
 
 
 def batch_of(recipe: dict[str, Any]) -> int:
-    """Blocks in a batch: as many tokens whatever their length."""
+    """Blocks in a batch."""
     return max(1, recipe["tokens"] // recipe["length"])
 
 

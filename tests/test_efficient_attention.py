@@ -164,7 +164,7 @@ def test_both_orders(basic: list[str], glue: Path, tmp_path: Path, inside: Insid
     steps = {(n["recipe"]["stage"], n["recipe"]["length"]): n["ledger"]["steps"] for n in notes}
     assert steps == {("convert", 128): 4, ("distil", 128): 16, ("distil", 16): 16}
     for note in notes:  # as many tokens in every batch
-        assert note["ledger"]["student_tokens"] == note["ledger"]["steps"] * 16 * 128
+        assert note["ledger"]["student_tokens"] == note["ledger"]["steps"] * 16 * 64
 
     folder = cell(tmp_path, "convert-distil")
     card = (folder / "README.md").read_text()
