@@ -30,7 +30,7 @@ def measure(name: str, seeds: list[int], out_dir: Path) -> dict[str, Any]:
     """The teacher's figure, and for every variant its scores, speed and cost."""
     rows: dict[str, Any] = {variant: {"scores": [], "seconds": [], "speed": []} for variant in ea.VARIANTS}
     for seed in seeds:
-        settings: dict[str, Any] = TASKS.get(name, TASKS["cola"]) | {
+        settings: dict[str, Any] = TASKS[name] | {
             "seed": seed,
             "out_dir": str(out_dir),
             "resume": True,
@@ -84,7 +84,7 @@ def text(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    options = parser(__doc__, "attention_pocket", list(TASKS), "runs/attention_pocket").parse_args()
+    options = parser(__doc__, "attention_pocket", list(TASKS), "runs/attention_pocket", list(TASKS)).parse_args()
     tasks = {name: measure(name, options.seeds, options.out_dir) for name in options.tasks}
     report = {
         "generator_version": pocket.VERSION,

@@ -257,8 +257,8 @@ class _TwoFacts(_Writer):
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
         people, cities = rng.sample(HOME.names, CHOICES), rng.sample(HOME.cities, CHOICES)
-        doers = rng.sample(HOME.people, CHOICES)
-        deeds = [self._deed(rng, doer, person) for doer, person in zip(doers, people, strict=True)]
+        doers: list[Noun] = []
+        deeds = [self._deed(rng, doers, person) for person in people]
         origins = [_until(partial(self._origin, rng, p, c), self.owned) for p, c in zip(people, cities, strict=True)]
         kind = rng.random() if self.short else 0.0
         if kind < 1 / 3:
@@ -290,14 +290,16 @@ class _TwoFacts(_Writer):
     def _where(person: str) -> str:
         return f"where is {person} from ?"
 
-    def _deed(self, rng: Random, doer: Noun, person: Noun) -> _Deed:
-        """Who did what to a person, told and asked for in sentences of the split."""
+    def _deed(self, rng: Random, doers: list[Noun], person: Noun) -> _Deed:
+        """What someone, who is added to `doers`, did to a person, told and asked for in sentences of the split."""
         while True:
-            verb = rng.choice(OPPOSED_PERSON_VERBS)
+            # of one doer, all questions may be another split's
+            doer, verb = other(rng, HOME.people, *doers), rng.choice(OPPOSED_PERSON_VERBS)
             told = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
             whom = f"who did the {doer.sg} {verb.base} ?"
             both = self._where(f"the person who the {doer.sg} {verb.past}")
             if self.owned(told) and self.owned(whom) and self.owned(both):
+                doers.append(doer)
                 return _Deed(told, whom, both)
 
     @staticmethod

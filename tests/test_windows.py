@@ -406,6 +406,25 @@ def test_without_docstart_every_sentence_is_an_example(tmp_path: Path) -> None:
     assert split.texts == [("Vera saw Big Park",), ("in",), ("Rose",)]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_hubs_columns_in_files(suffix: str, tmp_path: Path) -> None:
+    """GONERD's release, or any set that is tagged; integers of a Parquet file are named by its schema."""
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+
+    names = ["O", "B-LOC", "I-LOC", "B-PER"]
+    rows = [{"tokens": ["Vera", "in", "Riga"], "ner_tags": ["B-PER", "O", "B-LOC"]}]
+    for part in ("train", "dev", "test"):
+        path = tmp_path / f"{part}.{suffix}"
+        if suffix == "jsonl":
+            path.write_text("\n".join(json.dumps(row) for row in rows))
+        else:
+            tags = Sequence(ClassLabel(names=names))
+            Dataset.from_list(rows, Features({"tokens": Sequence(Value("string")), "ner_tags": tags})).to_parquet(path)
+    split = data.load("gonerd", str(tmp_path)).splits["dev"]
+    assert split.texts == [("Vera in Riga",)]
+    assert [TASKS["gonerd"].labels[tag] for tag in split.labels[0]] == ["B-PER", "O", "B-LOC"]
+
+
 def squad_json(folder: Path, **changes: Any) -> str:
     question = {"id": "q1", "question": "who ?", "answers": [{"text": "Vera", "answer_start": 4}]} | changes
     document = {"version": "1.1", "data": [{"paragraphs": [{"context": "saw Vera in Vera park", "qas": [question]}]}]}
