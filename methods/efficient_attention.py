@@ -599,7 +599,7 @@ def profile(args: Args, engine: Accelerator) -> None:
                 model(input_ids=ids).last_hidden_state.sum().item()  # waits for a GPU
 
             contenders[name] = once
-        for name, seconds in speed.medians(contenders, turns=5).items():
+        for name, seconds in speed.medians(contenders).items():
             table[name]["seconds"][str(length)] = seconds
     crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}
     shape = f"{PROFILE_SHAPE['num_hidden_layers']}x{PROFILE_SHAPE['hidden_size']}"
