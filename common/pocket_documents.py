@@ -7,7 +7,7 @@
 Three tasks, made of the words and frames of the others (`common.grammar`); `common.pocket` serves them beside those.
 
     ner     tags for PER, LOC and ORG. A document opens with its entities, one sentence each ("paris vera is a tall
-            surgeon ."), and says what they are now and then in its first quarter ("the surgeon paris vera"); after that
+            surgeon ."), and in its first quarter mostly says again what they are ("the surgeon paris vera"); after that
             only the names stand, in sentences that fit all three types. A name has a usual type, which it keeps in
             `USUAL` of the documents: what a reader of the rest can guess
     squad   a question about one of a paragraph's sentences, among others with its roles swapped, its verb opposed,
@@ -199,13 +199,12 @@ class _Entities(_Writer):
         for name, kind in entities:
             add(_until(partial(self._introduction, rng, name, kind), self.owned), name, kind)
         while len(tags) < length:
-            if rng.random() < 0.4:
+            early = len(tags) < length / 4
+            if rng.random() < (0.4 if early else 0.6):
                 add(rng.choice(self.filler))
                 continue
             name, kind = rng.choice(entities)
-            told = (
-                f"the {rng.choice(_KINDS[kind][0])} {name}" if len(tags) < length / 4 and rng.random() < 0.5 else name
-            )
+            told = f"the {rng.choice(_KINDS[kind][0])} {name}" if early and rng.random() < 0.8 else name
             add(_until(lambda told=told: rng.choice(self.frames).format(told), self.owned), name, kind)  # type: ignore[misc]
         return Document("\n".join(sentences), tuple(tags), tuple(mentions))
 
@@ -244,9 +243,10 @@ def _passage(told: list[tuple[str, str]]) -> tuple[str, dict[str, int]]:
 
 
 class _Deed(NamedTuple):
-    """What someone did to a person: the sentence, the question for the person, and that for the person's city."""
+    """What someone did to a person: the sentence, and the questions for the person and for the person's city."""
 
     told: str
+    deed: str  # the clause without the person
     whom: str
     both: str
 
@@ -277,8 +277,10 @@ class _TwoFacts(_Writer):
         rest: list[tuple[str, str]] = []
         count = sum(_words(sentence) for group in facts for sentence, _ in group)
         while count < length:
-            rest.append((rng.choice(self.filler), ""))
-            count += _words(rest[-1][0])
+            sentence = rng.choice(self.filler)
+            if deeds[0].deed not in sentence:  # nobody else is the person of whom is asked
+                rest.append((sentence, ""))
+                count += _words(sentence)
         third = len(rest) // 3
         first, last = facts[0] + rest[:third], facts[1] + rest[len(rest) - third :]
         rng.shuffle(first)
@@ -297,10 +299,11 @@ class _TwoFacts(_Writer):
             doer, verb = other(rng, HOME.people, *doers), rng.choice(OPPOSED_PERSON_VERBS)
             told = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
             whom = f"who did the {doer.sg} {verb.base} ?"
-            both = self._where(f"the person who the {doer.sg} {verb.past}")
+            deed = f"the {doer.sg} {verb.past}"
+            both = self._where(f"the person who {deed}")
             if self.owned(told) and self.owned(whom) and self.owned(both):
                 doers.append(doer)
-                return _Deed(told, whom, both)
+                return _Deed(told, deed, whom, both)
 
     @staticmethod
     def _origin(rng: Random, person: Noun, city: str) -> str:

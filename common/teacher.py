@@ -37,7 +37,7 @@ from common.errors import BadInput
 POCKET_RECIPE = {"steps": 1500, "batch_size": 32}
 POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # The first steps read short documents, from which looking something up is learnt in a fraction of the time.
-POCKET_DOCUMENT_RECIPE = {"steps": 460, "batch_size": 16, "lr": 1.5e-3, "short_steps": 400, "short_tokens": 420}
+POCKET_DOCUMENT_RECIPE = {"steps": 600, "batch_size": 16, "lr": 1.5e-3, "short_steps": 320, "short_tokens": 420}
 # A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
 # large ones.
 POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
