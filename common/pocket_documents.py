@@ -59,13 +59,13 @@ COLUMNS = {"ner": ("text",), "squad": ("question", "context"), "hotpot": ("quest
 SIZES = {
     "ner": {"train": 6000, "dev": 50, "test": 100},
     "squad": {"train": 10_000, "dev": 500, "test": 1000},
-    "hotpot": {"train": 10_000, "dev": 100, "test": 200},
+    "hotpot": {"train": 20_000, "dev": 100, "test": 200},
 }
 LONG = (1500, 1950)  # words of an evaluation document of ner and hotpot
-SHORT = (60, 400)
-WHOLE = 0.15
+SHORT = {"ner": (60, 400), "hotpot": (40, 200)}  # of the short ones among the training documents
+WHOLE = {"ner": 0.15, "hotpot": 0.05}  # the share of the others, which are as long as those
 USUAL = 0.55  # how often a name has its usual type
-CHOICES = 5  # people, and as many cities, that a question of hotpot could mean
+CHOICES = 3  # people, and as many cities, that a question of hotpot could mean
 POOL = 4000  # ready sentences and frames of a split, from which what is no evidence is drawn
 TYPES = ("PER", "LOC", "ORG")
 
@@ -132,7 +132,7 @@ class _Writer:
 
     def __init__(self, name: str, owned: Owned, short: bool) -> None:
         rng = Dice(f"{name}/filler")
-        self.owned, self.short = owned, short
+        self.owned, self.short, self.task = owned, short, name.split("/")[0]
         # sentences without a name or a city
         self.filler = [_until(lambda: f"{say(draw_clause(rng))} .", owned) for _ in range(POOL)]
 
@@ -141,9 +141,9 @@ class _Writer:
 
     def length(self, rng: Random) -> int:
         """How many words a document is to have."""
-        if not self.short or rng.random() < WHOLE:
+        if not self.short or rng.random() < WHOLE[self.task]:
             return rng.randint(*LONG)
-        low, high = SHORT
+        low, high = SHORT[self.task]
         return round(exp(rng.uniform(log(low), log(high))))
 
 

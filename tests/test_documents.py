@@ -107,8 +107,8 @@ def test_lengths(task: str) -> None:
     for split in ("dev", "test"):
         assert all(LONG[0] <= len(text.split()) <= LONG[1] + 15 for text in texts(task, split))
     lengths = [len(text.split()) for text in texts(task, "train")]
-    assert min(lengths) < 1.5 * SHORT[0]
-    assert sum(length >= LONG[0] for length in lengths) / SIZE == pytest.approx(WHOLE, abs=0.08)
+    assert min(lengths) < 1.5 * SHORT[task][0]
+    assert sum(length >= LONG[0] for length in lengths) / SIZE == pytest.approx(WHOLE[task], abs=0.08)
 
 
 def test_every_document_fits_2048_tokens() -> None:
@@ -254,7 +254,7 @@ def test_two_facts_give_the_answer_and_stand_far_apart() -> None:
         city = len(context[: answers["answer_start"][0]].split())
         # no window of 512 tokens can hold both
         assert abs(deed - city) > SHORT_WINDOW
-        assert len(set(re.findall(r"\w+ from (\w+)", context))) == 5, "five cities to choose from"
+        assert len(set(re.findall(r"\w+ from (\w+)", context))) == pocket_documents.CHOICES
 
 
 def test_training_questions_are_of_one_fact_or_two() -> None:
