@@ -62,7 +62,7 @@ def _answers(task: TaskData, name: str) -> float:
     for (question, context), answers in zip(task.splits[name].texts, task.splits[name].labels, strict=True):
         options = known[question.split()[0]] & set(context.split())
         truths = [text for text, _ in answers]
-        shares.append(np.mean([metrics.answer_f1(option, truths) for option in options]) if options else 0.0)
+        shares.append(sum(metrics.answer_f1(option, truths) for option in options) / max(1, len(options)))
     return float(np.mean(shares))
 
 

@@ -644,11 +644,13 @@ class Batches:
 
 
 class ShortFirst:
-    """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens, and whose
-    others hold examples of more, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
+    """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens; after that
+    every fourth holds longer ones, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
 
-    As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or none, there is one stage.
+    As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or all long, they are mixed.
     """
+
+    EVERY = 4
 
     def __init__(
         self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int
@@ -656,17 +658,17 @@ class ShortFirst:
         short = [i for i, length in enumerate(encoded.lengths) if length <= tokens]
         long = [i for i, length in enumerate(encoded.lengths) if length > tokens]
         fewer = max(1, batch_size * tokens // max(encoded.lengths))
-        first, rest = (
-            Batches(_select(encoded, chosen), tokenizer, size, seed, by_length=True) if chosen else None
-            for chosen, size in ((short, batch_size), (long, fewer))
+        self.steps = steps
+        self.first, self.rest = (
+            Batches(_select(encoded, chosen or either), tokenizer, size, seed, by_length=True)
+            for chosen, either, size in ((short, long, batch_size), (long, short, fewer))
         )
-        self.steps = 0 if first is None else steps
-        self.first, self.rest = first, rest or first
 
     def _at(self, step: int) -> tuple[Batches, int]:
-        if step < self.steps or self.rest is self.first:
-            return self.first, step  # type: ignore[return-value]
-        return self.rest, step - self.steps  # type: ignore[return-value]
+        later = max(0, step - self.steps)
+        if later % self.EVERY == self.EVERY - 1:
+            return self.rest, later // self.EVERY
+        return self.first, step - later // self.EVERY
 
     def ids(self, step: int) -> list[str]:
         """The ids of the examples of batch `step`."""

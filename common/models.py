@@ -225,7 +225,7 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     short = copy.deepcopy(config)
     short.max_position_embeddings = load_config(pretrained).max_position_embeddings
     model = load_model(pretrained, short, kind)
-    lengthen_pocket(model, positions)
+    lengthen_pocket(model, config.max_position_embeddings)
     return model
 
 

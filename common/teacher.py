@@ -37,7 +37,12 @@ from common.errors import BadInput
 POCKET_RECIPE = {"steps": 1500, "batch_size": 32}
 POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # The first steps read short documents, from which looking something up is learnt in a fraction of the time.
-POCKET_DOCUMENT_RECIPE = {"steps": 460, "batch_size": 16, "lr": 1.5e-3, "short_steps": 400, "short_tokens": 420}
+# A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
+POCKET_DOCUMENT_RECIPE = {
+    "ner": {"steps": 600, "batch_size": 16, "lr": 1.5e-3, "short_steps": 320, "short_tokens": 420},
+    "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
+    "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
+}
 # A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
 # large ones.
 POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
@@ -88,7 +93,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     if name in models.POCKET:
         recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
         if documents:
-            recipe = dict(POCKET_DOCUMENT_RECIPE)
+            recipe = dict(POCKET_DOCUMENT_RECIPE[task.task.name])
         if language:
             recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
     elif args.teacher_epochs == 0:

@@ -107,8 +107,8 @@ def test_lengths(task: str) -> None:
     for split in ("dev", "test"):
         assert all(LONG[0] <= len(text.split()) <= LONG[1] + 15 for text in texts(task, split))
     lengths = [len(text.split()) for text in texts(task, "train")]
-    assert min(lengths) < 1.5 * SHORT[0]
-    assert sum(length >= LONG[0] for length in lengths) / SIZE == pytest.approx(WHOLE, abs=0.08)
+    assert min(lengths) < 1.5 * SHORT[task][0]
+    assert sum(length >= LONG[0] for length in lengths) / SIZE == pytest.approx(WHOLE[task], abs=0.08)
 
 
 def test_every_document_fits_2048_tokens() -> None:
@@ -223,7 +223,7 @@ def test_a_short_window_holds_the_evidence_of_few_mentions() -> None:
                 near += 1
             else:
                 far += 1
-    assert far / (near + far) > 0.6
+    assert far / (near + far) > 0.5
 
 
 # --- questions ---------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def answer_by_two_facts(question: str, context: str) -> str:
     """Read the two facts as a person would."""
     match = re.fullmatch(r"where is the person who (the \w+ \w+) from \?", question)
     assert match
-    (person,) = set(re.findall(rf"(?:^|\. ){match[1]} (?!the )(\w+) ", context))
+    (person,) = set(re.findall(rf"(?:^|\. ){match[1]} (\w+) ", context))
     (city,) = set(re.findall(rf"\b{person} from (\w+) ", context))
     return city
 
@@ -254,7 +254,7 @@ def test_two_facts_give_the_answer_and_stand_far_apart() -> None:
         city = len(context[: answers["answer_start"][0]].split())
         # no window of 512 tokens can hold both
         assert abs(deed - city) > SHORT_WINDOW
-        assert len(set(re.findall(r"\w+ from (\w+)", context))) == 5, "five cities to choose from"
+        assert len(set(re.findall(r"\w+ from (\w+)", context))) == pocket_documents.CHOICES
 
 
 def test_training_questions_are_of_one_fact_or_two() -> None:
@@ -262,7 +262,7 @@ def test_training_questions_are_of_one_fact_or_two() -> None:
         "both" if "person" in question else question.split()[0]
         for question in rows("hotpot", "train", 1500)["question"]
     )
-    assert all(share / 1500 == pytest.approx(1 / 3, abs=0.04) for share in shares.values())
+    assert all(share / 1500 == pytest.approx(1 / 3, abs=0.05) for share in shares.values())
     assert set(shares) == {"both", "where", "who"}
     for columns in (rows("hotpot", "dev"), rows("hotpot", "test")):
         assert all("person" in question for question in columns["question"])

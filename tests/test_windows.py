@@ -249,6 +249,32 @@ def test_batches_of_like_length() -> None:
     assert longest != sorted(longest)  # the batches themselves come in any order
 
 
+def test_short_examples_come_first_and_long_ones_in_as_many_tokens() -> None:
+    split = tagged(60, sentences=2)
+    long = tagged(12, seed=1, sentences=40)
+    both = Split([*split.ids, *(f"long-{i}" for i in range(12))], split.texts + long.texts, split.labels + long.labels)
+    tokenizer = pieces()
+    made = data.encode(tokenizer, both, NER, 400)
+    stream = data.ShortFirst(made, tokenizer, 8, 0, steps=5, tokens=40)
+    kinds = ["long" if stream.ids(step)[0].startswith("long") else "short" for step in range(17)]
+    assert kinds == ["short"] * 8 + ["long"] + ["short"] * 3 + ["long"] + ["short"] * 3 + ["long"]
+    sizes = {kind: {len(stream.ids(step)) for step in range(17) if kinds[step] == kind} for kind in ("short", "long")}
+    assert sizes == {"short": {8}, "long": {max(1, 8 * 40 // max(made.lengths))}}
+    for step in (0, 7, 8, 12, 16):
+        batch, names = stream[step], stream.ids(step)
+        rows = [made.ids.index(name) for name in names]
+        assert torch.equal(batch["attention_mask"].sum(1), torch.tensor([made.lengths[i] for i in rows]))
+        longest = batch["labels"].shape[1]
+        assert torch.equal(batch["labels"], made.labels[rows][:, :longest])
+    # every short one once, before any comes again
+    seen = [name for step in (0, 1, 2, 3, 4, 5, 6) for name in stream.ids(step)]
+    assert len(set(seen)) == len(seen)
+    again = data.ShortFirst(made, tokenizer, 8, 0, steps=5, tokens=40)
+    assert [again.ids(step) for step in range(17)] == [stream.ids(step) for step in range(17)]
+    only = data.ShortFirst(made, tokenizer, 4, 0, steps=2, tokens=1)
+    assert len(only.ids(0)) == 4
+
+
 # --- metrics -----------------------------------------------------------------------------------------------
 
 
