@@ -410,9 +410,9 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
     return model
 
 
-# Of fine-tuning on documents: the share of the steps that read those of at most so many tokens, and which come first;
-# the others have as many tokens in a batch. Looking something up is learnt from short texts in a fraction of the time.
-SHORT_FIRST = (0.85, 420)
+# Of fine-tuning on documents: the share of the steps after which longer ones come in, and how long the short ones are.
+# Looking something up is learnt from short texts in a fraction of the time.
+SHORT_FIRST = (0.5, 420)
 
 
 class Encodings(dict[int, data.Encoded]):
