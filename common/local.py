@@ -102,10 +102,11 @@ _OFFICIAL_COLUMNS = {
     "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
     "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
     "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
-    **dict.fromkeys(("conll2003", "gonerd", "litbank"), {"text": "tokens", "label": "ner_tags"}),
-    **dict.fromkeys(
-        ("squad", "hotpot_qa", "trivia_qa"), {"question": "question", "context": "context", "label": "answers"}
-    ),
+    **{name: {"text": "tokens", "label": "ner_tags"} for name in ("conll2003", "gonerd", "litbank")},
+    **{
+        name: {"question": "question", "context": "context", "label": "answers"}
+        for name in ("squad", "hotpot_qa", "trivia_qa")
+    },
 }
 _COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
 _NAMES_ONLY = {

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from bench import pocket_documents as bench
 from common import data, metrics, models, pocket, pocket_documents, windows
 from common.pocket_documents import LONG, SHORT, TYPES, WHOLE
 
@@ -29,7 +30,7 @@ for task in pocket.DOCUMENTS:
     print(task, hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:12])
 """
 # The first 20 documents of every split. They change with the generator.
-DIGESTS = {"ner": "", "squad": "", "hotpot": ""}
+DIGESTS = {"ner": "997c14f18428", "squad": "67e275b9b71f", "hotpot": "d607c06b7059"}
 
 
 @cache
@@ -293,6 +294,16 @@ def test_a_word_of_the_question_does_not_give_the_answer() -> None:
         best = max(told, key=lambda s: len(asked & set(s.split())))
         right += context.index(best) <= answers["answer_start"][0] < context.index(best) + len(best)
     assert 0.3 < right / 1000 < 0.8
+
+
+def test_the_bench_guesses_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = pocket.generate
+    monkeypatch.setattr(pocket, "generate", lambda task, split: generate(task, split, 300 if split == "train" else 40))
+    assert 0.4 < bench.guess(data.load("pocket/ner")) < 0.65
+    assert bench.guess(data.load("pocket/hotpot")) == pytest.approx(1 / pocket_documents.CHOICES, abs=0.02)
+    row = {"metric": "entity_f1", "guess": 0.5, "reader": {"512": 0.71234, "2048": 0.9}}
+    report = {"lengths": [512, 2048], "tasks": {"ner": row}}
+    assert bench.text(report).splitlines()[-1] == "| ner | entity F1 | 50.0 | 71.2 | 90.0 |"
 
 
 def test_the_tasks_load_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
