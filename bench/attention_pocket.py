@@ -5,7 +5,7 @@
     python -m bench.attention_pocket --seeds 5 --save          # also writes bench/results/attention_pocket.json
 
 ner is tagged, and hotpot answered, over documents of 1,500 to 2,000 words: with windows of 512 tokens by the students
-with full attention, and at once, in 2048 tokens, by the converted ones. cola and sst2 are short texts. A task's rows
+with full attention, and at once, in 2048 tokens, by the converted ones. rte and mrpc are short texts. A task's rows
 have one budget; conversion and distillation are part of it. Retention is the score as a share of the teacher's.
 """
 
@@ -23,7 +23,7 @@ from methods import efficient_attention as ea
 LONG = {"max_length": 2048, "short_length": 512, "window": 64, "global_tokens": 64, "batch_size": 16, "lr": 1e-3}
 SHORT = {"max_length": 128, "short_length": 128, "window": 16, "batch_size": 32}
 TASKS = {"ner": LONG | {"budget": "4800"}, "hotpot": LONG | {"budget": "4800"}}
-TASKS |= {name: SHORT | {"budget": "12800"} for name in ("cola", "sst2")}
+TASKS |= {name: SHORT | {"budget": "12800"} for name in ("rte", "mrpc")}
 
 
 def measure(name: str, seeds: list[int], out_dir: Path) -> dict[str, Any]:
