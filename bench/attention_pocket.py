@@ -20,8 +20,15 @@ from bench.report import FOLDER, cell, difference, parser
 from common import metrics, pocket, results
 from methods import efficient_attention as ea
 
-LONG = {"max_length": 2048, "short_length": 512, "window": 64, "global_tokens": 64, "batch_size": 16, "lr": 1e-3}
-SHORT = {"max_length": 128, "short_length": 128, "window": 16, "batch_size": 32}
+LONG: dict[str, Any] = {
+    "max_length": 2048,
+    "short_length": 512,
+    "window": 64,
+    "global_tokens": 64,
+    "batch_size": 16,
+    "lr": 1e-3,
+}
+SHORT: dict[str, Any] = {"max_length": 128, "short_length": 128, "window": 16, "batch_size": 32}
 TASKS = {"ner": LONG | {"budget": "4800"}, "hotpot": LONG | {"budget": "4800"}}
 TASKS |= {name: SHORT | {"budget": "12800"} for name in ("rte", "mrpc")}
 
