@@ -118,6 +118,10 @@ def peak_memory() -> int:
     """Peak bytes: of the CUDA allocator where there is one, otherwise of this process (teacher included)."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
+    if (status := Path("/proc/self/status")).exists():  # rusage also counts the process that started this one
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
