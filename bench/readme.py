@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import mc3kd_claims, pocket_suite
+from bench import attention_pocket, mc3kd_claims, pocket_suite
 from bench.report import FOLDER
 from common import results
+from methods import efficient_attention
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -33,7 +34,14 @@ def run_table(folder: str) -> str:
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
 
 
+def profile_table() -> str:
+    """Time and memory by length, as `methods/efficient_attention.py --profile` has measured them."""
+    return efficient_attention.profile_text(json.loads((FOLDER / "attention_profile.json").read_text(encoding="utf-8")))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "attention-pocket": lambda: report_table(attention_pocket, "attention_pocket.json"),
+    "attention-profile": profile_table,
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
     "rte": lambda: run_table("rte-minilm"),

@@ -30,6 +30,28 @@ def passages(texts: list[str]) -> data.Split:
     return data.Split([f"text-{i}" for i in range(len(texts))], [(text,) for text in texts], [0] * len(texts))
 
 
+def packed(tokenizer: Any, texts: list[str], length: int, most: int | None = None) -> data.Encoded:
+    """Texts end to end, cut into blocks of `length` tokens: none of it is padding. Each block opens and ends with the
+    tokenizer's special tokens, and its separator stands between texts; the rest that does not fill a block is left
+    out, unless there is nothing else. From `most` blocks on, no more texts are read.
+    """
+    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+        raise BadInput(f"--teacher: {type(tokenizer).__name__} has no [CLS] and [SEP] to put around a block of text")
+    stream: list[int] = []
+    inside = length - 2
+    for start in range(0, len(texts), 200):
+        if most is not None and len(stream) >= most * inside:
+            break
+        for tokens in tokenizer(texts[start : start + 200], add_special_tokens=False)["input_ids"]:
+            stream += [*tokens, tokenizer.sep_token_id]
+    count = len(stream) // inside
+    ends = [(i * inside, (i + 1) * inside) for i in range(count)] or [(0, len(stream))]
+    blocks = [[tokenizer.cls_token_id, *stream[a:b], tokenizer.sep_token_id] for a, b in ends]
+    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+    ids = [f"block-{i}" for i in range(len(blocks))]
+    return data.Encoded(ids, features, torch.zeros(len(blocks), dtype=torch.long), [len(block) for block in blocks])
+
+
 def load(source: str) -> tuple[PreTrainedModel, bool]:
     """The masked LM behind a hub id or a folder, and whether its head came with it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     BertTokenizer,
     GPT2Config,
@@ -34,11 +37,15 @@ HEADS = {
     "classification": AutoModelForSequenceClassification,
     "regression": AutoModelForSequenceClassification,
     "language modelling": AutoModelForCausalLM,
+    "token classification": AutoModelForTokenClassification,
+    "span QA": AutoModelForQuestionAnswering,
 }
 # The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
 # GPT-2s for pocket/lm.
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
+WAVES = 0.06  # their height: then a row has about the norm that it had
+POCKET_TRAINED = 64  # the positions that their pre-training has seen
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -46,14 +53,15 @@ def task_settings(task: Task) -> dict[str, Any]:
     """The entries of a configuration that make the library build this task's head, labels named."""
     if task.kind == "language modelling":
         return {}  # the output layer is as large as the vocabulary
+    if task.kind == "span QA":
+        return {"num_labels": 2}  # start and end
     if task.kind == "regression":
         return {"num_labels": 1, "problem_type": "regression"}
     names = dict(enumerate(task.labels))
-    return {
-        "id2label": names,
-        "label2id": {v: k for k, v in names.items()},
-        "problem_type": "single_label_classification",
-    }
+    settings: dict[str, Any] = {"id2label": names, "label2id": {v: k for k, v in names.items()}}
+    return (
+        settings if task.kind == "token classification" else settings | {"problem_type": "single_label_classification"}
+    )
 
 
 # --- loading and building ----------------------------------------------------------------------------------
@@ -178,8 +186,9 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
     """Whether a checkpoint has a head of this task's kind and size: it was fine-tuned, or is a language model."""
     if task.kind == "language modelling":
         return any("CausalLM" in name or "LMHead" in name for name in config.architectures or [])
-    head = any("ForSequenceClassification" in name for name in config.architectures or [])
-    return head and config.num_labels == (len(task.labels) or 1)
+    kind = {"token classification": "ForTokenClassification", "span QA": "ForQuestionAnswering"}
+    head = any(kind.get(task.kind, "ForSequenceClassification") in name for name in config.architectures or [])
+    return head and (task.kind == "span QA" or config.num_labels == (len(task.labels) or 1))
 
 
 def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes: Any) -> PreTrainedConfig:
@@ -206,14 +215,90 @@ def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes
 
 
 def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
-    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint."""
-    if pretrained is not None:
+    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint.
+
+    A pocket BERT is lengthened where `config` has more positions than its file.
+    """
+    if pretrained is None:
+        return HEADS[kind].from_config(config)
+    positions: Any = getattr(config, "max_position_embeddings", None)
+    if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
         return load_model(pretrained, config, kind)
-    return HEADS[kind].from_config(config)
+    short = copy.deepcopy(config)
+    short.max_position_embeddings = load_config(pretrained).max_position_embeddings
+    model = load_model(pretrained, short, kind)
+    lengthen_pocket(model, config.max_position_embeddings)
+    return model
+
+
+def library_inputs(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+    """A batch under the names by which the library's heads take labels, so that their output has a loss."""
+    if kind != "span QA":
+        return batch
+    start, end = batch["labels"].unbind(-1)
+    return {k: v for k, v in batch.items() if k != "labels"} | {"start_positions": start, "end_positions": end}
+
+
+def token_logits(output: Any) -> torch.Tensor:
+    """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
+    return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
+
+
+def predictions(output: Any, batch: dict[str, torch.Tensor], kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What a loss compares: pairs of logits (n, C) and targets (n,), one row for every prediction.
+
+    `batch` is `data.collate`'s. One pair; for questions two, of first and last token, over the L positions of a
+    window, of which those of padding have no probability; for scores the targets are scores. Of tags only those of
+    labelled tokens are rows; token i of a language model predicts token i + 1.
+    """
+    labels = batch["labels"]
+    if kind == "span QA":
+        padded = batch["attention_mask"] == 0
+        return [
+            (logits.masked_fill(padded, -1e4), target)
+            for logits, target in zip((output.start_logits, output.end_logits), labels.unbind(-1), strict=True)
+        ]
+    if kind == "token classification":
+        labelled = labels >= 0
+        return [(output.logits[labelled], labels[labelled])]
+    if kind == "language modelling":
+        return [(output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())]
+    return [(output.logits, labels)]
+
+
+@torch.no_grad()
+def lengthen(model: PreTrainedModel, rows: int, kept: int, trained: int | None = None) -> None:
+    """Give a model with learned absolute positions a table of so many rows, in place: what follows the first `kept`
+    rows is repeated, up to row `trained` (default: all), the last that its pre-training has seen.
+    """
+    embeddings: Any = model.base_model.embeddings
+    old = embeddings.position_embeddings
+    usable = old.weight[kept:trained]
+    weight = torch.cat([old.weight[:kept], usable.repeat(-(-rows // len(usable)), 1)])[:rows]
+    embeddings.position_embeddings = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=old.padding_idx)
+    device, buffers = weight.device, dict(embeddings.named_buffers())
+    made = {"position_ids": torch.arange(rows, device=device)[None]}
+    made["token_type_ids"] = torch.zeros(1, rows, dtype=torch.long, device=device)
+    for name in made.keys() & buffers.keys():
+        embeddings.register_buffer(name, made[name], persistent=False)
+    model.config.max_position_embeddings = rows
+
+
+@torch.no_grad()
+def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
+    """A pocket BERT for longer documents. Row 0, which only ever held [CLS], stays alone."""
+    lengthen(model, rows, kept=1, trained=POCKET_TRAINED)
+    # With full attention a token would take every 63rd for its neighbour: slow waves tell the repetitions apart.
+    table: Any = model.base_model.embeddings
+    weight = table.position_embeddings.weight
+    lengths = torch.logspace(math.log10(4 * POCKET_TRAINED), math.log10(4 * rows), weight.shape[1] // 2)
+    angles = 2 * math.pi * torch.arange(rows)[:, None] / lengths
+    weight += WAVES * torch.cat([angles.sin(), angles.cos() - 1], dim=1).to(weight)
 
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
+RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3}
 
 
 def default_lr(width: int) -> float:

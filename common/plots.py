@@ -32,15 +32,22 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 
 def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = (),
-          right: dict[str, Line] | None = None) -> None:  # fmt: skip
-    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis."""
+          right: dict[str, Line] | None = None, log: bool = False) -> None:  # fmt: skip
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis;
+    `log`: both axes in powers of two."""
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     for name, (xs, ys) in series.items():
-        axes.plot(xs, ys, marker="o", markersize=4, label=name)
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
     for position in marked:
         axes.axvline(position, color="grey", linestyle=":", linewidth=1)
     axes.set(title=title, xlabel=x, ylabel=y)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if log:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        for which in (axes.xaxis, axes.yaxis):
+            which.set_major_formatter("{x:g}")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     if len(series) > 1:
         axes.legend()

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from common import data, metrics, models, results, train
+from common import attention, data, metrics, models, results, train
 from common.args import CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
 from common.errors import BadInput
@@ -220,10 +220,17 @@ def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, f
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
     model = models.HEADS[task.task.kind].__name__
+    outputs = "" if task.task.kind == "span QA" else ".logits"
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     # a student that is not the library's own is known to it once its method is imported
     own = not type(student).__module__.startswith("transformers.")
     imports = f"import methods.{run.method}  # from this repository's root\n" if own else ""
+    loaded = f"{model}.from_pretrained(folder).eval()"
+    if attention.is_converted(student):
+        imports, loaded = (
+            "from common import attention  # from this repository's root\n",
+            f"attention.load(folder, {model})",
+        )
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
@@ -237,10 +244,10 @@ Signature: `{run.signature}`
 {imports}from transformers import {model}, AutoTokenizer
 
 folder = "."  # the folder of this file
-model = {model}.from_pretrained(folder).eval()
+model = {loaded}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print(model(**inputs).logits)
+print(model(**inputs){outputs})
 ```
 """
 
