@@ -182,27 +182,58 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
     return head and config.num_labels == (len(task.labels) or 1)
 
 
-def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes: Any) -> PreTrainedConfig:
-    """The teacher's configuration with other layers and width, its FFN ratio and, where it divides, its head size."""
+# The families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
+FFN = ("intermediate_size", "d_inner", "hidden_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff")
+
+
+def student_config(
+    teacher: PreTrainedConfig, layers: int, width: int, ffn: int | None = None, **changes: Any
+) -> PreTrainedConfig:
+    """The teacher's configuration with other layers and width and, where it divides, its head size.
+
+    `ffn`: the feed-forward width (default: in the teacher's ratio). Of an encoder-decoder, the layers are those of
+    both sides together, half and half; an odd number is a `BadInput`.
+    """
     config = copy.deepcopy(teacher)
+    if teacher.is_encoder_decoder:
+        if layers % 2:
+            raise BadInput(
+                f"--student {layers}x{width}: an encoder-decoder has as many layers on both sides; give 2, 4..."
+            )
+        for name in ("encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"):
+            if hasattr(teacher, name):
+                setattr(config, name, layers // 2)
+        layers //= 2
     config.num_hidden_layers = layers
     if width != teacher.hidden_size:
-        per_head = teacher.hidden_size // teacher.num_attention_heads
+        per_head = getattr(teacher, "d_kv", None) or teacher.hidden_size // teacher.num_attention_heads
         heads = max(1, width // per_head)
         while width % heads:
             heads -= 1
         config.hidden_size, config.num_attention_heads = width, heads
-        # the families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
-        for name in ("intermediate_size", "d_inner", "hidden_dim", "n_inner"):
+        if hasattr(teacher, "decoder_attention_heads"):
+            config.decoder_attention_heads = heads
+        for name in FFN:
             if getattr(teacher, name, None):
                 setattr(config, name, width * getattr(teacher, name) // teacher.hidden_size)
         if hasattr(teacher, "pooler_hidden_size"):  # DeBERTa
             config.pooler_hidden_size = width
         if hasattr(teacher, "d_head"):  # XLNet
             config.d_head = width // heads
+    for name in FFN:
+        if ffn and hasattr(teacher, name):
+            setattr(config, name, ffn)
     for key, value in changes.items():
         setattr(config, key, value)
     return config
+
+
+def stack_depths(config: PreTrainedConfig) -> list[int]:
+    """The number of layers of the encoder and, of an encoder-decoder, of the decoder."""
+    if not config.is_encoder_decoder:
+        return [config.num_hidden_layers]
+    decoder = getattr(config, "decoder_layers", None) or config.num_decoder_layers
+    return [config.num_hidden_layers, decoder]
 
 
 def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
