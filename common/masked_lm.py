@@ -32,8 +32,8 @@ def passages(texts: list[str]) -> data.Split:
     return data.Split([f"text-{i}" for i in range(len(texts))], [(text,) for text in texts], [0] * len(texts))
 
 
-def corpus(path: str | None, task: data.TaskData) -> list[str]:
-    """Unlabelled passages: a file's (`--corpus`), the pocket suite's documents, or a real task's own training texts."""
+def corpus(path: str | None, task: data.TaskData, documents: int = DOCUMENTS) -> list[str]:
+    """Unlabelled passages: a file's (`--corpus`), so many pocket documents, or a real task's own training texts."""
     if path is not None:
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -46,7 +46,7 @@ def corpus(path: str | None, task: data.TaskData) -> list[str]:
     if task.source == "pocket":
         from common import pocket
 
-        return pocket.unlabelled(DOCUMENTS, seed=1)
+        return pocket.unlabelled(documents, seed=1)
     return list(dict.fromkeys(text for texts in task.splits["train"].texts for text in texts if text.strip()))
 
 

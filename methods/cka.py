@@ -573,8 +573,9 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
     is charged in full. Its share of a budget is `--pretraining-share`; with `--budget paper` it has the paper's epochs.
     """
     source = teacher.pretrained or teacher.name
-    texts = masked_lm.corpus(args.corpus, cell.task)
     steps = None if cell.steps is None else max(1, round(args.pretraining_share * cell.steps))
+    documents = masked_lm.DOCUMENTS if steps is None else min(masked_lm.DOCUMENTS, steps * args.batch_size + HELD_OUT)
+    texts = masked_lm.corpus(args.corpus, cell.task, documents)
     if cell.kind == "paper":
         steps = max(1, PAPER_PRETRAINING_EPOCHS * len(texts) // args.batch_size)
     seconds = None if cell.seconds is None else args.pretraining_share * cell.seconds
