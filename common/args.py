@@ -14,7 +14,7 @@ import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common.errors import BadInput, Interrupted
 
@@ -30,6 +30,8 @@ def arg(default: Any, help: str) -> Any:
 @dataclass
 class CommonArgs:
     """The arguments that mean the same in every script."""
+
+    KINDS: ClassVar[tuple[str, ...] | None] = None  # of tasks that the script can do; None for all
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune is the undistilled student")
     task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
@@ -88,7 +90,9 @@ class CommonArgs:
         from common import data
 
         for task in self.tasks:
-            data.check_name(task, self.data_dir)
+            kind = data.check_name(task, self.data_dir).kind
+            if self.KINDS is not None and kind not in self.KINDS:
+                raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS)}")
 
     def check_value(self, name: str, valid: Callable[[Any], bool], must: str) -> None:
         """Raise `BadInput` if the argument `name` has a value (not None) that is not valid; `must` says what is."""

@@ -22,14 +22,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from common.errors import BadInput
-from common.hub import HUB, fetch
-from common.local import Rows, dataset_rows, find_files, read_local, warn
+from common.hub import BUILT_IN, HUB, fetch
+from common.local import LOCAL, Rows, dataset_rows, find_files, read_local, warn
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-Kind = Literal["classification", "regression", "language modelling"]
+    from common.windows import Window
+
+Kind = Literal["classification", "regression", "language modelling", "token classification", "span QA"]
+WINDOWED = ("token classification", "span QA")  # kinds whose documents are read in windows, see common/windows.py
 Source = Literal["pocket", "hub", "local"]
 
 
@@ -40,7 +43,7 @@ class Task:
     name: str
     kind: Kind
     fields: tuple[str, ...]
-    labels: tuple[str, ...]  # () for regression
+    labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
     metrics: tuple[str, ...]  # keys of common.metrics; the first is the primary
     score_range: tuple[float, float] | None = None  # regression only, both ends allowed
 
@@ -52,12 +55,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Split:
-    """N examples. `labels` holds indices into Task.labels (classification), scores (regression), or a None for each
-    document (language modelling)."""
+    """N examples. `labels` holds indices into Task.labels (classification), scores (regression), a None for each
+    document (language modelling), a tag's index for each word (token classification; words stand between blanks,
+    sentences between line ends), or the answers' texts and offsets in the context, -1 if unknown (span QA)."""
 
     ids: list[str]
     texts: list[tuple[str, ...]]
-    labels: list[int] | list[float] | list[None]
+    labels: list[Any]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -78,6 +82,16 @@ class TaskData:
 
 _PAIR = ("sentence1", "sentence2")
 _CLASSES: Kind = "classification"
+_TAGS: Kind = "token classification"
+_SPANS: Kind = "span QA"
+_QUESTION = ("question", "context")
+_EM_F1 = ("answer_f1", "exact_match")
+
+
+def _bio(*types: str) -> tuple[str, ...]:
+    """The tags of entities of these types."""
+    return ("O", *(f"{part}-{kind}" for kind in types for part in "BI"))
+
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -92,6 +106,14 @@ TASKS: dict[str, Task] = {
         Task("rte", _CLASSES, _PAIR, HUB["rte"].labels, ("accuracy",)),
         Task("lm", "language modelling", ("text",), (), ("perplexity",)),  # of the pocket suite alone
         Task("wikitext-2", "language modelling", ("text",), (), ("perplexity",)),
+        Task("ner", _TAGS, ("text",), _bio("PER", "LOC", "ORG"), ("entity_f1",)),  # of the pocket suite alone
+        Task("hotpot", _SPANS, _QUESTION, (), _EM_F1),  # likewise
+        Task("squad", _SPANS, _QUESTION, (), _EM_F1),
+        Task("hotpot_qa", _SPANS, _QUESTION, (), _EM_F1),
+        Task("trivia_qa", _SPANS, _QUESTION, (), _EM_F1),
+        Task("conll2003", _TAGS, ("text",), _bio("PER", "ORG", "LOC", "MISC"), ("entity_f1",)),
+        Task("gonerd", _TAGS, ("text",), _bio("PER", "ORG", "LOC", "MISC"), ("entity_f1",)),  # local files alone
+        Task("litbank", _TAGS, ("text",), _bio("PER", "FAC", "LOC", "GPE", "VEH", "ORG"), ("entity_f1",)),  # likewise
     )
 }
 
@@ -112,11 +134,16 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
         raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
     if data_dir is not None:
         if name != base:
-            own = base if base in HUB else "wikitext-2"
+            own = next((task for task, built_in in BUILT_IN.items() if built_in == base), base)
             raise BadInput(
                 f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {own}"
             )
         find_files(TASKS[base], data_dir)
+    elif name in LOCAL:
+        raise BadInput(
+            f"--task {name}: no repository of the hub serves it; use `--task {name} --data-dir DIR` (your files) or "
+            f"`--task pocket/{BUILT_IN[name]}` (built in)"
+        )
     return TASKS[base]
 
 
@@ -146,7 +173,7 @@ def load(
     elif data_dir is None:
         source, origin = "hub", HUB[task.name].origin
         rows = {
-            split: dataset_rows(data, HUB[task.name].columns, f"{origin} {split}", blanks=True)
+            split: dataset_rows(data, HUB[task.name].columns, f"{origin} {split}", True, HUB[task.name].convert)
             for split, data in fetch(task.name).items()
         }
     else:
@@ -164,8 +191,8 @@ def load(
             how = f"{limit} training examples drawn with seed {seed}"
         splits["train"] = _rows(splits["train"], order)
         origin += f", {how}"
-    classes = set(splits["train"].labels)
-    if len(classes) < 2 and task.kind != "language modelling":
+    classes = set(splits["train"].labels) if task.kind in ("classification", "regression") else set()
+    if len(classes) == 1:
         only = task.labels[int(classes.pop())] if task.labels else classes.pop()  # type: ignore[arg-type]
         raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
     tests = tuple(split for split in splits if split.startswith("test"))
@@ -193,7 +220,9 @@ def _rows(split: Split, order: Sequence[int]) -> Split:
 def _known_names() -> list[str]:
     from common import pocket
 
-    return [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [task for task in TASKS if task in HUB]
+    return [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [
+        task for task in TASKS if task in HUB or task in LOCAL
+    ]
 
 
 def _fingerprint(splits: dict[str, Split]) -> str:
@@ -223,6 +252,9 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
     total = len(rows)
     if not total:
         raise BadInput(f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one")
+    if task.kind == "token classification":  # words in a list, as the hub has them, become a text
+        texts_of = rows.columns["text"]
+        rows.columns["text"] = [" ".join(text) if isinstance(text, list) else text for text in texts_of]
     texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
@@ -234,7 +266,15 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
     labels: Any = [read(task, rows, i) for i in range(total)]
     # The position in the source: unique over the splits, and the way back to the row.
     ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(total)]
-    return Split(ids, texts, labels)
+    split = Split(ids, texts, labels)
+    if task.kind == "span QA" and name == "train":  # an answer that is not in the context teaches nothing
+        kept = [i for i, answers in enumerate(labels) if answers[0][1] >= 0]
+        if len(kept) < total:
+            warn(f"{task.name} train: {total - len(kept)} of {total} questions left out, their answer is not in the text")
+        if not kept:
+            raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
+        split = _rows(split, kept)
+    return split
 
 
 def _documents(lines: list[str]) -> list[str]:
@@ -287,10 +327,45 @@ def _read_score(task: Task, rows: Rows, i: int) -> float:
     return score
 
 
+def _read_tags(task: Task, rows: Rows, i: int) -> list[int]:
+    """Row i's tags as indices into task.labels, by name; integers only where the source names them."""
+    value, count = rows.columns["label"][i], len(rows.columns["text"][i].replace("\n", " ").split(" "))
+    if not isinstance(value, list) or len(value) != count:
+        has = f"{len(value)} tags" if isinstance(value, list) else repr(value)
+        raise BadInput(f"{rows.place(i)}: {has} for {count} words; every word needs one")
+    names = rows.names or ()
+    found = [names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else tag for tag in value]
+    for tag in found:
+        if tag not in task.labels:
+            raise BadInput(f"{rows.place(i)}: tag {tag!r} is unknown; {task.name} has {', '.join(task.labels)}")
+    return [task.labels.index(tag) for tag in found]
+
+
+def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
+    """Row i's answers: texts, and where each stands in the context.
+
+    The offset of the source is kept where the text stands there. Otherwise (TriviaQA and HotpotQA have no offsets) it
+    is that of the first place where it does, and -1 if there is none. Those that are found come first.
+    """
+    value, context = rows.columns["label"][i], rows.columns["context"][i]
+    texts = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
+        raise BadInput(f"{rows.place(i)}: answers are {str(value)[:60]!r}; one text or more is needed")
+    given = value.get("answer_start") or []
+    starts = [start if isinstance(start, int) else -1 for start in given] + [-1] * (len(texts) - len(given))
+    found = [
+        (text, start if start >= 0 and context.startswith(text, start) else context.find(text))
+        for text, start in zip(texts, starts, strict=True)
+    ]
+    return sorted(found, key=lambda answer: answer[1] < 0)
+
+
 _LABEL_READERS: dict[Kind, Callable[[Task, Rows, int], Any]] = {
     "classification": _read_class,
     "regression": _read_score,
     "language modelling": lambda task, rows, i: None,
+    "token classification": _read_tags,
+    "span QA": _read_answers,
 }
 
 
@@ -376,13 +451,16 @@ class Encoded:
     """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists.
 
     Of a corpus, the examples are blocks of L tokens, which are their own labels: each token is to be predicted from
-    those before it.
+    those before it. Of documents that are read in windows, the examples are these.
     """
 
     ids: list[str]
     features: dict[str, list[list[int]]]
-    labels: torch.Tensor  # [N], long (classification) or float32 (regression); [N, L], long (language modelling)
+    # [N], long (classification) or float32 (regression); [N, L], long (language modelling); [N, L], long, -100 for
+    # tokens without a tag (token classification); [N, 2], long, the answer's first and last token (span QA)
+    labels: torch.Tensor
     lengths: list[int]  # tokens per example, special ones included
+    windows: list[Window] | None = None  # what `windows.score` needs to join predictions again
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -392,12 +470,16 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens.
 
     For language modelling, `token_stream` is cut into blocks of `max_length` tokens; the remainder, which does not
-    fill a block, is left out. Raises BadInput if `max_length` leaves no room for text beside the special tokens, or
+    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.encode`. Raises BadInput if `max_length` leaves no room for text beside the special tokens, or
     if the text does not fill one block.
     """
     import torch
     from tqdm import tqdm
 
+    if task.kind in WINDOWED:
+        from common import windows
+
+        return windows.encode(tokenizer, split, task, max_length)
     if task.kind == "language modelling":
         stream = token_stream(tokenizer, split)
         count = len(stream) // max_length
@@ -443,14 +525,16 @@ def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> torch.Tens
 
 
 def epoch_size(tokenizer: PreTrainedTokenizerBase, data: TaskData, max_length: int) -> int:
-    """The training examples of an epoch: rows, or the blocks of a corpus."""
+    """The training examples of an epoch: rows, the blocks of a corpus, or the windows of documents."""
+    if data.task.kind in WINDOWED:
+        return len(encode(tokenizer, data.splits["train"], data.task, max_length))
     if data.task.kind == "language modelling":
         return len(token_stream(tokenizer, data.splits["train"])) // max_length
     return len(data.splits["train"])
 
 
 def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B] or [B, L].
+    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B], [B, L] or [B, 2].
 
     L is the longest of the batch; the tokeniser decides the side and the ids of the padding, where any is needed.
     """
@@ -467,7 +551,20 @@ def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Seque
     else:
         batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
     batch["labels"] = encoded.labels[chosen]
+    if encoded.windows is not None:
+        spans = encoded.windows[0].places.ndim == 2
+        _align(batch, [encoded.lengths[i] for i in chosen], tokenizer.padding_side, spans)
     return batch
+
+
+def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans: bool) -> None:
+    """Bring the labels of windows, tags or `spans`, to where the batch's padding has put their tokens."""
+    longest = batch["input_ids"].shape[1]
+    labels = batch["labels"] if spans else batch["labels"][:, :longest]
+    if side == "left":
+        for i, length in enumerate(lengths):
+            labels[i] = labels[i] + longest - length if spans else labels[i].roll(longest - length)
+    batch["labels"] = labels
 
 
 def _permutation(size: int, seed: int, epoch: int) -> list[int]:
@@ -481,15 +578,26 @@ class Batches:
     """The training stream, a pure function of (seed, step), so that resuming needs no state but the step.
 
     Epochs are seeded permutations laid end to end; every batch is full, so a batch may straddle two epochs.
-    The stream has no end: the budget stops it.
+    The stream has no end: the budget stops it. `by_length` draws the batches of an epoch from pools of 50 batches that
+    are sorted by length, and then in any order, so that examples of one length meet and little is padding.
     """
 
-    def __init__(self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int) -> None:
+    POOL = 50
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        tokenizer: PreTrainedTokenizerBase,
+        batch_size: int,
+        seed: int,
+        by_length: bool = False,
+    ) -> None:
         if batch_size < 1 or seed < 0:
             raise BadInput(f"batch size {batch_size}, seed {seed}: at least 1 and at least 0 are needed")
         if not len(encoded):
             raise BadInput("no training examples to draw batches from")
         self.encoded, self.tokenizer, self.batch_size, self.seed = encoded, tokenizer, batch_size, seed
+        self.by_length = by_length
         self._epochs: dict[int, list[int]] = {}
 
     @property
@@ -517,8 +625,20 @@ class Batches:
         if epoch not in self._epochs:
             if len(self._epochs) > 1:  # two are kept: a batch seldom straddles more
                 self._epochs.pop(min(self._epochs))
-            self._epochs[epoch] = _permutation(len(self.encoded), self.seed, epoch)
+            order = _permutation(len(self.encoded), self.seed, epoch)
+            self._epochs[epoch] = self._grouped(order, epoch) if self.by_length else order
         return self._epochs[epoch]
+
+    def _grouped(self, order: list[int], epoch: int) -> list[int]:
+        """The order in which examples of one length stand together, batch by batch."""
+        size = self.POOL * self.batch_size
+        pools = [order[start : start + size] for start in range(0, len(order), size)]
+        by_length = [i for pool in pools for i in sorted(pool, key=lambda i: self.encoded.lengths[i])]
+        batches = [by_length[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        # a short last batch stays last, or it would shift those after it
+        whole = len(order) // self.batch_size
+        drawn = [*_permutation(whole, self.seed + 1, epoch), *range(whole, len(batches))]
+        return [i for at in drawn for i in batches[at]]
 
 
 def eval_batches(

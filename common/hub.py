@@ -6,6 +6,7 @@ One row per task; adding a dataset is adding a row. The hub's libraries are impo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,10 @@ from common.errors import BadInput
 # Commits that hold Parquet files, so that no loading script is run.
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 WIKITEXT_REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
+SQUAD_REVISION = "7b6d24c440a36b6815f21b70d25016731768db1f"
+HOTPOT_REVISION = "1908d6afbbead072334abe2965f91bd2709910ab"
+TRIVIA_REVISION = "0f7faf33a3908546c6fd5b73a660e0f8ff173c2f"
+CONLL_REVISION = "1301e71165e0ddf97d086eaea193f8f4ecdd46e3"
 TIMEOUT_SECONDS = 10.0
 
 
@@ -21,7 +26,8 @@ TIMEOUT_SECONDS = 10.0
 class HubSource:
     """Where one task lives on the hub.
 
-    `columns`: canonical column -> the repository's. `splits`: our split -> the repository's; splits without
+    `columns`: canonical column -> the repository's. `convert`: a row of these, under their canonical names, -> what
+    the task reads, where a column holds more than that. `splits`: our split -> the repository's; splits without
     public labels (GLUE's test) are not listed, so they are never loaded. `labels`: the class names in the
     order of the repository's integer ids, () without classes. `rows`: our split -> official number of rows.
     """
@@ -33,6 +39,7 @@ class HubSource:
     splits: dict[str, str]
     labels: tuple[str, ...]
     rows: dict[str, int]
+    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @property
     def origin(self) -> str:
@@ -45,6 +52,23 @@ def _glue(config: str, fields: tuple[str, ...], labels: tuple[str, ...], rows: d
     columns = {name: name for name in (*fields, "label")}
     splits = {split: split.replace("dev", "validation") for split in rows}
     return HubSource("nyu-mll/glue", config, GLUE_REVISION, columns, splits, labels, rows)
+
+
+def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
+    """HotpotQA's paragraphs, titles first, as one context. "yes no" stands before them: two answers that no paragraph
+    holds, which a model that marks spans can then give."""
+    found = row["context"]
+    if isinstance(found, dict):  # the hub's columns; the official file has pairs
+        found = list(zip(found["title"], found["sentences"], strict=True))
+    paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in found]
+    return row | {"context": "\n".join(["yes no", *paragraphs]), "label": {"text": [row["label"]]}}
+
+
+def trivia_row(row: dict[str, Any]) -> dict[str, Any]:
+    """TriviaQA's pages as one context; every alias is a true answer. Supervision is distant: no offsets."""
+    pages = [text for text in row["context"]["wiki_context"] if text.strip()]
+    aliases = list(dict.fromkeys([row["label"]["value"], *row["label"]["aliases"]]))
+    return row | {"context": "\n".join(pages) or row["question"], "label": {"text": aliases}}
 
 
 _PAIR = ("sentence1", "sentence2")
@@ -74,7 +98,51 @@ HUB: dict[str, HubSource] = {
         (),
         {"train": 36718, "dev": 3760, "test": 4358},
     ),
+    "squad": HubSource(
+        "rajpurkar/squad",
+        None,
+        SQUAD_REVISION,
+        {"question": "question", "context": "context", "label": "answers", "id": "id"},
+        {"train": "train", "dev": "validation"},
+        (),
+        {"train": 87599, "dev": 10570},
+    ),
+    "hotpot_qa": HubSource(
+        "hotpotqa/hotpot_qa",
+        "distractor",
+        HOTPOT_REVISION,
+        {"question": "question", "context": "context", "label": "answer", "id": "id"},
+        {"train": "train", "dev": "validation"},
+        (),
+        {"train": 90447, "dev": 7405},
+        hotpot_row,
+    ),
+    "trivia_qa": HubSource(
+        "mandarjoshi/trivia_qa",
+        "rc.wikipedia",
+        TRIVIA_REVISION,
+        {"question": "question", "context": "entity_pages", "label": "answer", "id": "question_id"},
+        {"train": "train", "dev": "validation"},
+        (),
+        {"train": 61888, "dev": 7993},
+        trivia_row,
+    ),
+    # a row is a sentence, its words and tags in lists
+    "conll2003": HubSource(
+        "lukasgarbas/conll-03",
+        None,
+        CONLL_REVISION,
+        {"text": "tokens", "label": "ner_tags"},
+        {"train": "train", "dev": "validation", "test": "test"},
+        (),
+        {"train": 14041, "dev": 3250, "test": 3453},
+    ),
 }
+
+
+# The pocket suite's counterparts of tasks whose name is another.
+BUILT_IN = {"wikitext-2": "lm", "hotpot_qa": "hotpot", "trivia_qa": "hotpot", "conll2003": "ner"}
+BUILT_IN |= {"gonerd": "ner", "litbank": "ner"}
 
 
 def fetch(task: str) -> dict[str, Any]:
@@ -88,7 +156,7 @@ def fetch(task: str) -> dict[str, Any]:
         found = _load(source)
     except Exception as error:  # every way in which a hub can fail is one message to the user
         reason = " ".join(str(error).split()).split(". ")[0] or "no reason given"
-        built_in = "lm" if task == "wikitext-2" else task
+        built_in = BUILT_IN.get(task, task)
         raise BadInput(
             f"--task {task}: no --data-dir was given, and {source.origin} could not be loaded from the hub "
             f"or its cache ({type(error).__name__}: {reason[:160].rstrip('. ')}). Without a hub, use "

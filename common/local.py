@@ -1,5 +1,5 @@
 """Local files: the official GLUE layout, CSV/TSV/JSONL/Parquet with named columns, plain text for language
-modelling, or a `save_to_disk` folder.
+modelling, SQuAD's JSON, CoNLL's columns, or a `save_to_disk` folder.
 
 Every reader ends in `Rows`, one split as its source gives it; `common.data` checks them row by row.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.errors import BadInput
-from common.hub import HUB
+from common.hub import HUB, hotpot_row
 
 if TYPE_CHECKING:
     from common.data import Task
@@ -43,16 +43,33 @@ def warn(line: str) -> None:
     print(f"warning: {line}", file=sys.stderr)
 
 
-def dataset_rows(data: Any, columns: dict[str, str], where: str, blanks: bool = False) -> Rows:
-    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's."""
+def dataset_rows(
+    data: Any,
+    columns: dict[str, str],
+    where: str,
+    blanks: bool = False,
+    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> Rows:
+    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's, `convert` is the hub table's."""
     for theirs in columns.values():
         if theirs not in data.column_names:
             raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
-    names = getattr(data.features[columns["label"]], "names", None) if "label" in columns else None
+    label = data.features[columns["label"]] if "label" in columns else None
+    names = getattr(label, "names", None) or getattr(getattr(label, "feature", None), "names", None)
     table = data.select_columns(list(columns.values())).to_dict()
     found = {ours: table[theirs] for ours, theirs in columns.items()}
+    if convert is not None:
+        found = _by_column([convert(row) for row in _by_row(found)])
     lines = "label" not in columns
     return Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, lines=lines, files=[where])
+
+
+def _by_row(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _by_column(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 # The official release: folder, and header names where they are not the hub's.
@@ -66,7 +83,16 @@ _FOLDERS = {
     "qnli": "QNLI",
     "rte": "RTE",
     "wikitext-2": "wikitext-2-raw",
+    "squad": "squad",
+    "hotpot_qa": "hotpot",
+    "trivia_qa": "triviaqa",
+    "conll2003": "conll2003",
+    "gonerd": "gonerd",
+    "litbank": "litbank",
 }
+# Of tasks that no repository of the hub serves.
+_LOCAL_SPLITS = {"gonerd": ("train", "dev", "test"), "litbank": ("train", "dev", "test")}
+LOCAL = tuple(_LOCAL_SPLITS)
 _OFFICIAL_COLUMNS = {
     "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
     "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
@@ -87,6 +113,21 @@ _TEXT_STEMS = {
     "test": ("wiki.test", "test"),
 }
 _TEXT_SUFFIXES = (".raw", ".tokens", ".txt")
+_TAG_STEMS = {
+    "train": ("train", "eng.train"),
+    "dev": ("dev", "valid", "validation", "testa", "eng.testa"),
+    "test": ("test", "testb", "eng.testb"),
+}
+_TAG_SUFFIXES = (".txt", ".conll", ".bio", "", ".jsonl", ".parquet")
+_SPAN_STEMS = {  # the official names of SQuAD and HotpotQA
+    "train": ("train-v1.1", "train", "hotpot_train_v1.1"),
+    "dev": ("dev-v1.1", "dev", "validation", "hotpot_dev_distractor_v1"),
+}
+_LAYOUTS = {  # of the kinds that have one of their own: stems, suffixes
+    "language modelling": (_TEXT_STEMS, _TEXT_SUFFIXES),
+    "token classification": (_TAG_STEMS, _TAG_SUFFIXES),
+    "span QA": (_SPAN_STEMS, (".json", ".jsonl", ".parquet")),
+}
 
 
 def find_files(task: Task, data_dir: str) -> dict[str, Path]:
@@ -102,12 +143,11 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
         raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
     if task.name == "mrpc" and not _find(folder, "train") and (folder / "msr_paraphrase_train.txt").is_file():
         return _msr_files(folder)
-    text = task.kind == "language modelling"
-    suffixes = _TEXT_SUFFIXES if text else _SUFFIXES
+    names, suffixes = _LAYOUTS.get(task.kind, (_STEMS, _SUFFIXES))
     files = {}
-    for split in HUB[task.name].splits:
+    for split in _splits(task):
         stem, _, suffix = split.partition("_")
-        stems = [f"{stem}_{suffix}".rstrip("_") for stem in (_TEXT_STEMS if text else _STEMS)[stem]]
+        stems = [f"{stem}_{suffix}".rstrip("_") for stem in names[stem]]
         found = [path for stem in stems for path in _find(folder, stem, suffixes)]
         if not found:
             wanted = f"{' or '.join(stem + suffixes[0] for stem in stems)} (or {' '.join(suffixes[1:])})"
@@ -120,6 +160,11 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
             raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
         files[split] = found[0]
     return files
+
+
+def _splits(task: Task) -> dict[str, str]:
+    """Our split -> what the hub calls it."""
+    return {split: split for split in _LOCAL_SPLITS[task.name]} if task.name in LOCAL else HUB[task.name].splits
 
 
 def _find(folder: Path, stem: str, suffixes: Sequence[str] = _SUFFIXES) -> list[Path]:
@@ -172,7 +217,7 @@ def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
             f"{folder}: save_to_disk folder cannot be read ({' '.join(str(error).split())[:160]})"
         ) from error
     rows = {}
-    for ours, theirs in HUB[task.name].splits.items():
+    for ours, theirs in _splits(task).items():
         name = next((name for name in (theirs, ours) if name in saved), None)
         if name is None:
             raise BadInput(f"{folder}: no {ours} split for {task.name}; needs {theirs!r}, has {', '.join(saved)}")
@@ -210,8 +255,12 @@ def _read_file(task: Task, path: Path) -> Rows:
         raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
     if not text.strip():
         raise BadInput(f"{path}: the file is empty")
+    if task.kind == "span QA" and text.lstrip()[0] in "[{" and "\n{" not in text.strip():
+        return _read_questions(task, path, text)
     if path.suffix in (".jsonl", ".json"):
         return _read_json(task, path, text)
+    if task.kind == "token classification":
+        return _read_conll(task, path, text)
     return _read_lines(path, text) if task.kind == "language modelling" else _read_table(task, path, text)
 
 
@@ -296,6 +345,71 @@ def _read_json(task: Task, path: Path, text: str) -> Rows:
                 raise BadInput(f"{path} line {number}: no {name!r}; {task.name} needs {', '.join(columns.values())}")
     found = {ours: [record[theirs] for record in records] for ours, theirs in columns.items()}
     return Rows(found, lambda i: f"{path} line {lines[i]}", files=[str(path)])
+
+
+def _read_questions(task: Task, path: Path, text: str) -> Rows:
+    """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions."""
+    try:
+        found = json.loads(text)
+        if isinstance(found, list):
+            rows = [hotpot_row({"id": r["_id"], "question": r["question"], "context": r["context"],
+                                "label": r["answer"]}) for r in found]  # fmt: skip
+        else:
+            rows = [
+                {"id": str(qa["id"]), "question": qa["question"], "context": paragraph["context"],
+                 "label": {name: [answer.get(name) for answer in qa["answers"]] for name in ("text", "answer_start")}}
+                for article in found["data"] for paragraph in article["paragraphs"] for qa in paragraph["qas"]
+            ]  # fmt: skip
+    except ValueError as error:
+        raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, context, qas are expected") from error
+    if not rows:
+        raise BadInput(f"{path}: no questions")
+    return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=True, files=[str(path)])
+
+
+def _read_conll(task: Task, path: Path, text: str) -> Rows:
+    """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
+
+    A file with such lines has documents as examples, otherwise every sentence is one. An I- tag that follows no tag of
+    its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
+    """
+    documents: list[list[list[tuple[str, str]]]] = []  # of sentences of words with their tags
+    starts: list[int] = []
+    whole = "-DOCSTART-" in text
+    new = True
+    sentence: list[tuple[str, str]] = []
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        fields = line.split()
+        marker = bool(fields) and fields[0] == "-DOCSTART-"
+        if fields and not marker:
+            if len(fields) < 2:
+                raise BadInput(f"{path} line {number}: {line.strip()!r} has no tag; a word and its tag are needed")
+            if new:
+                documents.append([])
+                starts.append(number)
+                new = False
+            sentence.append((fields[0], fields[-1]))
+            continue
+        if sentence:
+            documents[-1].append(sentence)
+            sentence = []
+        new = new or marker or not whole
+    if not documents:
+        raise BadInput(f"{path}: no words with tags")
+    texts = ["\n".join(" ".join(word for word, _ in row) for row in document) for document in documents]
+    tags = [[tag for row in document for tag in _begun([tag for _, tag in row])] for document in documents]
+    return Rows({"text": texts, "label": tags}, lambda i: f"{path} line {starts[i]}", files=[str(path)])
+
+
+def _begun(tags: list[str]) -> list[str]:
+    """A sentence's tags in which every entity begins with a B-."""
+    before = ["O", *tags]
+    return [
+        f"B-{tag[2:]}" if tag.startswith("I-") and last[2:] != tag[2:] else tag
+        for last, tag in zip(before, tags, strict=False)
+    ]
 
 
 def _read_parquet(task: Task, path: Path) -> Rows:

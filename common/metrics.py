@@ -1,4 +1,5 @@
-"""GLUE's official metrics, from scikit-learn and scipy, with the degenerate cases defined; and perplexity.
+"""GLUE's official metrics, from scikit-learn and scipy, with the degenerate cases defined; perplexity; entity F1,
+from seqeval; and SQuAD's exact match and F1.
 
 Accuracy and F1 lie in 0..1, the correlations in -1..1. Where a figure has no value (constant predictions or
 labels in a correlation, no positive in F1), it is 0.0: what was predicted carries no information.
@@ -8,7 +9,10 @@ whose tokens are others.
 
 from __future__ import annotations
 
+import re
+import string
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +31,9 @@ TITLES: dict[str, str] = {
     "pearson": "Pearson",
     "spearman": "Spearman",
     "perplexity": "PPL",
+    "entity_f1": "entity F1",
+    "answer_f1": "F1",
+    "exact_match": "EM",
 }
 
 
@@ -140,6 +147,58 @@ def perplexity(
     model.train(was_training)
     mean = total / (len(stream) - 1)
     return float(torch.tensor(mean, dtype=torch.float64).exp())
+
+
+# --- documents -----------------------------------------------------------------------------------------------
+
+
+def entities(
+    predictions: list[list[str]], labels: list[list[str]], types: Sequence[str]
+) -> dict[str, float]:
+    """Micro F1 over whole entities ("entity_f1"), then the F1 of each type ("PER_f1"), from B-, I- and O tags.
+
+    As seqeval and the conlleval script count: an entity is right if its type and both of its ends are. A type that
+    is neither there nor predicted has 0.0. Both arguments: sentences of tags, of equal lengths.
+    """
+    from seqeval.metrics import classification_report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no entity of a type is a defined case here
+        report = classification_report(labels, predictions, output_dict=True, zero_division=0)
+    rows = {"entity_f1": "micro avg"} | {f"{kind}_f1": kind for kind in types}
+    return {name: float(report[row]["f1-score"]) if row in report else 0.0 for name, row in rows.items()}
+
+
+def plain_answer(text: str) -> list[str]:
+    """The words of an answer as SQuAD's evaluation compares them: lower case, no punctuation, no articles."""
+    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+
+
+def exact_match(prediction: str, truths: Sequence[str]) -> float:
+    """SQuAD's EM of one question: 1.0 if the answer is one of the true ones, compared as `plain_answer`s."""
+    return float(any(plain_answer(prediction) == plain_answer(truth) for truth in truths))
+
+
+def answer_f1(prediction: str, truths: Sequence[str]) -> float:
+    """SQuAD's F1 of one question: of the words that the answer shares with a true one, the best over these."""
+    return max(_overlap(plain_answer(prediction), plain_answer(truth)) for truth in truths)
+
+
+def _overlap(predicted: list[str], true: list[str]) -> float:
+    shared = sum((Counter(predicted) & Counter(true)).values())
+    return 2 * shared / (len(predicted) + len(true)) if shared else 0.0
+
+
+def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Mean "answer_f1" and "exact_match" over questions, each with all of its true answers (one or more)."""
+    pairs = list(zip(predictions, truths, strict=True))
+    if not pairs:
+        raise ValueError("no questions to score")
+    return {
+        name: sum(one(found, true) for found, true in pairs) / len(pairs)
+        for name, one in (("answer_f1", answer_f1), ("exact_match", exact_match))
+    }
 
 
 def primary(task: Task) -> str:

@@ -15,7 +15,9 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     BertTokenizer,
     GPT2Config,
@@ -34,11 +36,14 @@ HEADS = {
     "classification": AutoModelForSequenceClassification,
     "regression": AutoModelForSequenceClassification,
     "language modelling": AutoModelForCausalLM,
+    "token classification": AutoModelForTokenClassification,
+    "span QA": AutoModelForQuestionAnswering,
 }
 # The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
 # GPT-2s for pocket/lm.
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
+POCKET_TRAINED = 64  # the positions that their pre-training has seen
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -46,13 +51,14 @@ def task_settings(task: Task) -> dict[str, Any]:
     """The entries of a configuration that make the library build this task's head, labels named."""
     if task.kind == "language modelling":
         return {}  # the output layer is as large as the vocabulary
+    if task.kind == "span QA":
+        return {"num_labels": 2}  # start and end
     if task.kind == "regression":
         return {"num_labels": 1, "problem_type": "regression"}
     names = dict(enumerate(task.labels))
-    return {
-        "id2label": names,
-        "label2id": {v: k for k, v in names.items()},
-        "problem_type": "single_label_classification",
+    settings: dict[str, Any] = {"id2label": names, "label2id": {v: k for k, v in names.items()}}
+    return settings if task.kind == "token classification" else settings | {
+        "problem_type": "single_label_classification"
     }
 
 
@@ -178,8 +184,9 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
     """Whether a checkpoint has a head of this task's kind and size: it was fine-tuned, or is a language model."""
     if task.kind == "language modelling":
         return any("CausalLM" in name or "LMHead" in name for name in config.architectures or [])
-    head = any("ForSequenceClassification" in name for name in config.architectures or [])
-    return head and config.num_labels == (len(task.labels) or 1)
+    kind = {"token classification": "ForTokenClassification", "span QA": "ForQuestionAnswering"}
+    head = any(kind.get(task.kind, "ForSequenceClassification") in name for name in config.architectures or [])
+    return head and (task.kind == "span QA" or config.num_labels == (len(task.labels) or 1))
 
 
 # The families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
@@ -237,14 +244,77 @@ def stack_depths(config: PreTrainedConfig) -> list[int]:
 
 
 def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
-    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint."""
-    if pretrained is not None:
+    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint.
+
+    A pocket BERT is lengthened where `config` has more positions than its file.
+    """
+    if pretrained is None:
+        return HEADS[kind].from_config(config)
+    positions = getattr(config, "max_position_embeddings", None)
+    if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
         return load_model(pretrained, config, kind)
-    return HEADS[kind].from_config(config)
+    short = copy.deepcopy(config)
+    short.max_position_embeddings = load_config(pretrained).max_position_embeddings
+    model = load_model(pretrained, short, kind)
+    lengthen(model, positions, POCKET_TRAINED)
+    return model
+
+
+def library_inputs(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+    """A batch under the names by which the library's heads take labels, so that their output has a loss."""
+    if kind != "span QA":
+        return batch
+    start, end = batch["labels"].unbind(-1)
+    return {k: v for k, v in batch.items() if k != "labels"} | {"start_positions": start, "end_positions": end}
+
+
+def token_logits(output: Any) -> torch.Tensor:
+    """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
+    return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
+
+
+def predictions(output: Any, batch: dict[str, torch.Tensor], kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What a loss compares: pairs of logits (n, C) and targets (n,), one row for every prediction.
+
+    `batch` is `data.collate`'s. One pair; for questions two, of first and last token, over the L positions of a
+    window, of which those of padding have no probability; for scores the targets are scores. Of tags only those of
+    labelled tokens are rows; token i of a language model predicts token i + 1.
+    """
+    labels = batch["labels"]
+    if kind == "span QA":
+        padded = batch["attention_mask"] == 0
+        return [
+            (logits.masked_fill(padded, -1e4), target)
+            for logits, target in zip((output.start_logits, output.end_logits), labels.unbind(-1), strict=True)
+        ]
+    if kind == "token classification":
+        labelled = labels >= 0
+        return [(output.logits[labelled], labels[labelled])]
+    if kind == "language modelling":
+        return [(output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())]
+    return [(output.logits, labels)]
+
+
+@torch.no_grad()
+def lengthen(model: PreTrainedModel, positions: int, trained: int) -> None:
+    """Give a model with learned absolute positions so many of them, in place: rows 1 to `trained` - 1 of its table,
+    repeated. Row 0, which only ever held [CLS], stays alone. `trained`: the rows that its pre-training has seen.
+    """
+    embeddings = model.base_model.embeddings
+    old = embeddings.position_embeddings.weight
+    order = 1 + (torch.arange(positions) - 1) % (trained - 1)
+    order[0] = 0
+    new = torch.nn.Embedding(positions, old.shape[1], dtype=old.dtype, device=old.device)
+    new.weight.copy_(old[order])
+    embeddings.position_embeddings = new
+    embeddings.register_buffer("position_ids", torch.arange(positions)[None], persistent=False)
+    embeddings.register_buffer("token_type_ids", torch.zeros(1, positions, dtype=torch.long), persistent=False)
+    model.config.max_position_embeddings = positions
 
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
+RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3}
 
 
 def default_lr(width: int) -> float:

@@ -36,7 +36,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
     """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis."""
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     for name, (xs, ys) in series.items():
-        axes.plot(xs, ys, marker="o", markersize=4, label=name)
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
     for position in marked:
         axes.axvline(position, color="grey", linestyle=":", linewidth=1)
     axes.set(title=title, xlabel=x, ylabel=y)

@@ -21,9 +21,11 @@ the GLUE tasks:
     qnli   does the sentence answer the question, or has it other roles, another verb or no such slot?
     rte    two clauses, or one that someone knew or only claimed; does a short sentence follow?
 
-and one without labels:
+one without labels:
 
     lm     documents for language modelling, of the kinds of `unlabelled`
+
+and three of long documents, ner, squad and hotpot, which `common.pocket_documents` writes.
 
 Splits: train, dev and test (mnli: dev and test matched and mismatched). A hash of its text gives every sentence to
 one of the three, half of all to train and a quarter each to dev and test, so no sentence of one is ever seen in
@@ -55,7 +57,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from common import lexicon
+from common import lexicon, pocket_documents
 from common.grammar import (
     BARE_VERBS,
     ELSEWHERE,
@@ -510,6 +512,10 @@ SIZES: dict[str, dict[str, int]] = {
 }
 SPLITS[CORPUS], COLUMNS[CORPUS] = ("train", "dev", "test"), ("text",)
 SIZES[CORPUS] = {"train": 20_000, "dev": 500, "test": 1_000}
+DOCUMENTS = tuple(pocket_documents.SIZES)
+SPLITS |= dict.fromkeys(DOCUMENTS, ("train", "dev", "test"))
+COLUMNS |= pocket_documents.COLUMNS
+SIZES |= pocket_documents.SIZES
 _OWNED = {"train": (0, 4), "dev": (4, 6), "test": (6, 8)}  # eighths of all sentences: the first, and the one after
 _HASHES = {  # the same as a range of hashes
     split: (_OWNED[split.split("_")[0]][0] << 29, _OWNED[split.split("_")[0]][1] << 29)
@@ -572,7 +578,10 @@ def _generate(task: str, split: str, size: int, seed: int, noisy: bool) -> dict[
 
 
 def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> dict[str, list[Any]]:
-    """Columns of one split, named as on the hub, with "label" (a name; stsb: a score from 0 to 5; lm: none) and "id".
+    """Columns of one split, named as on the hub, with "label" and "id".
+
+    A label is a name; of stsb a score from 0 to 5, of ner a tag for each word, of squad and hotpot the answer's text
+    and offset, as the hub has them; lm has none.
 
     Raises ValueError for an unknown task or split or a size below 1.
     """
@@ -580,6 +589,9 @@ def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> d
     _check(task, split, size)
     if task == CORPUS:
         return {"text": _corpus(split, size, seed), "id": [f"{task}-{split}-{seed}-{i}" for i in range(size)]}
+    if task in DOCUMENTS:
+        noise = NOISE if split == "train" else 0.0
+        return pocket_documents.generate(task, split, size, seed, noise, lambda text: in_split((text,), split))
     return _generate(task, split, size, seed, noisy=split == "train")
 
 

@@ -220,6 +220,7 @@ def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, f
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
     model = models.HEADS[task.task.kind].__name__
+    outputs = "" if task.task.kind == "span QA" else ".logits"
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     # a student that is not the library's own is known to it once its method is imported
     own = not type(student).__module__.startswith("transformers.")
@@ -240,7 +241,7 @@ folder = "."  # the folder of this file
 model = {model}.from_pretrained(folder).eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print(model(**inputs).logits)
+print(model(**inputs){outputs})
 ```
 """
 

@@ -6,6 +6,9 @@ Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` a
 BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
 unless they have the task's head.
 
+For tasks of long documents the pocket BERTs are given `--max-length` positions (`models.lengthen`) before they are
+fine-tuned, with full attention.
+
 For language modelling the three names are GPT-2s of as many layers, trained on pocket/lm from random layers and the
 word embeddings of the suite's BERT, which reaches in the same time what twice the text would. A hub id or a folder is
 a pre-trained causal language model, which has its head before it has seen the task's text: it is fine-tuned for
@@ -33,6 +36,8 @@ from common.errors import BadInput
 # chosen on dev of cola, the task where too large a step shows first.
 POCKET_RECIPE = {"steps": 1500, "batch_size": 32}
 POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
+# Documents come in lengths from a hundred words to thousands: a batch holds such of like length.
+POCKET_DOCUMENT_RECIPE = {"steps": 1200, "batch_size": 8, "lr": 5e-4, "by_length": True}
 # A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
 # large ones.
 POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
@@ -65,11 +70,15 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     else:
         config, tokenizer = models.load_config(source), models.load_tokenizer(source)
         origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
+    documents = task.task.kind in data.WINDOWED
+    if documents and name in models.POCKET:  # it is made longer before it is trained
+        config.max_position_embeddings = max(config.max_position_embeddings, args.max_length)
+        tokenizer.model_max_length = config.max_position_embeddings
     check_length(args.max_length, config, tokenizer)
     if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not language):
         # one output cannot be out of order, whatever it is called, and words are their ids
         one = task.task.kind == "regression"
-        order = [0] if one else [] if language else data.label_order(dict(config.id2label or {}), task.task)
+        order = [0] if one else [] if not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
         if order is not None:
             model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
             in_task_order(model, order)
@@ -78,6 +87,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language else None)
     if name in models.POCKET:
         recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
+        if documents:
+            recipe = dict(POCKET_DOCUMENT_RECIPE)
         if language:
             recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
     elif args.teacher_epochs == 0:
@@ -120,7 +131,7 @@ def fine_tune(
     """Plain supervised training; killed and started again, it goes on from its checkpoint."""
     device = next(model.parameters()).device
     encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
-    batches = data.Batches(encoded, tokenizer, recipe["batch_size"], recipe["seed"])
+    batches = data.Batches(encoded, tokenizer, recipe["batch_size"], recipe["seed"], recipe.get("by_length", False))
     optimizer = train.adamw(model, recipe["lr"])
     ledger = train.Ledger()
     schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)
@@ -139,7 +150,7 @@ def fine_tune(
         while schedule.running():
             batch = batches[ledger.steps]
             inputs = {k: v.to(device) for k, v in batch.items()}
-            loss = model(**inputs).loss
+            loss = model(**models.library_inputs(inputs, task.task.kind)).loss
             train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
             loss.backward()
             clip_grad_norm_(model.parameters(), train.CLIP)
@@ -165,7 +176,7 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
     """Make a checkpoint's logits follow the task's labels: class i is its output column order[i]."""
 
     def reorder(_model: Any, _inputs: Any, output: Any) -> Any:
-        output.logits = output.logits[:, order]
+        output.logits = output.logits[..., order]
         return output
 
     if order != sorted(order):

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
-from common import data, metrics
+from common import data, metrics, models, windows
 from common.args import CommonArgs, interrupt
 from common.data import Encoded, TaskData
 from common.errors import BadInput, Interrupted
@@ -285,26 +285,46 @@ def progress(total: int, label: str, initial: int = 0) -> tqdm:
 
 
 @torch.no_grad()
-def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int = 128) -> np.ndarray:
-    """Logits (examples x outputs) as float32, in the order of the examples, each example exactly once."""
+def forward(
+    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int
+) -> Iterator[tuple[list[int], int, Any]]:
+    """The model's outputs in evaluation mode, each example exactly once: indices, padded length, output of a batch."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    rows: dict[int, np.ndarray] = {}
     bar = progress(len(encoded), "evaluating")
     for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
-        rows.update(zip(indices, model(**inputs).logits.float().cpu().numpy(), strict=True))
+        yield indices, inputs["input_ids"].shape[1], model(**inputs)
         bar.update(len(indices))
     bar.close()
     model.train(was_training)
+
+
+def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int = 128) -> np.ndarray:
+    """Logits (examples x outputs) as float32, in the order of the examples."""
+    rows: dict[int, np.ndarray] = {}
+    for indices, _, output in forward(model, encoded, tokenizer, batch_size):
+        rows.update(zip(indices, output.logits.float().cpu().numpy(), strict=True))
     return np.stack([rows[i] for i in range(len(encoded))])
+
+
+def predict_windows(
+    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_tokens: int = 16_384
+) -> list[np.ndarray]:
+    """Logits of every window (`models.token_logits`) without its padding, [L, T] or [L, 2], as float32, in order."""
+    rows: dict[int, np.ndarray] = {}
+    for indices, padded, output in forward(model, encoded, tokenizer, max(1, batch_tokens // max(encoded.lengths))):
+        for i, row in zip(indices, models.token_logits(output).float().cpu().numpy(), strict=True):
+            first = padded - encoded.lengths[i] if tokenizer.padding_side == "left" else 0
+            rows[i] = row[first : first + encoded.lengths[i]]
+    return [rows[i] for i in range(len(encoded))]
 
 
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (a corpus: windows) per second of these forward passes."""
+    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes."""
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
@@ -316,6 +336,13 @@ def evaluate(
             examples += len(metrics.windows(len(stream), max_length))
             if not np.isfinite(scores[name]["perplexity"]):
                 raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
+        elif task.task.kind in data.WINDOWED:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            rows = predict_windows(model, encoded, tokenizer)
+            seconds += time.perf_counter() - started
+            examples += len(rows)
+            scores[name] = windows.score(encoded, split, task.task, rows)
         else:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()

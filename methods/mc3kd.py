@@ -55,7 +55,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -90,6 +90,8 @@ GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1
 @dataclass
 class Args(CommonArgs):
     """The arguments of all scripts, and MC3KD's."""
+
+    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "language modelling")
 
     variant: str = arg("finetune,mc3kd", f"one or several of {', '.join(VARIANTS)}")
     alpha: float = arg(0.9, "eq. 1: weight of the teacher's soft labels; 1 - alpha is that of the true labels")
