@@ -44,9 +44,14 @@ def corpus(path: str | None, task: data.TaskData, documents: int = DOCUMENTS) ->
             raise BadInput(f"--corpus {path}: holds no text; one passage a line is needed")
         return found
     if task.source == "pocket":
-        from common import pocket
+        from common import pocket, pocket_texts
 
+        if task.task.kind == "translation":
+            return pocket_texts.unlabelled(documents, seed=1)
         return pocket.unlabelled(documents, seed=1)
+    if task.task.kind == "translation":  # both languages
+        sides = [text for (text,) in task.splits["train"].texts], task.splits["train"].labels
+        return [text for pair in zip(*sides, strict=True) for text in pair]
     return list(dict.fromkeys(text for texts in task.splits["train"].texts for text in texts if text.strip()))
 
 

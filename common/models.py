@@ -16,9 +16,11 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
+    BartConfig,
     BertTokenizer,
     GPT2Config,
     PreTrainedConfig,
@@ -26,7 +28,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from common.data import Task
+from common.data import GENERATED, Task
 from common.errors import BadInput
 
 transformers.logging.set_verbosity_error()
@@ -38,9 +40,11 @@ HEADS = {
     "language modelling": AutoModelForCausalLM,
     "token classification": AutoModelForTokenClassification,
     "span QA": AutoModelForQuestionAnswering,
+    "translation": AutoModelForSeq2SeqLM,
+    "summarisation": AutoModelForSeq2SeqLM,
 }
 # The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
-# GPT-2s for pocket/lm.
+# GPT-2s for pocket/lm, and BARTs whose encoder is the BERT for texts to be written.
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
@@ -49,7 +53,7 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def task_settings(task: Task) -> dict[str, Any]:
     """The entries of a configuration that make the library build this task's head, labels named."""
-    if task.kind == "language modelling":
+    if task.kind in ("language modelling", *GENERATED):
         return {}  # the output layer is as large as the vocabulary
     if task.kind == "span QA":
         return {"num_labels": 2}  # start and end
@@ -57,9 +61,9 @@ def task_settings(task: Task) -> dict[str, Any]:
         return {"num_labels": 1, "problem_type": "regression"}
     names = dict(enumerate(task.labels))
     settings: dict[str, Any] = {"id2label": names, "label2id": {v: k for k, v in names.items()}}
-    return settings if task.kind == "token classification" else settings | {
-        "problem_type": "single_label_classification"
-    }
+    return (
+        settings if task.kind == "token classification" else settings | {"problem_type": "single_label_classification"}
+    )
 
 
 # --- loading and building ----------------------------------------------------------------------------------
@@ -105,6 +109,77 @@ def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
         pad_token_id=tokenizer.pad_token_id,
     )
     return config, tokenizer
+
+
+def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
+    """The BART that `name` means for pocket tasks whose answer is a text, 128 wide, and its tokenizer.
+
+    The encoder has the layers of the pocket BERT, the decoder half as many. The words are those of the BERT and those
+    of the suite's other language; a text ends with [SEP], and writing starts from [CLS].
+    """
+    from common import pocket, pocket_texts
+
+    words = [*SPECIAL_TOKENS, *pocket.vocabulary(), *pocket_texts.foreign_words()]
+    backend = BertTokenizer(vocab={token: i for i, token in enumerate(words)}).backend_tokenizer
+    end = ("[SEP]", SPECIAL_TOKENS.index("[SEP]"))
+    backend.post_processor = TemplateProcessing(single="$A [SEP]", pair="$A $B:1 [SEP]", special_tokens=[end])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token="[SEP]",
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=128,
+    )
+    start = SPECIAL_TOKENS.index("[CLS]")
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=128,
+        d_model=128,
+        encoder_layers=POCKET_LAYERS[name],
+        decoder_layers=POCKET_LAYERS[name] // 2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=512,
+        decoder_ffn_dim=512,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        init_std=0.05,  # BART's 0.02 is made for a width of 1024
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=start,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=start,
+        forced_eos_token_id=None,
+    )
+    return config, tokenizer
+
+
+@torch.no_grad()
+def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
+    """Give a `pocket_bart` the word embeddings and the encoder of the pocket BERT `name`, whose layers are alike."""
+    bert: Any = AutoModel.from_pretrained(POCKET[name], dtype=torch.float32)
+    encoder: Any = model.base_model.encoder
+    words = bert.embeddings.word_embeddings.weight
+    encoder.embed_tokens.weight[: len(words)] = words
+    # BART has two unused positions in front, and BERT adds the type of the text
+    positions = bert.embeddings.position_embeddings.weight + bert.embeddings.token_type_embeddings.weight[0]
+    encoder.embed_positions.weight[2:] = positions
+    encoder.layernorm_embedding.load_state_dict(bert.embeddings.LayerNorm.state_dict())
+    for own, layer in zip(encoder.layers, bert.encoder.layer, strict=True):
+        attention = layer.attention
+        pairs = [
+            (own.self_attn.q_proj, attention.self.query),
+            (own.self_attn.k_proj, attention.self.key),
+            (own.self_attn.v_proj, attention.self.value),
+            (own.self_attn.out_proj, attention.output.dense),
+            (own.self_attn_layer_norm, attention.output.LayerNorm),
+            (own.fc1, layer.intermediate.dense),
+            (own.fc2, layer.output.dense),
+            (own.final_layer_norm, layer.output.LayerNorm),
+        ]
+        for mine, theirs in pairs:
+            mine.load_state_dict(theirs.state_dict())
 
 
 @torch.no_grad()
@@ -184,6 +259,8 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
     """Whether a checkpoint has a head of this task's kind and size: it was fine-tuned, or is a language model."""
     if task.kind == "language modelling":
         return any("CausalLM" in name or "LMHead" in name for name in config.architectures or [])
+    if task.kind in GENERATED:
+        return any("ForConditionalGeneration" in name or "MTModel" in name for name in config.architectures or [])
     kind = {"token classification": "ForTokenClassification", "span QA": "ForQuestionAnswering"}
     head = any(kind.get(task.kind, "ForSequenceClassification") in name for name in config.architectures or [])
     return head and (task.kind == "span QA" or config.num_labels == (len(task.labels) or 1))
@@ -314,7 +391,7 @@ def lengthen(model: PreTrainedModel, positions: int, trained: int) -> None:
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
-RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3}
+RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 2e-3, "summarisation": 2e-3}
 
 
 def default_lr(width: int) -> float:

@@ -35,6 +35,7 @@ from common.errors import BadInput, Interrupted
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
 CLIP = 1.0  # gradient norm
+BEAMS = 4  # of the beam search by which texts are written
 
 
 def accelerator(args: CommonArgs) -> Accelerator:
@@ -309,15 +310,34 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
     return np.stack([rows[i] for i in range(len(encoded))])
 
 
-def predict_windows(
-    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_tokens: int = 16_384
-) -> list[np.ndarray]:
+def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_tokens: int = 16_384) -> list[np.ndarray]:
     """Logits of every window (`models.token_logits`) without its padding, [L, T] or [L, 2], as float32, in order."""
     rows: dict[int, np.ndarray] = {}
     for indices, padded, output in forward(model, encoded, tokenizer, max(1, batch_tokens // max(encoded.lengths))):
         for i, row in zip(indices, models.token_logits(output).float().cpu().numpy(), strict=True):
             first = padded - encoded.lengths[i] if tokenizer.padding_side == "left" else 0
             rows[i] = row[first : first + encoded.lengths[i]]
+    return [rows[i] for i in range(len(encoded))]
+
+
+@torch.no_grad()
+def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_size: int = 64) -> list[str]:
+    """What an encoder-decoder writes for every example: the library's beam search, at most `max_length` tokens."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    rows: dict[int, str] = {}
+    bar = progress(len(encoded), "writing")
+    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
+        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        # the settings of a checkpoint that would contradict these are left out
+        found = model.generate(
+            **inputs, num_beams=BEAMS, max_new_tokens=max_length, max_length=None, do_sample=False, early_stopping=True
+        )
+        rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
+        bar.update(len(indices))
+    bar.close()
+    model.train(was_training)
     return [rows[i] for i in range(len(encoded))]
 
 
@@ -336,6 +356,14 @@ def evaluate(
             examples += len(metrics.windows(len(stream), max_length))
             if not np.isfinite(scores[name]["perplexity"]):
                 raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
+        elif task.task.kind in data.GENERATED:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            texts = write(model, encoded, tokenizer, max_length)
+            seconds += time.perf_counter() - started
+            examples += len(texts)
+            scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
+            scores[name] = scorer(texts, split.labels)
         elif task.task.kind in data.WINDOWED:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()

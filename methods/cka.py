@@ -42,12 +42,13 @@ Differences from the paper, and how its gaps are read
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -85,6 +86,8 @@ SAME_AS = {"woh": "kd", "wopt": "cka"}  # where there is no pre-training at all
 class Args(CommonArgs):
     """The arguments of all scripts, and CKA's."""
 
+    KINDS = ("classification", "regression", "translation", "summarisation")
+
     variant: str = arg("finetune,kd,cka", f"one or several of {', '.join(VARIANTS)}")
     student: str = arg("2x64", "student's layers x width")
     lr: float | None = arg(
@@ -101,21 +104,24 @@ class Args(CommonArgs):
     history: Literal["detached", "exact"] = arg(
         "detached", "eq. 4's gradient: through the last part alone, or exact, with a second pass over all"
     )
-    pretraining: Literal["on", "off"] = arg("on", "distil on unlabelled text first")
+    pretraining: Literal["auto", "on", "off"] = arg(
+        "auto", "distil on unlabelled text first; auto, as in the paper: not for summaries"
+    )
     pretraining_share: float = arg(0.5, "pre-training: its share of the budget")
     pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate")
     corpus: str | None = arg(
         None, "pre-training: text file, one passage a line (default: pocket documents, or the task's own texts)"
     )
     finetuning: Literal["kd", "labels"] = arg("kd", "after pre-training: the teacher and labels, or labels alone")
+    prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
     params: bool = arg(False, "print the sizes of tables 2, 3 and 6, counted from models built here; train nothing")
 
     def check(self) -> None:
         super().check()
         self.check_names("variant", VARIANTS)
-        for name, same in SAME_AS.items():
-            if self.pretraining == "off" and name in self.variants:
-                raise BadInput(f"--variant {name}: is the same as {same} where --pretraining is off; ask for {same}")
+        for name in (name for name in SAME_AS if name in self.variants):
+            for task in (task for task in self.tasks if not self.pretrains(task)):
+                raise BadInput(f"--variant {name}: is {SAME_AS[name]} where nothing is pre-trained, as for {task}")
         for name in ("beta", "temperature", "pretraining_lr"):
             self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
         for name in ("minibatches", "ffn"):
@@ -125,13 +131,19 @@ class Args(CommonArgs):
         self.check_value("pretraining_share", lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
-        from common import data
-
-        for task in self.tasks:
-            if data.task_of(task).kind not in ("classification", "regression"):
-                raise BadInput(f"--task {task}: is {data.task_of(task).kind}; classification and regression only")
+        if self.prompt and any(self.kind(task) not in self.KINDS[2:] for task in self.tasks):
+            raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation alone")
         if self.corpus is not None and not Path(self.corpus).is_file():
             raise BadInput(f"--corpus {self.corpus}: no such file; it must be text with one passage a line")
+
+    def kind(self, task: str) -> str:
+        from common import data
+
+        return data.task_of(task).kind
+
+    def pretrains(self, task: str) -> bool:
+        """Whether students of a task start on unlabelled text."""
+        return self.pretraining == "on" or (self.pretraining == "auto" and self.kind(task) != "summarisation")
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -314,6 +326,8 @@ def make_objective(args: Args, hidden: Hidden, labels: bool, guided: bool, stude
 def outputs(objective: Objective, student: Any, teacher: Any, batch: dict[str, Tensor]) -> tuple[Any, Any]:
     """Both models' outputs on a batch; the teacher's without gradient, None if it does not count."""
     inputs = {k: v for k, v in batch.items() if k != "labels"}
+    if student.config.is_encoder_decoder:  # the family's own way to shift, the same for both
+        inputs["decoder_input_ids"] = student.prepare_decoder_input_ids_from_labels(batch["labels"])
     matched = objective.hidden != "none"
     with torch.no_grad():
         t = teacher(**inputs, output_hidden_states=matched) if objective.teacher else None
@@ -337,17 +351,18 @@ def output_loss(args: Args, objective: Objective, student: Any, teacher: Any, ba
 
 
 def valid(objective: Objective, batch: dict[str, Tensor]) -> list[Tensor]:
-    """For each matched stack, which of its (B, L) tokens are no padding."""
-    return [batch["attention_mask"].bool() for _ in objective.layers]
+    """For each matched stack, which of its tokens are no padding: (B, L) of the encoder, (B, M) of the decoder."""
+    return [batch["attention_mask"].bool(), batch["labels"] >= 0][: len(objective.layers)]
 
 
 def states(objective: Objective, student: Any, teacher: Any, batch: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
     """For each matched stack, its hidden states without padding: (m, n, D_S) and (m, n, D_T)."""
+    names = ("encoder_hidden_states", "decoder_hidden_states") if len(objective.layers) == 2 else ("hidden_states",)
     found = []
-    for layers, mask in zip(objective.layers, valid(objective, batch), strict=True):
+    for name, layers, mask in zip(names, objective.layers, valid(objective, batch), strict=False):
         # index 0 holds the embeddings
-        S = torch.stack([student.hidden_states[i][mask] for i in range(1, len(layers) + 1)])
-        T = torch.stack([teacher.hidden_states[l][mask] for l in layers])
+        S = torch.stack([student[name][i][mask] for i in range(1, len(layers) + 1)])
+        T = torch.stack([teacher[name][l][mask] for l in layers])
         found.append((S, T))
     return found
 
@@ -554,7 +569,15 @@ def copy_layers(student: PreTrainedModel, teacher: PreTrainedModel) -> None:
 
 # --- pre-training distillation -------------------------------------------------------------------------------
 
-HELD_OUT = 256  # passages of the validation curve
+HELD_OUT = 256  # passages, or examples, of a validation curve
+
+
+COPY = data.Task("copy", "summarisation", ("text",), (), ())  # a passage that is to be written again
+
+
+def passages(texts: list[str]) -> data.Split:
+    """Unlabelled texts as a split, each its own answer."""
+    return replace(masked_lm.passages(texts), labels=list(texts))
 
 
 class Pretrained(NamedTuple):
@@ -572,7 +595,9 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
     Made on first use and kept under `OUT/cache/pretraining/` for all tasks with the same text and budget; each result
     is charged in full. Its share of a budget is `--pretraining-share`; with `--budget paper` it has the paper's epochs.
     """
-    source = teacher.pretrained or teacher.name
+    written = cell.task.task.kind in data.GENERATED
+    # a teacher that has no other checkpoint than the one of the task teaches from that
+    source = teacher.pretrained or (teacher.signature if written else teacher.name)
     steps = None if cell.steps is None else max(1, round(args.pretraining_share * cell.steps))
     documents = masked_lm.DOCUMENTS if steps is None else min(masked_lm.DOCUMENTS, steps * args.batch_size + HELD_OUT)
     texts = masked_lm.corpus(args.corpus, cell.task, documents)
@@ -591,28 +616,36 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
     recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")}
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "pretraining" / cache.key(recipe)
 
+    family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
+
     def make(partial: Path) -> dict[str, Any]:
         ledger = train.Ledger()
-        guide, whole = masked_lm.load(source)
+        guide, whole = teacher.model, True
+        if not written:
+            guide, whole = masked_lm.load(source)
+        elif teacher.pretrained:
+            guide = models.load_model(source, models.load_config(source), cell.task.task.kind, head=True)
         train.seed_everything(args.seed)
-        student = AutoModelForMaskedLM.from_config(student_config(args, guide.config, args.student))
+        student = family.from_config(student_config(args, guide.config, args.student))
         if args.init == "copy":
             copy_layers(student, guide)
-        objective = make_objective(args, hidden, False, True, student, guide)
+        objective = make_objective(args, hidden, written, True, student, guide)
         guide.to(engine.device).eval()  # type: ignore[arg-type]
         held = min(HELD_OUT, max(1, len(texts) // 10))
         training, other = (
-            data.encode(teacher.tokenizer, masked_lm.passages(part), masked_lm.TEXT, args.max_length)
+            data.encode(teacher.tokenizer, passages(part), COPY if written else masked_lm.TEXT, args.max_length)
             for part in (texts[:-held], texts[-held:])
         )
         if not whole:
             with ledger.clock():
                 masked_lm.train_head(guide, teacher.tokenizer, training, ledger)
         guide.requires_grad_(False)
-        weights = masked_lm.token_weights(training, teacher.tokenizer, smoothing=0.0)
+        weights = None if written else masked_lm.token_weights(training, teacher.tokenizer, smoothing=0.0)
 
         def masked(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-            """BERT's masking; KL is taken at every token."""
+            """BERT's masking, with KL at every token; an encoder-decoder reads what it has to write (eq. 5)."""
+            if weights is None:
+                return batch
             masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, teacher.tokenizer)
             return batch | {"labels": torch.where(batch["attention_mask"] > 0, batch["input_ids"], -100)}
 
@@ -633,7 +666,7 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
 
     note = cache.fetch(folder, "pretraining.json", "pre-trained student", make)
     shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
-    model = AutoModelForMaskedLM.from_pretrained(folder, use_safetensors=True)
+    model = family.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
     return Pretrained(model, f"pre-training #{folder.name}", train.Ledger(**note["ledger"]), note["curve"])
 
 
@@ -701,7 +734,8 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
                 engine: Accelerator) -> dict[str, Any]:  # fmt: skip
     """One row of the table, from its folder if it was run before."""
     variant = VARIANTS[name]
-    pretrained = variant.pretraining and args.pretraining == "on"
+    pretrained = variant.pretraining and args.pretrains(task.name)
+    written = task.task.kind in data.GENERATED
     width = student_shape(args.student)[1]
     lr = args.lr or (models.default_lr(width) if pretrained else models.RANDOM_LR[task.task.kind])
     cell = Run(args, "cka", name, task, teacher, PAPER_EPOCHS, {"lr": lr})
@@ -714,46 +748,54 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     student = models.build_student(config, task.task.kind, None)
     if args.init == "copy":
         copy_layers(student, teacher.model)
-    # the paper fine-tunes what was pre-trained without a hidden loss
-    hidden = "none" if pretrained else variant.hidden
+    if written:
+        student.generation_config = copy.deepcopy(teacher.model.generation_config)
+    # the paper's BERT students are fine-tuned without a hidden loss
+    hidden = "none" if pretrained and not written else variant.hidden
     guided = variant.teacher and not (pretrained and args.finetuning == "labels")
     objective = make_objective(args, hidden, True, guided, student, teacher.model)
     earlier, start, curve = train.Ledger(), str(args.init), list[float]()
     if pretrained:
         made = pretraining(args, variant.hidden, cell, teacher, engine)
-        student.base_model.load_state_dict(made.model.base_model.state_dict(), strict=False)  # it has no pooler
+        student.load_state_dict(made.model.state_dict(), strict=False)  # all but the pooler and the classifier
         start, earlier, curve = made.name, made.ledger, made.curve
     steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - earlier.steps
     seconds = None if cell.seconds is None else cell.seconds - earlier.seconds
     if seconds is not None and seconds <= 0:
         raise BadInput(f"--budget {args.budget}: pre-training took {earlier.seconds:.1f} s; give more")
     batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    other = next(split for split in task.splits if split != "train")
+    seen = data.encode(teacher.tokenizer, data.head(task.splits[other], HELD_OUT), task.task, args.max_length)
+    held_out = [batch for _, batch in data.eval_batches(seen, teacher.tokenizer, args.batch_size)]
     stage = Stage(
-        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, [], cell
+        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell
     )  # fmt: skip
     train.seed_everything(args.seed)
     ledger = train.Ledger()
-    distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)
+    on_task = distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)
     ledger.add(earlier)
-    analysis = {"pretraining": {"hidden": variant.hidden, "validation": curve}} if pretrained else {}
+    analysis = {"teacher": objective.teacher, "validation": {"pretraining": curve, "task": on_task}}
     return cell.finish(student, start, ledger, analysis, {})
 
 
 def draw_curves(args: Args, task: TaskData, rows: list[dict[str, Any]]) -> None:
-    """Figures 3a and 4: the validation loss in pre-training, of all rows that were pre-trained."""
-    series: dict[str, plots.Line] = {}
-    for row in rows:
-        if values := row["analysis"].get("pretraining", {}).get("validation"):
-            series[row["variant"]] = ([100 * (i + 1) / POINTS for i in range(len(values))], values)
-    if series:
-        path = results.folder_of(args.out_dir, "cka", task.name, "curves", args.seed) / "pretraining.json"
-        results.write_json(path, {name: list(ys) for name, (_, ys) in series.items()})
-        plots.lines(series, path.with_suffix(".png"), f"pre-training, {task.name}", "% of its steps", "validation KL")
-        print(f"saved: {path}")
+    """Figures 3a and 4: the validation loss of all rows that have a teacher, in pre-training and on the task."""
+    for stage in ("pretraining", "task"):
+        found = {row["variant"]: row["analysis"]["validation"][stage] for row in rows if row["analysis"]["teacher"]}
+        if curves := {name: values for name, values in found.items() if values}:
+            path = results.folder_of(args.out_dir, "cka", task.name, "curves", args.seed) / f"{stage}.json"
+            results.write_json(path, curves)
+            series: dict[str, plots.Line] = {
+                name: ([100 * (i + 1) / POINTS for i in range(len(values))], values) for name, values in curves.items()
+            }
+            losses = "labels + KL" if stage == "task" or task.task.kind in data.GENERATED else "KL"
+            title, image = f"{stage}, {task.name}", path.with_suffix(".png")
+            plots.lines(series, image, title, "% of the stage", f"validation {losses}")
+            print(f"saved: {path}")
 
 
 def run_task(args: Args, name: str, engine: Accelerator) -> None:
-    task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
+    task = data.prompted(data.load(name, args.data_dir, limit=args.limit, tune=args.tune), args.prompt)
     teacher = get_teacher(args, args.teacher, task, engine.device)
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
     rows = [run_variant(args, v, task, teacher, encoded, engine) for v in args.variants]
