@@ -35,7 +35,7 @@ def length_statistics(lengths: list[int]) -> Lengths:
 
 
 def tag_proportions(task: TaskData) -> dict[str, dict[str, float | None]]:
-    """Table 9: how often each tag occurs, its share p of all words, and its share p1 of those with another tag than O."""
+    """Table 9: how often each tag occurs, its share p of all words, and p1 of those with another tag than O."""
     counts = Counter(tag for split in task.splits.values() for row in split.labels for tag in row)
     total, outside = sum(counts.values()), counts[task.task.labels.index("O")]
     return {
@@ -83,7 +83,9 @@ def analyse_ner(
         if task.task.kind != "token classification":
             raise BadInput(f"--analyse-data: {task.name} is {task.task.kind}; only tagged data has tags to analyse")
         tags = tag_proportions(task)
-        begun, inside = (sum(row["count"] or 0 for tag, row in tags.items() if tag[:2] == part) for part in ("B-", "I-"))
+        begun, inside = (
+            sum(row["count"] or 0 for tag, row in tags.items() if tag[:2] == part) for part in ("B-", "I-")
+        )
         records[task.name] = {
             "data": f"{task.origin}#{task.fingerprint}",
             "lengths": length_statistics(word_lengths(task)),

@@ -37,8 +37,10 @@ class Filters:
     warnings: frozenset[str] = frozenset({"tiny", "short_sentences", "noisy"})
     harmful_perplexity: float = 13.51  # of a model of harmful text: at or below it, a text is like its training text
     categories: frozenset[str] = frozenset(
-        "adult agressif cryptojacking dangerous_material dating ddos drogue gambling hacking malware mixed_adult phishing "
-        "sect stalkerware warez".split()
+        {
+            *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling"),
+            *("hacking", "malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
+        }
     )
 
 
@@ -159,9 +161,9 @@ def _documents(name: str, path: Path | None, filters: Filters, reasons: Counter[
 
 
 def _lines(path: Path) -> Iterator[str]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    open_text = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened as file:
+        with open_text(path, "rt", encoding="utf-8") as file:
             yield from file
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read ({error})") from error

@@ -521,8 +521,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens.
 
     For language modelling, `token_stream` is cut into blocks of `max_length` tokens; the remainder, which does not
-    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.encode`. Raises BadInput if `max_length` leaves no room for text beside the special tokens, or
-    if the text does not fill one block.
+    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.encode`. Raises BadInput if
+    `max_length` leaves no room for text beside the special tokens, or if the text does not fill one block.
     """
     import torch
     from tqdm import tqdm
@@ -633,7 +633,7 @@ def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans:
     if side == "left":
         for i, length in enumerate(lengths):
             labels[i] = labels[i] + longest - length if spans else labels[i].roll(longest - length)
-    batch["labels"] = labels
+    batch["labels"] = labels.contiguous()
 
 
 def _permutation(size: int, seed: int, epoch: int) -> list[int]:
@@ -708,6 +708,50 @@ class Batches:
         whole = len(order) // self.batch_size
         drawn = [*_permutation(whole, self.seed + 1, epoch), *range(whole, len(batches))]
         return [i for at in drawn for i in batches[at]]
+
+
+class ShortFirst:
+    """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens, and whose
+    others hold examples of more, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
+
+    As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or none, there is one stage.
+    """
+
+    def __init__(
+        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int
+    ) -> None:
+        short = [i for i, length in enumerate(encoded.lengths) if length <= tokens]
+        long = [i for i, length in enumerate(encoded.lengths) if length > tokens]
+        fewer = max(1, batch_size * tokens // max(encoded.lengths))
+        first, rest = (
+            Batches(_select(encoded, chosen), tokenizer, size, seed, by_length=True) if chosen else None
+            for chosen, size in ((short, batch_size), (long, fewer))
+        )
+        self.steps = 0 if first is None else steps
+        self.first, self.rest = first, rest or first
+
+    def _at(self, step: int) -> tuple[Batches, int]:
+        if step < self.steps or self.rest is self.first:
+            return self.first, step  # type: ignore[return-value]
+        return self.rest, step - self.steps  # type: ignore[return-value]
+
+    def ids(self, step: int) -> list[str]:
+        """The ids of the examples of batch `step`."""
+        batches, at = self._at(step)
+        return batches.ids(at)
+
+    def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
+        """Batch `step` (from 0) as `collate` makes it."""
+        batches, at = self._at(step)
+        return batches[at]
+
+
+def _select(encoded: Encoded, chosen: list[int]) -> Encoded:
+    """These examples of a split."""
+    features = {name: [values[i] for i in chosen] for name, values in encoded.features.items()}
+    windows = None if encoded.windows is None else [encoded.windows[i] for i in chosen]
+    lengths = [encoded.lengths[i] for i in chosen]
+    return Encoded([encoded.ids[i] for i in chosen], features, encoded.labels[chosen], lengths, windows)
 
 
 def eval_batches(

@@ -333,7 +333,7 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     short = copy.deepcopy(config)
     short.max_position_embeddings = load_config(pretrained).max_position_embeddings
     model = load_model(pretrained, short, kind)
-    lengthen(model, positions, POCKET_TRAINED)
+    lengthen_pocket(model, positions)
     return model
 
 
@@ -373,20 +373,26 @@ def predictions(output: Any, batch: dict[str, torch.Tensor], kind: str) -> list[
 
 
 @torch.no_grad()
-def lengthen(model: PreTrainedModel, positions: int, trained: int) -> None:
-    """Give a model with learned absolute positions so many of them, in place: rows 1 to `trained` - 1 of its table,
-    repeated. Row 0, which only ever held [CLS], stays alone. `trained`: the rows that its pre-training has seen.
+def lengthen(model: PreTrainedModel, rows: int, kept: int, trained: int | None = None) -> None:
+    """Give a model with learned absolute positions a table of so many rows, in place: what follows the first `kept`
+    rows is repeated, up to row `trained` (default: all), the last that its pre-training has seen.
     """
-    embeddings = model.base_model.embeddings
-    old = embeddings.position_embeddings.weight
-    order = 1 + (torch.arange(positions) - 1) % (trained - 1)
-    order[0] = 0
-    new = torch.nn.Embedding(positions, old.shape[1], dtype=old.dtype, device=old.device)
-    new.weight.copy_(old[order])
-    embeddings.position_embeddings = new
-    embeddings.register_buffer("position_ids", torch.arange(positions)[None], persistent=False)
-    embeddings.register_buffer("token_type_ids", torch.zeros(1, positions, dtype=torch.long), persistent=False)
-    model.config.max_position_embeddings = positions
+    embeddings: Any = model.base_model.embeddings
+    old = embeddings.position_embeddings
+    usable = old.weight[kept:trained]
+    weight = torch.cat([old.weight[:kept], usable.repeat(-(-rows // len(usable)), 1)])[:rows]
+    embeddings.position_embeddings = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=old.padding_idx)
+    device, buffers = weight.device, dict(embeddings.named_buffers())
+    made = {"position_ids": torch.arange(rows, device=device)[None]}
+    made["token_type_ids"] = torch.zeros(1, rows, dtype=torch.long, device=device)
+    for name in made.keys() & buffers.keys():
+        embeddings.register_buffer(name, made[name], persistent=False)
+    model.config.max_position_embeddings = rows
+
+
+def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
+    """A pocket BERT for longer documents. Row 0, which only ever held [CLS], stays alone."""
+    lengthen(model, rows, kept=1, trained=POCKET_TRAINED)
 
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents

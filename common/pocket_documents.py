@@ -13,11 +13,11 @@ Three tasks, made of the words and frames of the others (`common.grammar`); `com
     squad   a question about one of a paragraph's sentences, among others with its roles swapped, its verb opposed,
             or its words in other company
     hotpot  a question over two facts: who did something to whom, and where that person is from. The facts stand in
-            the outer thirds of a document, a thousand words apart. Evaluation questions all need both; of the
-            training questions, half need only the second fact (as the easy level of the real HotpotQA's train)
+            the outer thirds of a document, a thousand words apart. Evaluation questions all need both; so does a third
+            of the training questions, the others ask for one of the facts (as the easy level of the real HotpotQA)
 
-Documents of ner and hotpot for evaluation have `LONG` words. Of the training documents the share `WHOLE` is as long; the
-others are `SHORT`, the shorter the more of them, as in real collections, which also makes learning cheap.
+Documents of ner and hotpot for evaluation have `LONG` words. Of the training documents the share `WHOLE` is as long;
+the others are `SHORT`, the shorter the more of them, as in real collections, which also makes learning cheap.
 Text: words and punctuation between blanks; for ner, sentences between line ends. Every sentence belongs to the split,
 by the hash of `pocket.in_split`, so no sentence or question of one split is in another.
 Noise: in training, the share `noise` of the mentions of ner has another type, and of the questions the answer that is
@@ -31,10 +31,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import lexicon
 from common.grammar import (
+    BARE_VERBS,
     HOME,
     NP,
     OPPOSED_PERSON_VERBS,
@@ -56,14 +57,15 @@ from common.lexicon import Noun
 
 COLUMNS = {"ner": ("text",), "squad": ("question", "context"), "hotpot": ("question", "context")}
 SIZES = {
-    "ner": {"train": 6000, "dev": 100, "test": 200},
+    "ner": {"train": 6000, "dev": 50, "test": 100},
     "squad": {"train": 10_000, "dev": 500, "test": 1000},
-    "hotpot": {"train": 10_000, "dev": 200, "test": 400},
+    "hotpot": {"train": 10_000, "dev": 100, "test": 200},
 }
 LONG = (1500, 1950)  # words of an evaluation document of ner and hotpot
-SHORT = (60, 300)
+SHORT = (60, 400)
 WHOLE = 0.15
 USUAL = 0.55  # how often a name has its usual type
+CHOICES = 5  # people, and as many cities, that a question of hotpot could mean
 POOL = 4000  # ready sentences and frames of a split, from which what is no evidence is drawn
 TYPES = ("PER", "LOC", "ORG")
 
@@ -181,7 +183,7 @@ class _Entities(_Writer):
 
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
-        entities = self._entities(rng, 3 + length // 200)
+        entities = self._entities(rng, rng.randint(4, 6))
         sentences, tags, mentions = [], [], []  # type: ignore[var-annotated]
 
         def add(sentence: str, name: str = "", kind: str = "") -> None:
@@ -201,7 +203,9 @@ class _Entities(_Writer):
                 add(rng.choice(self.filler))
                 continue
             name, kind = rng.choice(entities)
-            told = f"the {rng.choice(_KINDS[kind][0])} {name}" if len(tags) < length / 4 and rng.random() < 0.5 else name
+            told = (
+                f"the {rng.choice(_KINDS[kind][0])} {name}" if len(tags) < length / 4 and rng.random() < 0.5 else name
+            )
             add(_until(lambda told=told: rng.choice(self.frames).format(told), self.owned), name, kind)  # type: ignore[misc]
         return Document("\n".join(sentences), tuple(tags), tuple(mentions))
 
@@ -239,20 +243,39 @@ def _passage(told: list[tuple[str, str]]) -> tuple[str, dict[str, int]]:
     return text.rstrip(), found
 
 
+class _Deed(NamedTuple):
+    """What someone did to a person: the sentence, the question for the person, and that for the person's city."""
+
+    told: str
+    whom: str
+    both: str
+
+
 class _TwoFacts(_Writer):
     """Writes the documents of hotpot."""
 
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
-        people, cities, doers = (rng.sample(options, 5) for options in (HOME.names, HOME.cities, HOME.people))
+        people, cities = rng.sample(HOME.names, CHOICES), rng.sample(HOME.cities, CHOICES)
+        doers = rng.sample(HOME.people, CHOICES)
         deeds = [self._deed(rng, doer, person) for doer, person in zip(doers, people, strict=True)]
         origins = [_until(partial(self._origin, rng, p, c), self.owned) for p, c in zip(people, cities, strict=True)]
-        easy = self.short and rng.random() < 0.5
-        question = self._question(people[0].sg if easy else f"the person who {deeds[0][1]}")
-        facts = [[(sentence, "") for sentence, _ in deeds], list(zip(origins, cities, strict=True))]
+        kind = rng.random() if self.short else 0.0
+        if kind < 1 / 3:
+            question, answers = deeds[0].both, cities
+        elif kind < 2 / 3:
+            question, answers = self._where(people[0].sg), cities
+        else:
+            question, answers = deeds[0].whom, [person.sg for person in people]
+        nothing = [""] * CHOICES
+        facts: list[list[tuple[str, str]]] = [
+            list(zip([deed.told for deed in deeds], nothing if answers is cities else answers, strict=True)),
+            list(zip(origins, answers if answers is cities else nothing, strict=True)),
+        ]
         if rng.random() < 0.5:
             facts.reverse()
-        rest, count = [], sum(_words(sentence) for group in facts for sentence, _ in group)
+        rest: list[tuple[str, str]] = []
+        count = sum(_words(sentence) for group in facts for sentence, _ in group)
         while count < length:
             rest.append((rng.choice(self.filler), ""))
             count += _words(rest[-1][0])
@@ -261,25 +284,26 @@ class _TwoFacts(_Writer):
         rng.shuffle(first)
         rng.shuffle(last)
         text, found = _passage([*first, *rest[third : len(rest) - third], *last])
-        return Document(text, question=question, spans=tuple((city, found[city]) for city in cities))
+        return Document(text, question=question, spans=tuple((words, found[words]) for words in answers))
 
     @staticmethod
-    def _question(person: str) -> str:
+    def _where(person: str) -> str:
         return f"where is {person} from ?"
 
-    def _deed(self, rng: Random, doer: Noun, person: Noun) -> tuple[str, str]:
-        """Who did what to a person: the sentence, and the words for "the person who ..."."""
+    def _deed(self, rng: Random, doer: Noun, person: Noun) -> _Deed:
+        """Who did what to a person, told and asked for in sentences of the split."""
         while True:
             verb = rng.choice(OPPOSED_PERSON_VERBS)
-            sentence = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
-            asked = f"the {doer.sg} {verb.past}"
-            if self.owned(sentence) and self.owned(self._question(f"the person who {asked}")):
-                return sentence, asked
+            told = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
+            whom = f"who did the {doer.sg} {verb.base} ?"
+            both = self._where(f"the person who the {doer.sg} {verb.past}")
+            if self.owned(told) and self.owned(whom) and self.owned(both):
+                return _Deed(told, whom, both)
 
     @staticmethod
     def _origin(rng: Random, person: Noun, city: str) -> str:
-        job = f"{rng.choice(lexicon.PERSON_ADJECTIVES)} {rng.choice(HOME.people).sg}"
-        return f"{person.sg} is {with_article(job)} from {city} ."
+        clause = Clause(NP(person, "", after=f"from {city}"), rng.choice(BARE_VERBS), place=rng.choice(HOME.places))
+        return f"{say(clause)} {rng.choice(HOME.times)} ."
 
 
 class _Paragraphs(_Writer):

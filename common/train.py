@@ -322,7 +322,10 @@ def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_to
 
 @torch.no_grad()
 def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_size: int = 64) -> list[str]:
-    """What an encoder-decoder writes for every example: the library's beam search, at most `max_length` tokens."""
+    """What an encoder-decoder writes for every example: the library's beam search of `BEAMS` beams.
+
+    At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
+    """
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -330,9 +333,10 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
     bar = progress(len(encoded), "writing")
     for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
-        # the settings of a checkpoint that would contradict these are left out
+        # a model that does not come to an end is stopped
+        limit = min(max_length, 2 * inputs["input_ids"].shape[1] + 10)
         found = model.generate(
-            **inputs, num_beams=BEAMS, max_new_tokens=max_length, max_length=None, do_sample=False, early_stopping=True
+            **inputs, num_beams=BEAMS, max_new_tokens=limit, max_length=None, do_sample=False, early_stopping=True
         )
         rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
         bar.update(len(indices))

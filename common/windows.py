@@ -11,6 +11,7 @@ Shapes: L tokens of a window, special ones included; T tags.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -199,9 +200,9 @@ def score(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarra
     predicted = tags(encoded, split, task, logits)
     truth = [[task.labels[tag] for tag in row] for row in split.labels]
     # an entity does not reach over the end of a sentence
-    cut = [list(by_sentence(text, row)) for (text,), row in zip(split.texts, predicted, strict=True)]
-    true = [list(by_sentence(text, row)) for (text,), row in zip(split.texts, truth, strict=True)]
-    return metrics.entities(sum(cut, []), sum(true, []), entity_types(task))
+    cut = [by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
+    true = [by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
+    return metrics.entities([*chain(*cut)], [*chain(*true)], entity_types(task))
 
 
 def by_sentence(text: str, row: Sequence[str]) -> Iterable[list[str]]:

@@ -90,9 +90,7 @@ class Args(CommonArgs):
 
     variant: str = arg("finetune,kd,cka", f"one or several of {', '.join(VARIANTS)}")
     student: str = arg("2x64", "student's layers x width")
-    lr: float | None = arg(
-        None, "peak learning rate on the task (default: from random weights 1e-3; pre-trained 5e-5 x 768 / width)"
-    )
+    lr: float | None = arg(None, "peak learning rate on the task (default: 1e-3; of texts 2e-3)")
     init: Literal["random", "copy"] = arg(
         "random", "first weights: random, or layers spread over the teacher's (equal widths), as distilBART's"
     )
@@ -107,7 +105,7 @@ class Args(CommonArgs):
     pretraining: Literal["auto", "on", "off"] = arg(
         "auto", "distil on unlabelled text first; auto, as in the paper: not for summaries"
     )
-    pretraining_share: float = arg(0.5, "pre-training: its share of the budget")
+    pretraining_share: float = arg(0.25, "pre-training: its share of the budget")
     pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate")
     corpus: str | None = arg(
         None, "pre-training: text file, one passage a line (default: pocket documents, or the task's own texts)"
@@ -736,8 +734,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     variant = VARIANTS[name]
     pretrained = variant.pretraining and args.pretrains(task.name)
     written = task.task.kind in data.GENERATED
-    width = student_shape(args.student)[1]
-    lr = args.lr or (models.default_lr(width) if pretrained else models.RANDOM_LR[task.task.kind])
+    lr = args.lr or models.RANDOM_LR[task.task.kind]
     cell = Run(args, "cka", name, task, teacher, PAPER_EPOCHS, {"lr": lr})
     if (record := cell.finished()) is not None:
         return record

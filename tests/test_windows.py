@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -28,7 +29,10 @@ from common.errors import BadInput
 CPU = torch.device("cpu")
 REAL = Path(__file__).resolve().parents[2] / "shared" / "realdata"
 NER, SQUAD = TASKS["ner"], TASKS["squad"]
-WORDS = "the a boat saw big red paris vera london rose was in who ? . , in park".split()
+WORDS = [
+    *("the", "a", "boat", "saw", "big", "red", "paris", "vera", "london"),
+    *("rose", "was", "in", "who", "?", ".", ",", "in", "park"),
+]
 PIECES = ["pa", "##ris", "##t", "lon", "##don"]
 
 
@@ -150,7 +154,7 @@ def test_windows_share_a_quarter_and_miss_nothing() -> None:
     for document in range(3):
         parts = [w.places[w.places[:, 0] >= 0] for w in made.windows or [] if w.document == document]
         assert len(parts) > 3
-        for before, after in zip(parts, parts[1:], strict=False):
+        for before, after in itertools.pairwise(parts):
             shared = {tuple(place) for place in before} & {tuple(place) for place in after}
             assert len(shared) == windows.overlap(SQUAD, 40) == 10
         text = split.texts[document][1]
@@ -373,7 +377,9 @@ def test_a_pocket_bert_is_lengthened_by_repeating_what_it_knows() -> None:
 
 # --- local files -------------------------------------------------------------------------------------------
 
-CONLL = "-DOCSTART- -X- O O\n\nVera NNP I-NP B-PER\nsaw VBD I-VP O\nBig JJ I-NP B-LOC\nPark NN I-NP I-LOC\n\nin IN O O\n\n"
+CONLL = (
+    "-DOCSTART- -X- O O\n\nVera NNP I-NP B-PER\nsaw VBD I-VP O\nBig JJ I-NP B-LOC\nPark NN I-NP I-LOC\n\nin IN O O\n\n"
+)
 CONLL += "-DOCSTART- -X- O O\n\nRose NN I-NP I-ORG\n"
 
 
@@ -482,7 +488,12 @@ def recorded(task: str) -> Any:
     text, texts = Value("string"), Sequence(Value("string"))
     if task == "conll2003":
         features = {"tokens": texts, "ner_tags": texts, "chunk_tags": texts, "pos_tags": texts}
-        row: dict[str, Any] = {"tokens": ["Vera", "slept"], "ner_tags": ["B-PER", "O"], "chunk_tags": [], "pos_tags": []}
+        row: dict[str, Any] = {
+            "tokens": ["Vera", "slept"],
+            "ner_tags": ["B-PER", "O"],
+            "chunk_tags": [],
+            "pos_tags": [],
+        }
     elif task == "squad":
         answers = {"text": texts, "answer_start": Sequence(Value("int32"))}
         features = {"id": text, "title": text, "context": text, "question": text, "answers": answers}
