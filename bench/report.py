@@ -35,8 +35,8 @@ def count(text: str) -> list[int]:
 def task_names(text: str) -> list[str]:
     """`"cola,rte"` -> ["cola", "rte"], each a task of the pocket suite."""
     for name in text.split(","):
-        if name not in pocket.TASKS:
-            raise argparse.ArgumentTypeError(f"{name}: must be of {', '.join(pocket.TASKS)}")
+        if name not in pocket.SPLITS:
+            raise argparse.ArgumentTypeError(f"{name}: must be of {', '.join(pocket.SPLITS)}")
     return text.split(",")
 
 

@@ -554,6 +554,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
             bar.update(len(texts[0]))
     lengths = [len(tokens) for tokens in features["input_ids"]]
     if task.kind in GENERATED:
+        features = {name: features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
         return Encoded(
             list(split.ids), features, _answer_tokens(tokenizer, split.labels, max_length), lengths, None, True
         )

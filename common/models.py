@@ -397,7 +397,7 @@ def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
-RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 2e-3, "summarisation": 2e-3}
+RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 4e-3, "summarisation": 4e-3}
 
 
 def default_lr(width: int) -> float:

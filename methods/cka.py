@@ -90,7 +90,7 @@ class Args(CommonArgs):
 
     variant: str = arg("finetune,kd,cka", f"one or several of {', '.join(VARIANTS)}")
     student: str = arg("2x64", "student's layers x width")
-    lr: float | None = arg(None, "peak learning rate on the task (default: 1e-3; of texts 2e-3)")
+    lr: float | None = arg(None, "peak learning rate on the task (default: 1e-3; of texts 4e-3)")
     init: Literal["random", "copy"] = arg(
         "random", "first weights: random, or layers spread over the teacher's (equal widths), as distilBART's"
     )
@@ -530,9 +530,16 @@ LAYER = re.compile(r"(.*?\.(?:layers?|block)\.)(\d+)(\..*)")  # prefix, number a
 
 
 def student_config(args: Args, teacher: PreTrainedConfig, shape: str, **changes: Any) -> PreTrainedConfig:
-    """The teacher's configuration at LxD (encoder-decoders: L / 2 layers each), with the paper's feed-forward width."""
+    """The teacher's configuration at LxD (encoder-decoders: L / 2 layers each), with the paper's feed-forward width.
+
+    First weights are as much larger as narrower layers want them: their spread goes with 1 / sqrt(D).
+    """
+    layers, width = student_shape(shape)
+    for name in ("initializer_range", "init_std"):
+        if hasattr(teacher, name):
+            changes[name] = getattr(teacher, name) * math.sqrt(teacher.hidden_size / width)
     ffn = args.ffn or PAPER_FFN.get((teacher.model_type, shape))
-    return models.student_config(teacher, *student_shape(shape), ffn=ffn, **changes)
+    return models.student_config(teacher, layers, width, ffn=ffn, **changes)
 
 
 def copied_layers(N: int, m: int) -> list[int]:
@@ -573,7 +580,7 @@ HELD_OUT = 256  # passages, or examples, of a validation curve
 COPY = data.Task("copy", "summarisation", ("text",), (), ())  # a passage that is to be written again
 
 
-def passages(texts: list[str]) -> data.Split:
+def copies(texts: list[str]) -> data.Split:
     """Unlabelled texts as a split, each its own answer."""
     return replace(masked_lm.passages(texts), labels=list(texts))
 
@@ -629,9 +636,10 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
             copy_layers(student, guide)
         objective = make_objective(args, hidden, written, True, student, guide)
         guide.to(engine.device).eval()  # type: ignore[arg-type]
+        as_split = copies if written else masked_lm.passages
         held = min(HELD_OUT, max(1, len(texts) // 10))
         training, other = (
-            data.encode(teacher.tokenizer, passages(part), COPY if written else masked_lm.TEXT, args.max_length)
+            data.encode(teacher.tokenizer, as_split(part), COPY if written else masked_lm.TEXT, args.max_length)
             for part in (texts[:-held], texts[-held:])
         )
         if not whole:
