@@ -2,7 +2,7 @@
 
     python -m bench.cka_pocket --seeds 3                          # hours on one core; goes on where it was stopped
     python -m bench.cka_pocket --tasks translate --seeds 1
-    python -m bench.cka_pocket --seeds 3 --save                   # also writes bench/results/cka_pocket.json
+    python -m bench.cka_pocket --seeds 3 --save                   # also writes bench/results/cka_pocket.json, plots
 
 All rows have one budget and learn on the task alone (`--pretraining off`); `--pretraining-rows` adds, for the first
 student, rows that are pre-trained on unlabelled text within that budget. Cosine and squared distance need the
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench.report import FOLDER, cell, difference, parser
-from common import data, metrics, pocket, results
+from common import data, metrics, plots, pocket, results
 from methods import cka
 
 STUDENTS: dict[str, tuple[str, ...]] = {
@@ -43,13 +43,13 @@ def run(task: str, student: str, variants: tuple[str, ...], seed: int, folder: P
     return [results.load(place / "result.json") for place in places]
 
 
-def measure(name: str, seeds: list[int], out_dir: Path, pretrained: bool) -> dict[str, Any]:
+def measure(name: str, seeds: list[int], out_dir: Path, shapes: list[str], pretrained: bool) -> dict[str, Any]:
     """The teacher's figures, and student -> parameters, and variant -> figures of every seed."""
     students: dict[str, Any] = {}
     for seed in seeds:
-        plans: list[Any] = [(student, student, variants, "off") for student, variants in STUDENTS.items()]
+        plans: list[Any] = [(shape, shape, STUDENTS[shape], "off") for shape in shapes]
         if pretrained:
-            plans.append((f"{next(iter(STUDENTS))}, pre-trained", next(iter(STUDENTS)), PRETRAINED, "on"))
+            plans.append((f"{shapes[0]}, pre-trained", shapes[0], PRETRAINED, "on"))
         for label, student, variants, pretraining in plans:
             for record in run(name, student, variants, seed, out_dir, pretraining):
                 row = students.setdefault(label, {"parameters": record["student"]["parameters"], "variants": {}})
@@ -91,22 +91,42 @@ def text(report: dict[str, Any]) -> str:
             found = {variant: figures["score"] for variant, figures in row["variants"].items()}
             gains = [difference(found[v], found["kd"]) if v in found else "" for v in hidden]
             lines.append(f"| {name} | {student} | {' | '.join([*gains, difference(found['cka'], found['lin'])])} |")
-    lines += ["", "| beam search, milliseconds per text | teacher | " + " | ".join(STUDENTS) + " |"]
-    lines.append("|---" * (2 + len(STUDENTS)) + "|")
+    lines += ["", "| beam search | milliseconds per text |", "|---|---|"]
     for name, table in report["tasks"].items():
         if data.TASKS[name].kind in data.GENERATED:
-            speeds = [float(np.median(table["students"][s]["variants"]["cka"]["speed"])) for s in STUDENTS]
-            cells = " | ".join(f"{1000 / speed:.1f}" for speed in (table["teacher_speed"], *speeds))
-            lines.append(f"| {name} | {cells} |")
+            lines.append(f"| {name}, teacher | {1000 / table['teacher_speed']:.1f} |")
+            for student, row in table["students"].items():
+                speed = float(np.median(row["variants"]["cka"]["speed"]))
+                lines.append(f"| {name}, {student} | {1000 / speed:.1f} |")
     return "\n".join(lines)
+
+
+def draw(report: dict[str, Any], folder: Path) -> None:
+    """Figures 2 and 3: the score against the student's size, a line for each hidden loss."""
+    for name, table in report["tasks"].items():
+        series: dict[str, Any] = {}
+        for student, row in table["students"].items():
+            for variant, figures in row["variants"].items() if "pre-trained" not in student else ():
+                xs, ys = series.setdefault(TITLES[variant], ([], []))
+                xs.append(row["parameters"] / 1e6)
+                ys.append(100 * float(np.mean(figures["score"])))
+        ordered: dict[str, Any] = {
+            label: tuple(zip(*sorted(zip(*line, strict=True)), strict=True)) for label, line in series.items()
+        }
+        title = metrics.TITLES[table["metric"]]
+        plots.lines(ordered, folder / f"cka-{name}.png", f"pocket/{name}", "million parameters", title)
 
 
 def main() -> None:
     options = parser(__doc__, "cka_pocket", TASKS, "runs/cka_pocket")
     options.add_argument("--pretraining-rows", action="store_true", help="also students that were pre-trained")
+    options.add_argument("--students", default=",".join(STUDENTS), help=f"of {','.join(STUDENTS)}")
     chosen = options.parse_args()
+    shapes = chosen.students.split(",")
+    if unknown := set(shapes) - set(STUDENTS):
+        options.error(f"argument --students: {', '.join(unknown)}: must be of {', '.join(STUDENTS)}")
     path = FOLDER / "cka_pocket.json"
-    tasks = {t: measure(t, chosen.seeds, chosen.out_dir, chosen.pretraining_rows) for t in chosen.tasks}
+    tasks = {t: measure(t, chosen.seeds, chosen.out_dir, shapes, chosen.pretraining_rows) for t in chosen.tasks}
     report = {
         "generator_version": pocket.VERSION,
         "budget": BUDGET,
@@ -116,6 +136,7 @@ def main() -> None:
     print(text(report))
     if chosen.save:
         results.write_json(path, report)
+        draw(report, results.ROOT / "docs" / "img")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python methods/cka.py                                              # pocket task, a few minutes on a laptop
     python methods/cka.py --variant finetune,kd,woh,lin,cka,wopt       # every column of the paper's tables
-    python methods/cka.py --task rte --data-dir GLUE_DIR --teacher weights/minilm --student 6x192 --corpus text.txt
+    python methods/cka.py --task pocket/translate --student 4x64       # an encoder-decoder; also pocket/xsum
+    python methods/cka.py --task wmt16/en-ro --teacher facebook/mbart-large-en-ro --teacher-epochs 0 --student 12x384
     python methods/cka.py --params                                     # the sizes of tables 2, 3 and 6, counted
 
 The paper in ten lines. A student learns more from a teacher if its hidden states are matched as well as its outputs.
@@ -13,30 +14,38 @@ change when either side is rotated or scaled. Its root stands for the canonical 
 mean over matched layers, is added to the KL divergence of the outputs, nothing weighted. A batch is small for a
 covariance, so covariances are summed over B minibatches. Students are deep, narrow and start at random: they are
 first distilled on unlabelled text from the pre-trained teacher (KL + hidden states), then on the task from the
-fine-tuned one.
+fine-tuned one. Encoder-decoders (BART, mBART, T5) have the true text's loss besides, and both sides matched.
 
 What the paper has -> code
     eq. 1, covariances of centred states      covariances
     eqs. 2-3, CKA and 1 - sqrt(CKA)           root_cka, cka_loss
     eq. 4, minibatches                        cka_loss (past), cka_gradients, accumulate
-    Lin, cosine, no hidden loss               hidden_loss
-    KL + hidden states on unlabelled text     pretraining
+    eqs. 5-6, L_CLM and L_Dist                output_loss
+    Lin, cosine, squared distance             hidden_loss
+    distillation on unlabelled text           pretraining
     matched layers                            layer_map, `--layer-map`
     students of tables 2, 3 and 6             student_config, PUBLISHED, `--params`
-    figures 3a and 4                          validation, the curves beside the results
+    distilBART's start                        copy_layers, `--init copy`
+    figures 3a and 4                          validation, draw_curves: beside the results
+    table 4, time per sentence                the results' speed; bench/cka_pocket.py
 
 Differences from the paper, and how its gaps are read
     - variants: `finetune` (no teacher) and `kd` (no pre-training, no hidden loss) have no column in its tables for
       BERT; `woh`, `lin`, `cosine`, `mse` and `cka` are pre-trained with that hidden loss, `wopt` is CKA without.
     - GLUE: the paper fine-tunes pre-trained students "without any hidden loss". Here they also learn from the teacher's
       outputs, as the row `kd` does; `--finetuning labels` leaves that out. `wopt` has its hidden loss on the task.
+    - pre-training of an encoder-decoder: eq. 5's text is read by the encoder and written by the decoder. A teacher that
+      is no pre-trained checkpoint (the pocket suite's; a Marian as it is) teaches this stage as well.
     - states are centred over the valid tokens. The paper holds that LayerNorm has done so: it centres features.
     - eq. 4 is "added to the final batch": by default only that minibatch carries the gradient. `--history exact`
       takes the gradient of the whole, in two passes. A minibatch's other losses count by its share of the tokens.
     - layer i of m is matched with layer ceil(i N / m) of N: every second of 12 for 6, two of three for 8, the last
       always. The loss is the mean over pairs; whether the paper sums is unstated. `--beta` weighs it (paper: 1).
     - AdamW with the decay of all scripts here (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
+    - first weights grow as 1 / sqrt(width): with the teacher's spread narrow students learn much slower.
     - the feed-forward widths of its students are not in the paper; PAPER_FFN holds what its sizes imply.
+    - "cosine" of its distilBART rows: DistilBERT's. The script they cite has a squared distance: `mse`. That script
+      also freezes the encoder, and learns from texts that the teacher wrote; here neither is done.
     - 16 x 8 is 128 examples a step, not 256. Epochs on the task are unstated: `--budget paper` takes distilBART's 6.
 """
 

@@ -12,16 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, error_line, in_process, script, start
+from conftest import ROOT, bert_config, error_line, in_process, script, start, word_tokenizer
 from test_texts import text_tokenizer, tiny_bart, write_pairs
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    MarianConfig,
-    MBartConfig,
-    T5Config,
-)
+from transformers import AutoModelForSeq2SeqLM, BertForMaskedLM, MarianConfig, MBartConfig, T5Config
 
-from common import data, models, results, train
+from common import data, masked_lm, models, results, train
 from methods import cka
 
 Inside = Callable[..., tuple[int, str, str]]
@@ -35,8 +30,13 @@ def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Inside]:
 
 
 @pytest.fixture(scope="session")
-def basic(glue: Path, expert: Path) -> list[str]:
-    return ["--task", "sst2", "--data-dir", str(glue), "--teacher", str(expert), "--student", "2x16", *SMALL]
+def basic(glue: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A teacher with a masked-LM head, which is fine-tuned within a few steps."""
+    folder = tmp_path_factory.mktemp("models") / "masked"
+    torch.manual_seed(0)
+    models.save(BertForMaskedLM(bert_config(3, 32, initializer_range=0.3)), word_tokenizer(), folder, "")
+    task = ["--task", "sst2", "--data-dir", str(glue), "--limit", "128", "--teacher", str(folder)]
+    return [*task, "--teacher-epochs", "1", "--student", "2x16", *SMALL]
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def digest(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
-def test_every_column_of_the_paper(basic: list[str], sst2: data.TaskData, tmp_path: Path) -> None:
+def test_every_column_of_the_paper(basic: list[str], glue: Path, tmp_path: Path) -> None:
     """One budget for all rows, of which pre-training is a part; the curves; a student that loads again."""
     rows = ["finetune", "kd", "woh", "lin", "cka", "wopt"]
     done = script(*basic, "--budget", "960", "--variant", ",".join(rows), "--out-dir", tmp_path, path=SCRIPT)
@@ -75,11 +75,7 @@ def test_every_column_of_the_paper(basic: list[str], sst2: data.TaskData, tmp_pa
     found = {name: record(tmp_path, name) for name in rows}
     assert {r["ledger"]["student_examples"] for r in found.values()} == {960}
     assert found["finetune"]["ledger"]["teacher_examples"] == 0
-    head = 300 * 32  # examples that the new masked-LM head has read
-    assert {name: r["ledger"]["teacher_examples"] for name, r in found.items() if name != "finetune"} == {
-        "kd": 960, "wopt": 960, "woh": 960 + head, "lin": 960 + head, "cka": 960 + head
-    }  # fmt: skip
-    assert max(r["metrics"]["dev"]["accuracy"] for r in found.values()) > 0.75
+    assert {r["ledger"]["teacher_examples"] for name, r in found.items() if name != "finetune"} == {960}
     curves = json.loads((tmp_path / "cka" / "sst2" / "curves" / "seed0" / "pretraining.json").read_text())
     assert set(curves) == {"woh", "lin", "cka"}
     assert all(len(curve) == 8 and curve[-1] < curve[0] for curve in curves.values())
@@ -90,7 +86,18 @@ def test_every_column_of_the_paper(basic: list[str], sst2: data.TaskData, tmp_pa
 
     again = AutoModelForSequenceClassification.from_pretrained(cell(tmp_path)).eval()
     assert (again.config.num_hidden_layers, again.config.hidden_size) == (2, 16)
-    assert train.evaluate(again, text_tokenizer(), sst2, 16)[0] == found["cka"]["metrics"]
+    sst2 = data.load("sst2", str(glue), limit=128)
+    assert train.evaluate(again, word_tokenizer(), sst2, 16)[0] == found["cka"]["metrics"]
+
+
+def test_a_teacher_without_a_masked_lm_head_gets_one(glue: Path, expert: Path, tmp_path: Path, inside: Inside,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """Its training is charged, in teacher examples and on the clock."""
+    monkeypatch.setitem(masked_lm.HEAD_RECIPE, "steps", 5)
+    argv = ["--task", "sst2", "--data-dir", glue, "--teacher", expert, "--student", "2x16", *SMALL]
+    code, _, err = inside(*argv, "--variant", "woh", "--out-dir", tmp_path)
+    assert code == 0, err
+    assert record(tmp_path, "woh")["ledger"]["teacher_examples"] == 256 + 5 * 32
 
 
 def teacher_of(family: str, folder: Path) -> Path:
@@ -185,7 +192,7 @@ def test_distilbart(bart: Path, pairs: Path, tmp_path: Path, inside: Inside) -> 
     [
         ["--minibatches", "4", "--history", "exact"],
         ["--minibatches", "4", "--precision", "bf16"],
-        ["--budget", "2s"],
+        ["--budget", "1s", "--pretraining", "off"],
         ["--finetuning", "labels", "--layer-map", "1,3", "--beta", "2", "--temperature", "2", "--ffn", "24"],
     ],
     ids=" ".join,
