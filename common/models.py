@@ -23,6 +23,7 @@ from transformers import (
     BartConfig,
     BertTokenizer,
     GPT2Config,
+    MBartTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -212,6 +213,22 @@ def load_tokenizer(name: str) -> Any:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
+
+
+LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
+
+
+def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
+    """Tell an mBART between which languages it translates; the name of the task says so: wmt16/en-ro.
+
+    mBART-25 starts to write from the code of a language, mBART-50 has it as its first word. Nothing is done to other
+    families, which know one pair of languages or are told in words.
+    """
+    languages = task.name.partition("/")[2].split("-")
+    if task.kind == "translation" and hasattr(tokenizer, "tgt_lang") and len(languages) == 2:
+        tokenizer.src_lang, tokenizer.tgt_lang = (LANGUAGES[language] for language in languages)
+        first = "decoder_start_token_id" if isinstance(tokenizer, MBartTokenizer) else "forced_bos_token_id"
+        setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
 
 
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False) -> PreTrainedModel:

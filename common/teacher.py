@@ -87,6 +87,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         order = [0] if one else [] if not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
         if order is not None:
             model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
+            models.set_languages(model, tokenizer, task.task)
             in_task_order(model, order)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
             size = models.weight_bytes(model)
@@ -120,6 +121,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             models.encode_as_pocket_bert(model, name)
         elif source is None:
             models.embed_as_pocket_bert(model)
+        models.set_languages(model, tokenizer, task.task)
         fine_tune(model, tokenizer, task, recipe, folder, f"teacher {name} on {task.name}", args.save_every)
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
         models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
@@ -127,6 +129,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
 
     note = cache.fetch(folder, "teacher.json", "teacher", make)
     model = frozen(models.load_model(str(folder), models.load_config(str(folder)), task.task.kind, head=True), device)
+    models.set_languages(model, tokenizer, task.task)
     scores, speed = note["metrics"], note["speed"]
     if set(scores) != set(task.reported):  # it was made for other splits
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)

@@ -68,17 +68,17 @@ def digest(folder: Path) -> str:
 def test_every_column_of_the_paper(basic: list[str], glue: Path, tmp_path: Path) -> None:
     """One budget for all rows, of which pre-training is a part; the curves; a student that loads again."""
     rows = ["finetune", "kd", "woh", "lin", "cka", "wopt"]
-    done = script(*basic, "--budget", "960", "--variant", ",".join(rows), "--out-dir", tmp_path, path=SCRIPT)
+    done = script(*basic, "--budget", "640", "--variant", ",".join(rows), "--out-dir", tmp_path, path=SCRIPT)
     assert done.returncode == 0, done.stderr
     table = done.stdout.split("---\n")[1].splitlines()[:7]
     assert [line.split()[0] for line in table] == ["teacher", *rows]
     found = {name: record(tmp_path, name) for name in rows}
-    assert {r["ledger"]["student_examples"] for r in found.values()} == {960}
+    assert {r["ledger"]["student_examples"] for r in found.values()} == {640}
     assert found["finetune"]["ledger"]["teacher_examples"] == 0
-    assert {r["ledger"]["teacher_examples"] for name, r in found.items() if name != "finetune"} == {960}
+    assert {r["ledger"]["teacher_examples"] for name, r in found.items() if name != "finetune"} == {640}
     curves = json.loads((tmp_path / "cka" / "sst2" / "curves" / "seed0" / "pretraining.json").read_text())
     assert set(curves) == {"woh", "lin", "cka"}
-    assert all(len(curve) == 8 and curve[-1] < curve[0] for curve in curves.values())
+    assert all(len(curve) == 5 and curve[-1] < curve[0] for curve in curves.values())
     on_task = json.loads((tmp_path / "cka" / "sst2" / "curves" / "seed0" / "task.json").read_text())
     assert set(on_task) == set(rows) - {"finetune"}
     assert all((tmp_path / "cka" / "sst2" / "curves" / "seed0" / f"{s}.png").exists() for s in ("pretraining", "task"))
@@ -205,7 +205,7 @@ def test_other_ways_to_run(changes: list[str], basic: list[str], tmp_path: Path,
 
 def test_a_killed_run_goes_on_to_the_same_bits(basic: list[str], tmp_path: Path, inside: Inside) -> None:
     """Killed in pre-training, then on the task; Lin's projections and the curves are part of what goes on."""
-    argv = [*basic, "--variant", "lin", "--budget", "960"]
+    argv = [*basic, "--variant", "lin", "--budget", "640"]
     assert inside(*argv, "--out-dir", tmp_path / "whole")[0] == 0
     out = tmp_path / "killed"
     for place, extra in ((out / "cache" / "pretraining", []), (cell(out, "lin"), ["--resume"])):

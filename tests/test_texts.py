@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import NEUTRAL, word_tokenizer
-from transformers import BartConfig, BartForConditionalGeneration, BertModel
+from transformers import BartConfig, BartForConditionalGeneration, BertModel, MBart50Tokenizer, MBartTokenizer
 
 from common import data, lexicon, local, metrics, models, pocket, pocket_texts, train
 from common.errors import BadInput
@@ -315,3 +315,26 @@ def test_the_pocket_barts_encoder_is_the_pocket_bert() -> None:
     valid = inputs["attention_mask"].bool()
     torch.testing.assert_close(own[valid], theirs[valid], atol=2e-3, rtol=1e-3)  # norms: epsilons of 1e-5 and 1e-12
     assert models.stack_depths(config) == [4, 2]
+
+
+@pytest.mark.parametrize("fifty", [False, True])
+def test_languages_of_an_mbart(fifty: bool, tmp_path: Path) -> None:
+    """The code of the target language ends (25) or opens (50) the labels, and is where writing starts."""
+    words = [f"▁{word}" for word in NEUTRAL]
+    make: Any = MBart50Tokenizer if fifty else MBartTokenizer
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *words, *make().lang_code_to_id, "<mask>"]
+    tokenizer = make(vocab=[(piece, 0.0) for piece in pieces])
+    model = tiny_bart()
+    models.set_languages(model, tokenizer, data.TASKS["wmt16/en-ro"])
+    english, romanian, end = tokenizer.convert_tokens_to_ids(["en_XX", "ro_RO", "</s>"])
+    split = data.Split(["0"], [("the film",)], ["a cast"])
+    encoded = data.encode(tokenizer, split, data.TASKS["wmt16/en-ro"], 16)
+    source, target = (tokenizer.convert_tokens_to_ids(w) for w in (["▁the", "▁film"], ["▁a", "▁cast"]))
+    if fifty:
+        assert encoded.features["input_ids"][0] == [english, *source, end]
+        assert encoded.labels[0].tolist() == [romanian, *target, end]
+        assert model.generation_config.forced_bos_token_id == romanian
+    else:
+        assert encoded.features["input_ids"][0] == [*source, end, english]
+        assert encoded.labels[0].tolist() == [*target, end, romanian]
+        assert model.generation_config.decoder_start_token_id == romanian
