@@ -46,6 +46,7 @@ Differences from the paper, and how its gaps are read
     - the feed-forward widths of its students are not in the paper; PAPER_FFN holds what its sizes imply.
     - "cosine" of its distilBART rows: DistilBERT's. The script they cite has a squared distance: `mse`. That script
       also freezes the encoder, and learns from texts that the teacher wrote; here neither is done.
+    - a T5 student's output layer is its embeddings, also where the teacher's is its own (Flan-T5).
     - 16 x 8 is 128 examples a step, not 256. Epochs on the task are unstated: `--budget paper` takes distilBART's 6.
 """
 

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 import torch
 from conftest import NEUTRAL, word_tokenizer
-from transformers import BartConfig, BartForConditionalGeneration, BertModel, MBart50Tokenizer, MBartTokenizer
+from safetensors.torch import save_file
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertModel,
+    MBart50Tokenizer,
+    MBartTokenizer,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from common import data, lexicon, local, metrics, models, pocket, pocket_texts, train
 from common.errors import BadInput
@@ -338,3 +347,17 @@ def test_languages_of_an_mbart(fifty: bool, tmp_path: Path) -> None:
         assert encoded.features["input_ids"][0] == [*source, end, english]
         assert encoded.labels[0].tolist() == [*target, end, romanian]
         assert model.generation_config.decoder_start_token_id == romanian
+
+
+def test_a_t5_whose_output_layer_is_its_own(tmp_path: Path) -> None:
+    """Flan-T5 does not tie it to the embeddings, and current configurations claim that it does: the file decides."""
+    config = T5Config(vocab_size=31, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    model = T5ForConditionalGeneration(config)
+    weights = {k: v.clone() for k, v in model.state_dict().items() if "embed_tokens" not in k}
+    weights["lm_head.weight"] = torch.randn(31, 16)
+    config.architectures = ["T5ForConditionalGeneration"]
+    config.save_pretrained(tmp_path)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    loaded = models.load_model(str(tmp_path), models.load_config(str(tmp_path)), "translation", head=True)
+    assert torch.equal(loaded.state_dict()["lm_head.weight"], weights["lm_head.weight"])
+    assert torch.equal(loaded.state_dict()["shared.weight"], weights["shared.weight"])
