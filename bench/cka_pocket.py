@@ -118,7 +118,7 @@ def draw(report: dict[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    options = parser(__doc__, "cka_pocket", TASKS, "runs/cka_pocket")
+    options = parser(__doc__, "cka_pocket", TASKS, "runs/cka_pocket", [*pocket.TASKS, *pocket.TEXTS])
     options.add_argument("--pretraining-rows", action="store_true", help="also students that were pre-trained")
     options.add_argument("--students", default=",".join(STUDENTS), help=f"of {','.join(STUDENTS)}")
     chosen = options.parse_args()

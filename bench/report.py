@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,17 @@ from common import pocket, results
 FOLDER = results.ROOT / "bench" / "results"
 
 
-def parser(doc: str | None, name: str, tasks: list[str], out_dir: str = "runs") -> argparse.ArgumentParser:
+def parser(
+    doc: str | None, name: str, tasks: list[str], out_dir: str = "runs", allowed: Sequence[str] = pocket.TASKS
+) -> argparse.ArgumentParser:
     """--seeds, --tasks, --out-dir and --save, for a table over pocket tasks."""
+
+    def task_names(text: str) -> list[str]:
+        """`"cola,rte"` -> ["cola", "rte"], each one of those allowed."""
+        for wrong in (found for found in text.split(",") if found not in allowed):
+            raise argparse.ArgumentTypeError(f"{wrong}: must be of {', '.join(allowed)}")
+        return text.split(",")
+
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=count, default=[0], metavar="N", help="how many seeds, from 0 (default: 1)")
     parser.add_argument(
@@ -30,14 +40,6 @@ def count(text: str) -> list[int]:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be 1 or more")
     return list(range(int(text)))
-
-
-def task_names(text: str) -> list[str]:
-    """`"cola,rte"` -> ["cola", "rte"], each a task of the pocket suite."""
-    for name in text.split(","):
-        if name not in pocket.SPLITS:
-            raise argparse.ArgumentTypeError(f"{name}: must be of {', '.join(pocket.SPLITS)}")
-    return text.split(",")
 
 
 def interval(values: list[float]) -> tuple[float, float | None, float | None]:

@@ -712,29 +712,33 @@ class Batches:
 
 
 class ShortFirst:
-    """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens, and whose
-    others hold examples of more, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
+    """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens; after that
+    every fourth holds longer ones, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
 
-    As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or none, there is one stage.
+    As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or all long, they are mixed.
+    With `positions`, a batch begins at a position drawn anew (Kiyono et al. 2021), so that short examples train all.
     """
 
+    EVERY = 4
+
     def __init__(
-        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int
-    ) -> None:
+        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int,
+        positions: int | None = None,
+    ) -> None:  # fmt: skip
         short = [i for i, length in enumerate(encoded.lengths) if length <= tokens]
         long = [i for i, length in enumerate(encoded.lengths) if length > tokens]
         fewer = max(1, batch_size * tokens // max(encoded.lengths))
-        first, rest = (
-            Batches(_select(encoded, chosen), tokenizer, size, seed, by_length=True) if chosen else None
-            for chosen, size in ((short, batch_size), (long, fewer))
+        self.steps, self.seed, self.positions = steps, seed, positions
+        self.first, self.rest = (
+            Batches(_select(encoded, chosen or either), tokenizer, size, seed, by_length=True)
+            for chosen, either, size in ((short, long, batch_size), (long, short, fewer))
         )
-        self.steps = 0 if first is None else steps
-        self.first, self.rest = first, rest or first
 
     def _at(self, step: int) -> tuple[Batches, int]:
-        if step < self.steps or self.rest is self.first:
-            return self.first, step  # type: ignore[return-value]
-        return self.rest, step - self.steps  # type: ignore[return-value]
+        later = max(0, step - self.steps)
+        if later % self.EVERY == self.EVERY - 1:
+            return self.rest, later // self.EVERY
+        return self.first, step - later // self.EVERY
 
     def ids(self, step: int) -> list[str]:
         """The ids of the examples of batch `step`."""
@@ -742,9 +746,17 @@ class ShortFirst:
         return batches.ids(at)
 
     def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
-        """Batch `step` (from 0) as `collate` makes it."""
+        """Batch `step` (from 0) as `collate` makes it, and "position_ids" [B, L] where they do not begin at 0."""
         batches, at = self._at(step)
-        return batches[at]
+        batch = batches[at]
+        if self.positions is not None:
+            import numpy
+            import torch
+
+            shape = batch["input_ids"].shape
+            first = int(numpy.random.default_rng([self.seed, step]).integers(self.positions - shape[1] + 1))
+            batch["position_ids"] = torch.arange(first, first + shape[1]).expand(shape)
+        return batch
 
 
 def _select(encoded: Encoded, chosen: list[int]) -> Encoded:

@@ -54,14 +54,18 @@ def dataset_rows(
     for theirs in columns.values():
         if theirs not in data.column_names:
             raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
-    label = data.features[columns["label"]] if "label" in columns else None
-    names = getattr(label, "names", None) or getattr(getattr(label, "feature", None), "names", None)
+    names = _class_names(data.features[columns["label"]]) if "label" in columns else None
     table = data.select_columns(list(dict.fromkeys(columns.values()))).to_dict()
     found = {ours: table[theirs] for ours, theirs in columns.items()}
     if convert is not None:
         found = _by_column([convert(row) for row in _by_row(found)])
     lines = "label" not in columns
     return Rows(found, lambda i: f"{where} row {i}", names, blanks=blanks, official=blanks, lines=lines, files=[where])
+
+
+def _class_names(feature: Any) -> Sequence[str] | None:
+    """What a feature's integers, or those of its lists, are called."""
+    return getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
 
 
 def _by_row(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
@@ -110,6 +114,11 @@ _OFFICIAL_COLUMNS = {
     "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
     "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
     "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
+    **{name: {"text": "tokens", "label": "ner_tags"} for name in ("conll2003", "gonerd", "litbank")},
+    **{
+        name: {"question": "question", "context": "context", "label": "answers"}
+        for name in ("squad", "hotpot_qa", "trivia_qa")
+    },
 }
 _COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
 _NAMES_ONLY = {
@@ -444,7 +453,7 @@ def _read_parquet(task: Task, path: Path) -> Rows:
     if "label" in columns and b"huggingface" in (table.schema.metadata or {}):
         import datasets
 
-        names = getattr(datasets.Features.from_arrow_schema(table.schema)[columns["label"]], "names", None)
+        names = _class_names(datasets.Features.from_arrow_schema(table.schema)[columns["label"]])
     found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
     return Rows(found, lambda i: f"{path} row {i}", names, lines="label" not in columns, files=[str(path)])
 

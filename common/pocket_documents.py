@@ -7,7 +7,7 @@
 Three tasks, made of the words and frames of the others (`common.grammar`); `common.pocket` serves them beside those.
 
     ner     tags for PER, LOC and ORG. A document opens with its entities, one sentence each ("paris vera is a tall
-            surgeon ."), and says what they are now and then in its first quarter ("the surgeon paris vera"); after that
+            surgeon ."), and in its first quarter mostly says again what they are ("the surgeon paris vera"); after that
             only the names stand, in sentences that fit all three types. A name has a usual type, which it keeps in
             `USUAL` of the documents: what a reader of the rest can guess
     squad   a question about one of a paragraph's sentences, among others with its roles swapped, its verb opposed,
@@ -59,13 +59,13 @@ COLUMNS = {"ner": ("text",), "squad": ("question", "context"), "hotpot": ("quest
 SIZES = {
     "ner": {"train": 6000, "dev": 50, "test": 100},
     "squad": {"train": 10_000, "dev": 500, "test": 1000},
-    "hotpot": {"train": 10_000, "dev": 100, "test": 200},
+    "hotpot": {"train": 20_000, "dev": 100, "test": 200},
 }
 LONG = (1500, 1950)  # words of an evaluation document of ner and hotpot
-SHORT = (60, 400)
-WHOLE = 0.15
+SHORT = {"ner": (60, 400), "hotpot": (40, 200)}  # of the short ones among the training documents
+WHOLE = {"ner": 0.15, "hotpot": 0.05}  # the share of the others, which are as long as those
 USUAL = 0.55  # how often a name has its usual type
-CHOICES = 5  # people, and as many cities, that a question of hotpot could mean
+CHOICES = 3  # people, and as many cities, that a question of hotpot could mean
 POOL = 4000  # ready sentences and frames of a split, from which what is no evidence is drawn
 TYPES = ("PER", "LOC", "ORG")
 
@@ -132,7 +132,7 @@ class _Writer:
 
     def __init__(self, name: str, owned: Owned, short: bool) -> None:
         rng = Dice(f"{name}/filler")
-        self.owned, self.short = owned, short
+        self.owned, self.short, self.task = owned, short, name.split("/")[0]
         # sentences without a name or a city
         self.filler = [_until(lambda: f"{say(draw_clause(rng))} .", owned) for _ in range(POOL)]
 
@@ -141,9 +141,9 @@ class _Writer:
 
     def length(self, rng: Random) -> int:
         """How many words a document is to have."""
-        if not self.short or rng.random() < WHOLE:
+        if not self.short or rng.random() < WHOLE[self.task]:
             return rng.randint(*LONG)
-        low, high = SHORT
+        low, high = SHORT[self.task]
         return round(exp(rng.uniform(log(low), log(high))))
 
 
@@ -199,13 +199,12 @@ class _Entities(_Writer):
         for name, kind in entities:
             add(_until(partial(self._introduction, rng, name, kind), self.owned), name, kind)
         while len(tags) < length:
-            if rng.random() < 0.4:
+            early = len(tags) < length / 4
+            if rng.random() < (0.4 if early else 0.6):
                 add(rng.choice(self.filler))
                 continue
             name, kind = rng.choice(entities)
-            told = (
-                f"the {rng.choice(_KINDS[kind][0])} {name}" if len(tags) < length / 4 and rng.random() < 0.5 else name
-            )
+            told = f"the {rng.choice(_KINDS[kind][0])} {name}" if early and rng.random() < 0.8 else name
             add(_until(lambda told=told: rng.choice(self.frames).format(told), self.owned), name, kind)  # type: ignore[misc]
         return Document("\n".join(sentences), tuple(tags), tuple(mentions))
 
@@ -244,9 +243,10 @@ def _passage(told: list[tuple[str, str]]) -> tuple[str, dict[str, int]]:
 
 
 class _Deed(NamedTuple):
-    """What someone did to a person: the sentence, the question for the person, and that for the person's city."""
+    """What someone did to a person: the sentence, and the questions for the person and for the person's city."""
 
     told: str
+    deed: str  # the clause without the person
     whom: str
     both: str
 
@@ -257,8 +257,8 @@ class _TwoFacts(_Writer):
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
         people, cities = rng.sample(HOME.names, CHOICES), rng.sample(HOME.cities, CHOICES)
-        doers = rng.sample(HOME.people, CHOICES)
-        deeds = [self._deed(rng, doer, person) for doer, person in zip(doers, people, strict=True)]
+        doers: list[Noun] = []
+        deeds = [self._deed(rng, doers, person) for person in people]
         origins = [_until(partial(self._origin, rng, p, c), self.owned) for p, c in zip(people, cities, strict=True)]
         kind = rng.random() if self.short else 0.0
         if kind < 1 / 3:
@@ -277,8 +277,10 @@ class _TwoFacts(_Writer):
         rest: list[tuple[str, str]] = []
         count = sum(_words(sentence) for group in facts for sentence, _ in group)
         while count < length:
-            rest.append((rng.choice(self.filler), ""))
-            count += _words(rest[-1][0])
+            sentence = rng.choice(self.filler)
+            if deeds[0].deed not in sentence:  # nobody else is the person of whom is asked
+                rest.append((sentence, ""))
+                count += _words(sentence)
         third = len(rest) // 3
         first, last = facts[0] + rest[:third], facts[1] + rest[len(rest) - third :]
         rng.shuffle(first)
@@ -290,15 +292,18 @@ class _TwoFacts(_Writer):
     def _where(person: str) -> str:
         return f"where is {person} from ?"
 
-    def _deed(self, rng: Random, doer: Noun, person: Noun) -> _Deed:
-        """Who did what to a person, told and asked for in sentences of the split."""
+    def _deed(self, rng: Random, doers: list[Noun], person: Noun) -> _Deed:
+        """What someone, who is added to `doers`, did to a person, told and asked for in sentences of the split."""
         while True:
-            verb = rng.choice(OPPOSED_PERSON_VERBS)
+            # of one doer, all questions may be another split's
+            doer, verb = other(rng, HOME.people, *doers), rng.choice(OPPOSED_PERSON_VERBS)
             told = f"{say(Clause(NP(doer), verb, NP(person, ''), rng.choice(HOME.places)))} ."
             whom = f"who did the {doer.sg} {verb.base} ?"
-            both = self._where(f"the person who the {doer.sg} {verb.past}")
+            deed = f"the {doer.sg} {verb.past}"
+            both = self._where(f"the person who {deed}")
             if self.owned(told) and self.owned(whom) and self.owned(both):
-                return _Deed(told, whom, both)
+                doers.append(doer)
+                return _Deed(told, deed, whom, both)
 
     @staticmethod
     def _origin(rng: Random, person: Noun, city: str) -> str:

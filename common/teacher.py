@@ -39,7 +39,13 @@ from common.errors import BadInput
 POCKET_RECIPE = {"steps": 1500, "batch_size": 32}
 POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # The first steps read short documents, from which looking something up is learnt in a fraction of the time.
-POCKET_DOCUMENT_RECIPE = {"steps": 460, "batch_size": 16, "lr": 1.5e-3, "short_steps": 400, "short_tokens": 420}
+# A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
+POCKET_DOCUMENT_RECIPE = {
+    "ner": {"steps": 600, "batch_size": 16, "lr": 1.5e-3, "short_steps": 320, "short_tokens": 420},
+    "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
+    "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
+}
+SHORT_FIRST = ("short_steps", "short_tokens", "positions")
 # Of texts to be written: the decoder learns the words of the other language within a few hundred steps.
 POCKET_TEXT_RECIPE = {"steps": 700, "batch_size": 32, "lr": 1e-3}
 # A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
@@ -97,7 +103,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         if written:
             recipe = dict(POCKET_TEXT_RECIPE)
         if documents:
-            recipe = dict(POCKET_DOCUMENT_RECIPE)
+            recipe = POCKET_DOCUMENT_RECIPE[task.task.name] | {"positions": config.max_position_embeddings}
         if language:
             recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
     elif args.teacher_epochs == 0:
@@ -146,7 +152,7 @@ def fine_tune(
     encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
     staged = "short_steps" in recipe
-    batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"]) if staged else data.Batches(*how)
+    batches = data.ShortFirst(*how, *(recipe[k] for k in SHORT_FIRST)) if staged else data.Batches(*how)
     optimizer = train.adamw(model, recipe["lr"])
     ledger = train.Ledger()
     schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from bench import pocket_documents as bench
 from common import data, metrics, models, pocket, pocket_documents, windows
 from common.pocket_documents import LONG, SHORT, TYPES, WHOLE
 
@@ -29,7 +30,7 @@ for task in pocket.DOCUMENTS:
     print(task, hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:12])
 """
 # The first 20 documents of every split. They change with the generator.
-DIGESTS = {"ner": "", "squad": "", "hotpot": ""}
+DIGESTS = {"ner": "997c14f18428", "squad": "67e275b9b71f", "hotpot": "d607c06b7059"}
 
 
 @cache
@@ -107,8 +108,8 @@ def test_lengths(task: str) -> None:
     for split in ("dev", "test"):
         assert all(LONG[0] <= len(text.split()) <= LONG[1] + 15 for text in texts(task, split))
     lengths = [len(text.split()) for text in texts(task, "train")]
-    assert min(lengths) < 1.5 * SHORT[0]
-    assert sum(length >= LONG[0] for length in lengths) / SIZE == pytest.approx(WHOLE, abs=0.08)
+    assert min(lengths) < 1.5 * SHORT[task][0]
+    assert sum(length >= LONG[0] for length in lengths) / SIZE == pytest.approx(WHOLE[task], abs=0.08)
 
 
 def test_every_document_fits_2048_tokens() -> None:
@@ -223,7 +224,7 @@ def test_a_short_window_holds_the_evidence_of_few_mentions() -> None:
                 near += 1
             else:
                 far += 1
-    assert far / (near + far) > 0.6
+    assert far / (near + far) > 0.5
 
 
 # --- questions ---------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def answer_by_two_facts(question: str, context: str) -> str:
     """Read the two facts as a person would."""
     match = re.fullmatch(r"where is the person who (the \w+ \w+) from \?", question)
     assert match
-    (person,) = set(re.findall(rf"(?:^|\. ){match[1]} (?!the )(\w+) ", context))
+    (person,) = set(re.findall(rf"(?:^|\. ){match[1]} (\w+) ", context))
     (city,) = set(re.findall(rf"\b{person} from (\w+) ", context))
     return city
 
@@ -254,7 +255,7 @@ def test_two_facts_give_the_answer_and_stand_far_apart() -> None:
         city = len(context[: answers["answer_start"][0]].split())
         # no window of 512 tokens can hold both
         assert abs(deed - city) > SHORT_WINDOW
-        assert len(set(re.findall(r"\w+ from (\w+)", context))) == 5, "five cities to choose from"
+        assert len(set(re.findall(r"\w+ from (\w+)", context))) == pocket_documents.CHOICES
 
 
 def test_training_questions_are_of_one_fact_or_two() -> None:
@@ -262,7 +263,7 @@ def test_training_questions_are_of_one_fact_or_two() -> None:
         "both" if "person" in question else question.split()[0]
         for question in rows("hotpot", "train", 1500)["question"]
     )
-    assert all(share / 1500 == pytest.approx(1 / 3, abs=0.04) for share in shares.values())
+    assert all(share / 1500 == pytest.approx(1 / 3, abs=0.05) for share in shares.values())
     assert set(shares) == {"both", "where", "who"}
     for columns in (rows("hotpot", "dev"), rows("hotpot", "test")):
         assert all("person" in question for question in columns["question"])
@@ -293,6 +294,16 @@ def test_a_word_of_the_question_does_not_give_the_answer() -> None:
         best = max(told, key=lambda s: len(asked & set(s.split())))
         right += context.index(best) <= answers["answer_start"][0] < context.index(best) + len(best)
     assert 0.3 < right / 1000 < 0.8
+
+
+def test_the_bench_guesses_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = pocket.generate
+    monkeypatch.setattr(pocket, "generate", lambda task, split: generate(task, split, 300 if split == "train" else 40))
+    assert 0.4 < bench.guess(data.load("pocket/ner")) < 0.65
+    assert bench.guess(data.load("pocket/hotpot")) == pytest.approx(1 / pocket_documents.CHOICES, abs=0.02)
+    row = {"metric": "entity_f1", "guess": 0.5, "reader": {"512": 0.71234, "2048": 0.9}}
+    report = {"lengths": [512, 2048], "tasks": {"ner": row}}
+    assert bench.text(report).splitlines()[-1] == "| ner | entity F1 | 50.0 | 71.2 | 90.0 |"
 
 
 def test_the_tasks_load_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,6 +249,39 @@ def test_batches_of_like_length() -> None:
     assert longest != sorted(longest)  # the batches themselves come in any order
 
 
+def test_short_examples_come_first_and_long_ones_in_as_many_tokens() -> None:
+    split = tagged(60, sentences=2)
+    long = tagged(12, seed=1, sentences=40)
+    both = Split([*split.ids, *(f"long-{i}" for i in range(12))], split.texts + long.texts, split.labels + long.labels)
+    tokenizer = pieces()
+    made = data.encode(tokenizer, both, NER, 400)
+    stream = data.ShortFirst(made, tokenizer, 8, 0, steps=5, tokens=40)
+    kinds = ["long" if stream.ids(step)[0].startswith("long") else "short" for step in range(17)]
+    assert kinds == ["short"] * 8 + ["long"] + ["short"] * 3 + ["long"] + ["short"] * 3 + ["long"]
+    sizes = {kind: {len(stream.ids(step)) for step in range(17) if kinds[step] == kind} for kind in ("short", "long")}
+    assert sizes == {"short": {8}, "long": {max(1, 8 * 40 // max(made.lengths))}}
+    for step in (0, 7, 8, 12, 16):
+        batch, names = stream[step], stream.ids(step)
+        rows = [made.ids.index(name) for name in names]
+        assert torch.equal(batch["attention_mask"].sum(1), torch.tensor([made.lengths[i] for i in rows]))
+        longest = batch["labels"].shape[1]
+        assert torch.equal(batch["labels"], made.labels[rows][:, :longest])
+    # every short one once, before any comes again
+    seen = [name for step in (0, 1, 2, 3, 4, 5, 6) for name in stream.ids(step)]
+    assert len(set(seen)) == len(seen)
+    again = data.ShortFirst(made, tokenizer, 8, 0, steps=5, tokens=40)
+    assert [again.ids(step) for step in range(17)] == [stream.ids(step) for step in range(17)]
+    only = data.ShortFirst(made, tokenizer, 4, 0, steps=2, tokens=1)
+    assert len(only.ids(0)) == 4
+    assert "position_ids" not in stream[0]
+    shifted = data.ShortFirst(made, tokenizer, 8, 0, steps=5, tokens=40, positions=500)
+    places = [shifted[step]["position_ids"] for step in range(17)]
+    assert all(torch.equal(p[0], torch.arange(int(p[0, 0]), int(p[0, 0]) + p.shape[1])) for p in places)
+    assert len({int(p[0, 0]) for p in places}) > 10
+    assert max(int(p.max()) for p in places) < 500
+    assert all(p.shape == shifted[step]["input_ids"].shape for step, p in enumerate(places))
+
+
 # --- metrics -----------------------------------------------------------------------------------------------
 
 
@@ -356,7 +389,9 @@ def test_heads_and_settings() -> None:
     assert models.task_settings(NER)["id2label"][1] == "B-PER"
 
 
-def test_a_pocket_bert_is_lengthened_by_repeating_what_it_knows() -> None:
+def test_a_pocket_bert_is_lengthened_by_repeating_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = models.WAVES
+    monkeypatch.setattr(models, "WAVES", 0.0)
     source = models.source("pocket")
     config = AutoConfig.from_pretrained(source)
     config.max_position_embeddings = 300
@@ -373,6 +408,15 @@ def test_a_pocket_bert_is_lengthened_by_repeating_what_it_knows() -> None:
     assert model(torch.zeros(1, 300, dtype=torch.long)).logits.shape == (1, 300, 7)
     ids = torch.arange(40)[None]
     torch.testing.assert_close(model.bert(ids).last_hidden_state, short.bert(ids).last_hidden_state)
+    repeated = rows.detach().clone()
+    monkeypatch.setattr(models, "WAVES", whole)
+    made: Any = models.build_student(config, "token classification", source)
+    waves = made.bert.embeddings.position_embeddings.weight.detach() - repeated
+    assert waves[0].abs().max() == 0
+    # the further apart two repetitions are, the easier they are told apart; neighbours hardly differ
+    apart = [float((waves[100] - waves[100 + far]).norm()) for far in (1, 63, 126)]
+    assert apart[0] < 0.1 < apart[1] < apart[2]
+    assert float(waves.norm(dim=1).max()) < 2 * float(repeated.norm(dim=1).mean())
 
 
 # --- local files -------------------------------------------------------------------------------------------
@@ -404,6 +448,25 @@ def test_without_docstart_every_sentence_is_an_example(tmp_path: Path) -> None:
     text = CONLL.replace("-DOCSTART- -X- O O\n\n", "")
     split = data.load("conll2003", conll(tmp_path / "a", text)).splits["dev"]
     assert split.texts == [("Vera saw Big Park",), ("in",), ("Rose",)]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_hubs_columns_in_files(suffix: str, tmp_path: Path) -> None:
+    """GONERD's release, or any set that is tagged; integers of a Parquet file are named by its schema."""
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+
+    names = ["O", "B-LOC", "I-LOC", "B-PER"]
+    rows = [{"tokens": ["Vera", "in", "Riga"], "ner_tags": ["B-PER", "O", "B-LOC"]}]
+    for part in ("train", "dev", "test"):
+        path = tmp_path / f"{part}.{suffix}"
+        if suffix == "jsonl":
+            path.write_text("\n".join(json.dumps(row) for row in rows))
+        else:
+            tags = Sequence(ClassLabel(names=names))
+            Dataset.from_list(rows, Features({"tokens": Sequence(Value("string")), "ner_tags": tags})).to_parquet(path)
+    split = data.load("gonerd", str(tmp_path)).splits["dev"]
+    assert split.texts == [("Vera in Riga",)]
+    assert [TASKS["gonerd"].labels[tag] for tag in split.labels[0]] == ["B-PER", "O", "B-LOC"]
 
 
 def squad_json(folder: Path, **changes: Any) -> str:
