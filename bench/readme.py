@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import mc3kd_claims, pocket_suite
+from bench import cka_pocket, mc3kd_claims, pocket_suite
 from bench.report import FOLDER
 from common import results
 
@@ -36,6 +36,8 @@ def run_table(folder: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
+    "cka-pocket": lambda: report_table(cka_pocket, "cka_pocket.json"),
+    "tatoeba": lambda: run_table("tatoeba-opus-mt"),
     "rte": lambda: run_table("rte-minilm"),
     "lm": lambda: run_table("lm-pocket-6"),
 }
