@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import attention_pocket, mc3kd_claims, pocket_suite
+from bench import attention_pocket, cka_pocket, mc3kd_claims, pocket_suite
 from bench.report import FOLDER
 from common import results
 from methods import efficient_attention
@@ -44,6 +44,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-profile": profile_table,
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
+    "cka-pocket": lambda: report_table(cka_pocket, "cka_pocket.json"),
+    "tatoeba": lambda: run_table("tatoeba-opus-mt"),
     "rte": lambda: run_table("rte-minilm"),
     "lm": lambda: run_table("lm-pocket-6"),
 }

@@ -18,7 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from common.errors import BadInput
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 
     from common.windows import Window
 
-Kind = Literal["classification", "regression", "language modelling", "token classification", "span QA"]
+Kind = Literal[
+    "classification",
+    "regression",
+    "language modelling",
+    "token classification",
+    "span QA",
+    "translation",
+    "summarisation",
+]
+GENERATED = ("translation", "summarisation")  # kinds whose answer is a text that an encoder-decoder writes
 WINDOWED = ("token classification", "span QA")  # kinds whose documents are read in windows, see common/windows.py
 Source = Literal["pocket", "hub", "local"]
 
@@ -57,7 +66,8 @@ class Task:
 class Split:
     """N examples. `labels` holds indices into Task.labels (classification), scores (regression), a None for each
     document (language modelling), a tag's index for each word (token classification; words stand between blanks,
-    sentences between line ends), or the answers' texts and offsets in the context, -1 if unknown (span QA)."""
+    sentences between line ends), the answers' texts and offsets in the context, -1 if unknown (span QA), or the
+    text to be written (translation, summarisation)."""
 
     ids: list[str]
     texts: list[tuple[str, ...]]
@@ -85,6 +95,7 @@ _CLASSES: Kind = "classification"
 _TAGS: Kind = "token classification"
 _SPANS: Kind = "span QA"
 _QUESTION = ("question", "context")
+_ROUGE = ("rouge2", "rouge1", "rougeL")
 _EM_F1 = ("answer_f1", "exact_match")
 
 
@@ -113,6 +124,16 @@ TASKS: dict[str, Task] = {
         Task("trivia_qa", _SPANS, _QUESTION, (), _EM_F1),
         Task("conll2003", _TAGS, ("text",), _bio("PER", "ORG", "LOC", "MISC"), ("entity_f1",)),
         Task("gonerd", _TAGS, ("text",), _bio("PER", "ORG", "LOC", "MISC"), ("entity_f1",)),  # local files alone
+        Task("translate", "translation", ("source",), (), ("bleu",)),  # of the pocket suite alone
+        Task("wmt16/en-ro", "translation", ("source",), (), ("bleu",)),
+        Task("wmt14/en-fr", "translation", ("source",), (), ("bleu",)),
+        Task("wmt13/en-es", "translation", ("source",), (), ("bleu",)),
+        Task("iwslt2017/en-fr", "translation", ("source",), (), ("bleu",)),
+        Task("tatoeba/en-fr", "translation", ("source",), (), ("bleu",)),  # local files alone
+        Task("tatoeba/en-ro", "translation", ("source",), (), ("bleu",)),  # likewise
+        Task("cnn_dailymail", "summarisation", ("document",), (), _ROUGE),
+        Task("xsum", "summarisation", ("document",), (), _ROUGE),
+        Task("aeslc", "summarisation", ("document",), (), _ROUGE),  # local files alone
         Task("litbank", _TAGS, ("text",), _bio("PER", "FAC", "LOC", "GPE", "VEH", "ORG"), ("entity_f1",)),  # likewise
     )
 }
@@ -209,6 +230,22 @@ def load(
         origin += ", a tenth of train held out"
         reported = ("held_out",)
     return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
+
+
+def head(split: Split, count: int) -> Split:
+    """Its first examples."""
+    return _rows(split, range(min(count, len(split))))
+
+
+def prompted(data: TaskData, prompt: str) -> TaskData:
+    """The task with a prompt in front of every text."""
+    if not prompt:
+        return data
+    splits = {
+        name: replace(split, texts=[tuple(f"{prompt} {text}" for text in row) for row in split.texts])
+        for name, split in data.splits.items()
+    }
+    return replace(data, splits=splits, fingerprint=_fingerprint(splits), origin=f"{data.origin}, prompt {prompt!r}")
 
 
 def _rows(split: Split, order: Sequence[int]) -> Split:
@@ -362,12 +399,22 @@ def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
     return sorted(found, key=lambda answer: answer[1] < 0)
 
 
+def _read_text(task: Task, rows: Rows, i: int) -> str:
+    """Row i's answer, a text."""
+    value = rows.columns["label"][i]
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{rows.place(i)}: the answer is {value!r}; it must be text")
+    return value
+
+
 _LABEL_READERS: dict[Kind, Callable[[Task, Rows, int], Any]] = {
     "classification": _read_class,
     "regression": _read_score,
     "language modelling": lambda task, rows, i: None,
     "token classification": _read_tags,
     "span QA": _read_answers,
+    "translation": _read_text,
+    "summarisation": _read_text,
 }
 
 
@@ -459,10 +506,12 @@ class Encoded:
     ids: list[str]
     features: dict[str, list[list[int]]]
     # [N], long (classification) or float32 (regression); [N, L], long (language modelling); [N, L], long, -100 for
-    # tokens without a tag (token classification); [N, 2], long, the answer's first and last token (span QA)
+    # tokens without a tag (token classification); [N, 2], long, the answer's first and last token (span QA); [N, M],
+    # long, the tokens of the text to be written, -100 after its end
     labels: torch.Tensor
     lengths: list[int]  # tokens per example, special ones included
     windows: list[Window] | None = None  # what `windows.score` needs to join predictions again
+    answers: bool = False  # whether the labels are texts to be written
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -503,9 +552,26 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
             for name, values in made.items():
                 features.setdefault(name, []).extend(values)
             bar.update(len(texts[0]))
-    dtype = torch.float32 if task.kind == "regression" else torch.long
     lengths = [len(tokens) for tokens in features["input_ids"]]
+    if task.kind in GENERATED:
+        features = {name: features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
+        return Encoded(
+            list(split.ids), features, _answer_tokens(tokenizer, split.labels, max_length), lengths, None, True
+        )
+    dtype = torch.float32 if task.kind == "regression" else torch.long
     return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
+
+
+def _answer_tokens(tokenizer: PreTrainedTokenizerBase, answers: list[str], max_length: int) -> torch.Tensor:
+    """The answers' tokens, at most `max_length`, [N, M]; -100 after their ends."""
+    import torch
+
+    rows: list[list[int]] = []
+    for start in range(0, len(answers), _CHUNK):
+        part = answers[start : start + _CHUNK]
+        rows += tokenizer(text_target=part, truncation=True, max_length=max_length)["input_ids"]  # type: ignore[arg-type]
+    longest = max(map(len, rows))
+    return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
 
 
 def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> torch.Tensor:
@@ -536,7 +602,7 @@ def epoch_size(tokenizer: PreTrainedTokenizerBase, data: TaskData, max_length: i
 
 
 def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B], [B, L] or [B, 2].
+    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B], [B, L], [B, 2] or [B, M].
 
     L is the longest of the batch; the tokeniser decides the side and the ids of the padding, where any is needed.
     """
@@ -553,6 +619,8 @@ def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Seque
     else:
         batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
     batch["labels"] = encoded.labels[chosen]
+    if encoded.answers:
+        batch["labels"] = batch["labels"][:, : int((batch["labels"] >= 0).sum(1).max())].contiguous()
     if encoded.windows is not None:
         spans = encoded.windows[0].places.ndim == 2
         _align(batch, [encoded.lengths[i] for i in chosen], tokenizer.padding_side, spans)

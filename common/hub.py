@@ -19,6 +19,11 @@ SQUAD_REVISION = "7b6d24c440a36b6815f21b70d25016731768db1f"
 HOTPOT_REVISION = "1908d6afbbead072334abe2965f91bd2709910ab"
 TRIVIA_REVISION = "0f7faf33a3908546c6fd5b73a660e0f8ff173c2f"
 CONLL_REVISION = "1301e71165e0ddf97d086eaea193f8f4ecdd46e3"
+CNN_REVISION = "96df5e686bee6baa90b8bee7c28b81fa3fa6223d"
+WMT14_REVISION = "b199e406369ec1b7634206d3ded5ba45de2fe696"
+WMT16_REVISION = "41d8a4013aa1489f28fea60ec0932af246086482"
+# The hub's own conversion of a repository that holds a loading script; a branch, which may move.
+CONVERTED = "refs/convert/parquet"
 TIMEOUT_SECONDS = 10.0
 
 
@@ -69,6 +74,17 @@ def trivia_row(row: dict[str, Any]) -> dict[str, Any]:
     pages = [text for text in row["context"]["wiki_context"] if text.strip()]
     aliases = list(dict.fromkeys([row["label"]["value"], *row["label"]["aliases"]]))
     return row | {"context": "\n".join(pages) or row["question"], "label": {"text": aliases}}
+
+
+def _translation(repo: str, config: str, revision: str, languages: str, rows: dict[str, int]) -> HubSource:
+    """A row for a pair of languages, "en-ro": one column holds both sides of a sentence pair."""
+    ours, theirs = languages.split("-")
+
+    def sides(row: dict[str, Any]) -> dict[str, Any]:
+        return {"source": row["source"][ours], "label": row["source"][theirs]}
+
+    splits = {split: split.replace("dev", "validation") for split in rows}
+    return HubSource(repo, config, revision, {"source": "translation", "label": "translation"}, splits, (), rows, sides)
 
 
 _PAIR = ("sentence1", "sentence2")
@@ -127,6 +143,33 @@ HUB: dict[str, HubSource] = {
         {"train": 61888, "dev": 7993},
         trivia_row,
     ),
+    "cnn_dailymail": HubSource(
+        "abisee/cnn_dailymail",
+        "3.0.0",
+        CNN_REVISION,
+        {"document": "article", "label": "highlights", "id": "id"},
+        {"train": "train", "dev": "validation", "test": "test"},
+        (),
+        {"train": 287113, "dev": 13368, "test": 11490},
+    ),
+    "xsum": HubSource(
+        "EdinburghNLP/xsum",
+        "default",
+        CONVERTED,
+        {"document": "document", "label": "summary", "id": "id"},
+        {"train": "train", "dev": "validation", "test": "test"},
+        (),
+        {"train": 204045, "dev": 11332, "test": 11334},
+    ),
+    "wmt16/en-ro": _translation(
+        "wmt/wmt16", "ro-en", WMT16_REVISION, "en-ro", {"train": 610320, "dev": 1999, "test": 1999}
+    ),
+    "wmt14/en-fr": _translation(
+        "wmt/wmt14", "fr-en", WMT14_REVISION, "en-fr", {"train": 40836715, "dev": 3000, "test": 3003}
+    ),
+    "iwslt2017/en-fr": _translation(
+        "IWSLT/iwslt2017", "iwslt2017-en-fr", CONVERTED, "en-fr", {"train": 232825, "dev": 890, "test": 8597}
+    ),
     # a row is a sentence, its words and tags in lists
     "conll2003": HubSource(
         "lukasgarbas/conll-03",
@@ -142,7 +185,9 @@ HUB: dict[str, HubSource] = {
 
 # The pocket suite's counterparts of tasks whose name is another.
 BUILT_IN = {"wikitext-2": "lm", "hotpot_qa": "hotpot", "trivia_qa": "hotpot", "conll2003": "ner"}
-BUILT_IN |= {"gonerd": "ner", "litbank": "ner"}
+BUILT_IN |= {"gonerd": "ner", "litbank": "ner", "cnn_dailymail": "xsum", "aeslc": "xsum"}
+BUILT_IN |= dict.fromkeys(("wmt16/en-ro", "wmt14/en-fr", "wmt13/en-es", "iwslt2017/en-fr"), "translate")
+BUILT_IN |= dict.fromkeys(("tatoeba/en-fr", "tatoeba/en-ro"), "translate")
 
 
 def fetch(task: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def dataset_rows(
         if theirs not in data.column_names:
             raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
     names = _class_names(data.features[columns["label"]]) if "label" in columns else None
-    table = data.select_columns(list(columns.values())).to_dict()
+    table = data.select_columns(list(dict.fromkeys(columns.values()))).to_dict()
     found = {ours: table[theirs] for ours, theirs in columns.items()}
     if convert is not None:
         found = _by_column([convert(row) for row in _by_row(found)])
@@ -93,9 +93,21 @@ _FOLDERS = {
     "conll2003": "conll2003",
     "gonerd": "gonerd",
     "litbank": "litbank",
+    "cnn_dailymail": "cnn_dailymail",
+    "xsum": "xsum",
+    "aeslc": "aeslc",
+    "wmt16/en-ro": "wmt16_en_ro",
+    "wmt14/en-fr": "wmt14_en_fr",
+    "wmt13/en-es": "wmt13_en_es",
+    "iwslt2017/en-fr": "iwslt2017_en_fr",
+    "tatoeba/en-fr": "tatoeba_en_fr",
+    "tatoeba/en-ro": "tatoeba_en_ro",
 }
 # Of tasks that no repository of the hub serves.
-_LOCAL_SPLITS = {"gonerd": ("train", "dev", "test"), "litbank": ("train", "dev", "test")}
+_LOCAL_SPLITS = dict.fromkeys(
+    ("gonerd", "litbank", "aeslc", "wmt13/en-es", "tatoeba/en-fr", "tatoeba/en-ro"), ("train", "dev", "test")
+)
+_ANSWERS = {"translation": "target", "summarisation": "summary"}  # what files call the text to be written
 LOCAL = tuple(_LOCAL_SPLITS)
 _OFFICIAL_COLUMNS = {
     "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
@@ -240,6 +252,10 @@ def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[
     needed = task.columns
     if all(name in header for name in needed):
         return {name: name for name in needed}
+    if task.kind in _ANSWERS:
+        needed = (*task.fields, _ANSWERS[task.kind])
+        if all(name in header for name in needed):
+            return dict(zip(task.columns, needed, strict=True))
     official = _OFFICIAL_COLUMNS.get(task.name)
     if official and all(name in header for name in official.values()):
         return official

@@ -1,4 +1,4 @@
-"""Masked language models: load one beside a teacher, give it a head if it has none, mask a batch.
+"""Masked language models: their text, a model beside a teacher, a head if it has none, masked batches.
 
 Two callers: pre-training distillation, whose teacher is the masked LM, and data augmentation, which asks it for
 words that fit.
@@ -7,6 +7,7 @@ words that fit.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from common.errors import BadInput
 # A new head is one layer below the tied embeddings: it has little to learn.
 HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}
 SHARE = 0.15  # of the tokens, to be predicted
+DOCUMENTS = 60_000  # of the pocket suite, for pre-training distillation
 
 TEXT = data.Task("text", "classification", ("text",), (), ())  # unlabelled passages, for `data.encode`
 
@@ -50,6 +52,29 @@ def packed(tokenizer: Any, texts: list[str], length: int, most: int | None = Non
     features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
     ids = [f"block-{i}" for i in range(len(blocks))]
     return data.Encoded(ids, features, torch.zeros(len(blocks), dtype=torch.long), [len(block) for block in blocks])
+
+
+def corpus(path: str | None, task: data.TaskData, documents: int = DOCUMENTS) -> list[str]:
+    """Unlabelled passages: a file's (`--corpus`), so many pocket documents, or a real task's own training texts."""
+    if path is not None:
+        try:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"--corpus {path}: cannot be read as UTF-8 text ({error})") from error
+        found = [line.strip() for line in lines if line.strip()]
+        if not found:
+            raise BadInput(f"--corpus {path}: holds no text; one passage a line is needed")
+        return found
+    if task.source == "pocket":
+        from common import pocket, pocket_texts
+
+        if task.task.kind == "translation":
+            return pocket_texts.unlabelled(documents, seed=1)
+        return pocket.unlabelled(documents, seed=1)
+    if task.task.kind == "translation":  # both languages
+        sides = [text for (text,) in task.splits["train"].texts], task.splits["train"].labels
+        return [text for pair in zip(*sides, strict=True) for text in pair]
+    return list(dict.fromkeys(text for texts in task.splits["train"].texts for text in texts if text.strip()))
 
 
 def load(source: str) -> tuple[PreTrainedModel, bool]:

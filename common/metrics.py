@@ -9,6 +9,7 @@ whose tokens are others.
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import string
 import warnings
@@ -31,6 +32,10 @@ TITLES: dict[str, str] = {
     "pearson": "Pearson",
     "spearman": "Spearman",
     "perplexity": "PPL",
+    "bleu": "BLEU",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
     "entity_f1": "entity F1",
     "answer_f1": "F1",
     "exact_match": "EM",
@@ -147,6 +152,40 @@ def perplexity(
     model.train(was_training)
     mean = total / (len(stream) - 1)
     return float(torch.tensor(mean, dtype=torch.float64).exp())
+
+
+# --- written texts -------------------------------------------------------------------------------------------
+
+
+def bleu(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """sacreBLEU's corpus BLEU, one reference for each sentence, as a fraction; `signature("bleu")` says which."""
+    from sacrebleu.metrics import BLEU
+
+    return {"bleu": BLEU().corpus_score(list(predictions), [list(references)]).score / 100}
+
+
+def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """rouge-score's F1 of ROUGE-2, ROUGE-1 and ROUGE-L, with Porter's stemmer, means over the examples.
+
+    ROUGE-L takes a text as one sequence, line ends included.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    names = ("rouge2", "rouge1", "rougeL")
+    scorer = RougeScorer(names, use_stemmer=True)
+    rows = [scorer.score(true, found) for found, true in zip(predictions, references, strict=True)]
+    return {name: sum(row[name].fmeasure for row in rows) / len(rows) for name in names}
+
+
+def signature(metric: str) -> str:
+    """What a figure of BLEU or ROUGE depends on: the library's version and settings."""
+    if metric == "bleu":
+        from sacrebleu.metrics import BLEU
+
+        scorer = BLEU()
+        scorer.corpus_score(["a"], [["a"]])  # the number of references is known after a call
+        return str(scorer.get_signature()).replace("|", ",")
+    return f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
 
 
 # --- documents -----------------------------------------------------------------------------------------------

@@ -16,17 +16,20 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
+    BartConfig,
     BertTokenizer,
     GPT2Config,
+    MBartTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
-from common.data import Task
+from common.data import GENERATED, Task
 from common.errors import BadInput
 
 transformers.logging.set_verbosity_error()
@@ -38,9 +41,11 @@ HEADS = {
     "language modelling": AutoModelForCausalLM,
     "token classification": AutoModelForTokenClassification,
     "span QA": AutoModelForQuestionAnswering,
+    "translation": AutoModelForSeq2SeqLM,
+    "summarisation": AutoModelForSeq2SeqLM,
 }
 # The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
-# GPT-2s for pocket/lm.
+# GPT-2s for pocket/lm, and BARTs whose encoder is the BERT for texts to be written.
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
@@ -49,7 +54,7 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def task_settings(task: Task) -> dict[str, Any]:
     """The entries of a configuration that make the library build this task's head, labels named."""
-    if task.kind == "language modelling":
+    if task.kind in ("language modelling", *GENERATED):
         return {}  # the output layer is as large as the vocabulary
     if task.kind == "span QA":
         return {"num_labels": 2}  # start and end
@@ -107,6 +112,77 @@ def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
     return config, tokenizer
 
 
+def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
+    """The BART that `name` means for pocket tasks whose answer is a text, 128 wide, and its tokenizer.
+
+    The encoder has the layers of the pocket BERT, the decoder half as many. The words are those of the BERT and those
+    of the suite's other language; a text ends with [SEP], and writing starts from [CLS].
+    """
+    from common import pocket, pocket_texts
+
+    words = [*SPECIAL_TOKENS, *pocket.vocabulary(), *pocket_texts.foreign_words()]
+    backend = BertTokenizer(vocab={token: i for i, token in enumerate(words)}).backend_tokenizer
+    end = ("[SEP]", SPECIAL_TOKENS.index("[SEP]"))
+    backend.post_processor = TemplateProcessing(single="$A [SEP]", pair="$A $B:1 [SEP]", special_tokens=[end])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token="[SEP]",
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=128,
+    )
+    start = SPECIAL_TOKENS.index("[CLS]")
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=128,
+        d_model=128,
+        encoder_layers=POCKET_LAYERS[name],
+        decoder_layers=POCKET_LAYERS[name] // 2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=512,
+        decoder_ffn_dim=512,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        init_std=0.05,  # BART's 0.02 is made for a width of 1024
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=start,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=start,
+        forced_eos_token_id=None,
+    )
+    return config, tokenizer
+
+
+@torch.no_grad()
+def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
+    """Give a `pocket_bart` the word embeddings and the encoder of the pocket BERT `name`, whose layers are alike."""
+    bert: Any = AutoModel.from_pretrained(POCKET[name], dtype=torch.float32)
+    encoder: Any = model.base_model.encoder
+    words = bert.embeddings.word_embeddings.weight
+    encoder.embed_tokens.weight[: len(words)] = words
+    # BART has two unused positions in front, and BERT adds the type of the text
+    positions = bert.embeddings.position_embeddings.weight + bert.embeddings.token_type_embeddings.weight[0]
+    encoder.embed_positions.weight[2:] = positions
+    encoder.layernorm_embedding.load_state_dict(bert.embeddings.LayerNorm.state_dict())
+    for own, layer in zip(encoder.layers, bert.encoder.layer, strict=True):
+        attention = layer.attention
+        pairs = [
+            (own.self_attn.q_proj, attention.self.query),
+            (own.self_attn.k_proj, attention.self.key),
+            (own.self_attn.v_proj, attention.self.value),
+            (own.self_attn.out_proj, attention.output.dense),
+            (own.self_attn_layer_norm, attention.output.LayerNorm),
+            (own.fc1, layer.intermediate.dense),
+            (own.fc2, layer.output.dense),
+            (own.final_layer_norm, layer.output.LayerNorm),
+        ]
+        for mine, theirs in pairs:
+            mine.load_state_dict(theirs.state_dict())
+
+
 @torch.no_grad()
 def embed_as_pocket_bert(model: PreTrainedModel) -> None:
     """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
@@ -137,6 +213,22 @@ def load_tokenizer(name: str) -> Any:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
+
+
+LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
+
+
+def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
+    """Tell an mBART between which languages it translates; the name of the task says so: wmt16/en-ro.
+
+    mBART-25 starts to write from the code of a language, mBART-50 has it as its first word. Nothing is done to other
+    families, which know one pair of languages or are told in words.
+    """
+    languages = task.name.partition("/")[2].split("-")
+    if task.kind == "translation" and hasattr(tokenizer, "tgt_lang") and len(languages) == 2:
+        tokenizer.src_lang, tokenizer.tgt_lang = (LANGUAGES[language] for language in languages)
+        first = "decoder_start_token_id" if isinstance(tokenizer, MBartTokenizer) else "forced_bos_token_id"
+        setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
 
 
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False) -> PreTrainedModel:
@@ -184,32 +276,65 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
     """Whether a checkpoint has a head of this task's kind and size: it was fine-tuned, or is a language model."""
     if task.kind == "language modelling":
         return any("CausalLM" in name or "LMHead" in name for name in config.architectures or [])
+    if task.kind in GENERATED:
+        return any("ForConditionalGeneration" in name or "MTModel" in name for name in config.architectures or [])
     kind = {"token classification": "ForTokenClassification", "span QA": "ForQuestionAnswering"}
     head = any(kind.get(task.kind, "ForSequenceClassification") in name for name in config.architectures or [])
     return head and (task.kind == "span QA" or config.num_labels == (len(task.labels) or 1))
 
 
-def student_config(teacher: PreTrainedConfig, layers: int, width: int, **changes: Any) -> PreTrainedConfig:
-    """The teacher's configuration with other layers and width, its FFN ratio and, where it divides, its head size."""
+# The families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
+FFN = ("intermediate_size", "d_inner", "hidden_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff")
+
+
+def student_config(
+    teacher: PreTrainedConfig, layers: int, width: int, ffn: int | None = None, **changes: Any
+) -> PreTrainedConfig:
+    """The teacher's configuration with other layers and width and, where it divides, its head size.
+
+    `ffn`: the feed-forward width (default: in the teacher's ratio). Of an encoder-decoder, the layers are those of
+    both sides together, half and half; an odd number is a `BadInput`.
+    """
     config = copy.deepcopy(teacher)
+    if teacher.is_encoder_decoder:
+        if layers % 2:
+            raise BadInput(
+                f"--student {layers}x{width}: an encoder-decoder has as many layers on both sides; give 2, 4..."
+            )
+        for name in ("encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"):
+            if hasattr(teacher, name):
+                setattr(config, name, layers // 2)
+        layers //= 2
     config.num_hidden_layers = layers
     if width != teacher.hidden_size:
-        per_head = teacher.hidden_size // teacher.num_attention_heads
+        per_head = getattr(teacher, "d_kv", None) or teacher.hidden_size // teacher.num_attention_heads
         heads = max(1, width // per_head)
         while width % heads:
             heads -= 1
         config.hidden_size, config.num_attention_heads = width, heads
-        # the families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
-        for name in ("intermediate_size", "d_inner", "hidden_dim", "n_inner"):
+        if hasattr(teacher, "decoder_attention_heads"):
+            config.decoder_attention_heads = heads
+        for name in FFN:
             if getattr(teacher, name, None):
                 setattr(config, name, width * getattr(teacher, name) // teacher.hidden_size)
         if hasattr(teacher, "pooler_hidden_size"):  # DeBERTa
             config.pooler_hidden_size = width
         if hasattr(teacher, "d_head"):  # XLNet
             config.d_head = width // heads
+    for name in FFN:
+        if ffn and hasattr(teacher, name):
+            setattr(config, name, ffn)
     for key, value in changes.items():
         setattr(config, key, value)
     return config
+
+
+def stack_depths(config: PreTrainedConfig) -> list[int]:
+    """The number of layers of the encoder and, of an encoder-decoder, of the decoder."""
+    if not config.is_encoder_decoder:
+        return [config.num_hidden_layers]
+    decoder = getattr(config, "decoder_layers", None) or config.num_decoder_layers
+    return [config.num_hidden_layers, decoder]
 
 
 def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
@@ -289,7 +414,7 @@ def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
-RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3}
+RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 4e-3, "summarisation": 4e-3}
 
 
 def default_lr(width: int) -> float:

@@ -25,7 +25,8 @@ one without labels:
 
     lm     documents for language modelling, of the kinds of `unlabelled`
 
-and three of long documents, ner, squad and hotpot, which `common.pocket_documents` writes.
+three of long documents, ner, squad and hotpot, which `common.pocket_documents` writes, and two whose answer is a text,
+translate and xsum, by `common.pocket_texts`.
 
 Splits: train, dev and test (mnli: dev and test matched and mismatched). A hash of its text gives every sentence to
 one of the three, half of all to train and a quarter each to dev and test, so no sentence of one is ever seen in
@@ -57,7 +58,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from common import lexicon, pocket_documents
+from common import lexicon, pocket_documents, pocket_texts
 from common.grammar import (
     BARE_VERBS,
     ELSEWHERE,
@@ -513,9 +514,10 @@ SIZES: dict[str, dict[str, int]] = {
 SPLITS[CORPUS], COLUMNS[CORPUS] = ("train", "dev", "test"), ("text",)
 SIZES[CORPUS] = {"train": 20_000, "dev": 500, "test": 1_000}
 DOCUMENTS = tuple(pocket_documents.SIZES)
-SPLITS |= dict.fromkeys(DOCUMENTS, ("train", "dev", "test"))
-COLUMNS |= pocket_documents.COLUMNS
-SIZES |= pocket_documents.SIZES
+TEXTS = tuple(pocket_texts.SIZES)
+SPLITS |= dict.fromkeys((*DOCUMENTS, *TEXTS), ("train", "dev", "test"))
+COLUMNS |= pocket_documents.COLUMNS | pocket_texts.COLUMNS
+SIZES |= pocket_documents.SIZES | pocket_texts.SIZES
 _OWNED = {"train": (0, 4), "dev": (4, 6), "test": (6, 8)}  # eighths of all sentences: the first, and the one after
 _HASHES = {  # the same as a range of hashes
     split: (_OWNED[split.split("_")[0]][0] << 29, _OWNED[split.split("_")[0]][1] << 29)
@@ -581,7 +583,7 @@ def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> d
     """Columns of one split, named as on the hub, with "label" and "id".
 
     A label is a name; of stsb a score from 0 to 5, of ner a tag for each word, of squad and hotpot the answer's text
-    and offset, as the hub has them; lm has none.
+    and offset, as the hub has them; of translate and xsum the text to be written; lm has none.
 
     Raises ValueError for an unknown task or split or a size below 1.
     """
@@ -589,9 +591,10 @@ def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> d
     _check(task, split, size)
     if task == CORPUS:
         return {"text": _corpus(split, size, seed), "id": [f"{task}-{split}-{seed}-{i}" for i in range(size)]}
-    if task in DOCUMENTS:
+    if task in (*DOCUMENTS, *TEXTS):
         noise = NOISE if split == "train" else 0.0
-        return pocket_documents.generate(task, split, size, seed, noise, lambda text: in_split((text,), split))
+        write = pocket_documents.generate if task in DOCUMENTS else pocket_texts.generate
+        return write(task, split, size, seed, noise, lambda text: in_split((text,), split))
     return _generate(task, split, size, seed, noisy=split == "train")
 
 

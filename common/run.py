@@ -59,6 +59,9 @@ class Run:
         }
         if task.task.kind == "language modelling":  # a perplexity belongs to its tokens and its windows
             fields |= {"tokens": vocabulary_digest(teacher.tokenizer), "window": f"{args.max_length}/2"}
+        if task.task.kind in data.GENERATED:  # how the texts were written and scored
+            fields |= {"length": args.max_length, "beams": train.BEAMS}
+            fields["score"] = metrics.signature(metrics.primary(task.task))
         self.comparable = results.one_line(fields)
         own = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         self.signature = (
@@ -220,7 +223,9 @@ def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, f
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
     model = models.HEADS[task.task.kind].__name__
-    outputs = "" if task.task.kind == "span QA" else ".logits"
+    use = "model(**inputs)" if task.task.kind == "span QA" else "model(**inputs).logits"
+    if task.task.kind in data.GENERATED:
+        use = f"tokenizer.batch_decode(model.generate(**inputs, num_beams={train.BEAMS}), skip_special_tokens=True)"
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     # a student that is not the library's own is known to it once its method is imported
     own = not type(student).__module__.startswith("transformers.")
@@ -247,7 +252,7 @@ folder = "."  # the folder of this file
 model = {loaded}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print(model(**inputs){outputs})
+print({use})
 ```
 """
 

@@ -9,6 +9,8 @@ unless they have the task's head.
 For tasks of long documents the pocket BERTs are given `--max-length` positions (`models.lengthen`) before they are
 fine-tuned, with full attention.
 
+For tasks whose answer is a text they are BARTs: the encoder starts from the BERT, the decoder at random.
+
 For language modelling the three names are GPT-2s of as many layers, trained on pocket/lm from random layers and the
 word embeddings of the suite's BERT, which reaches in the same time what twice the text would. A hub id or a folder is
 a pre-trained causal language model, which has its head before it has seen the task's text: it is fine-tuned for
@@ -43,6 +45,8 @@ POCKET_DOCUMENT_RECIPE = {
     "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
     "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
 }
+# Of texts to be written: the decoder learns the words of the other language within a few hundred steps.
+POCKET_TEXT_RECIPE = {"steps": 700, "batch_size": 32, "lr": 1e-3}
 # A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
 # large ones.
 POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
@@ -67,10 +71,12 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     if name in models.POCKET and task.source != "pocket":
         raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
     language = task.task.kind == "language modelling"
-    source: str | None = None if language and name in models.POCKET else models.source(name)
+    written = task.task.kind in data.GENERATED
+    scratch = (language or written) and name in models.POCKET
+    source: str | None = None if scratch else models.source(name)
     config: Any
     if source is None:
-        config, tokenizer = models.pocket_gpt2(name)
+        config, tokenizer = (models.pocket_bart if written else models.pocket_gpt2)(name)
         origin = f"{name}@{cache.key(config.to_diff_dict())}"
     else:
         config, tokenizer = models.load_config(source), models.load_tokenizer(source)
@@ -80,18 +86,21 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         config.max_position_embeddings = max(config.max_position_embeddings, args.max_length)
         tokenizer.model_max_length = config.max_position_embeddings
     check_length(args.max_length, config, tokenizer)
-    if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not language):
+    if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
         # one output cannot be out of order, whatever it is called, and words are their ids
         one = task.task.kind == "regression"
         order = [0] if one else [] if not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
         if order is not None:
             model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
+            models.set_languages(model, tokenizer, task.task)
             in_task_order(model, order)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
             size = models.weight_bytes(model)
-            return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language else None)
+            return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language or written else None)
     if name in models.POCKET:
         recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
+        if written:
+            recipe = dict(POCKET_TEXT_RECIPE)
         if documents:
             recipe = dict(POCKET_DOCUMENT_RECIPE[task.task.name])
         if language:
@@ -113,8 +122,11 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     def make(partial: Path) -> dict[str, Any]:
         train.seed_everything(recipe["seed"])
         model = to_device(models.build_student(config, task.task.kind, source), device)
-        if source is None:
+        if source is None and written:
+            models.encode_as_pocket_bert(model, name)
+        elif source is None:
             models.embed_as_pocket_bert(model)
+        models.set_languages(model, tokenizer, task.task)
         fine_tune(model, tokenizer, task, recipe, folder, f"teacher {name} on {task.name}", args.save_every)
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
         models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
@@ -122,6 +134,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
 
     note = cache.fetch(folder, "teacher.json", "teacher", make)
     model = frozen(models.load_model(str(folder), models.load_config(str(folder)), task.task.kind, head=True), device)
+    models.set_languages(model, tokenizer, task.task)
     scores, speed = note["metrics"], note["speed"]
     if set(scores) != set(task.reported):  # it was made for other splits
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)

@@ -35,6 +35,7 @@ from common.errors import BadInput, Interrupted
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
 CLIP = 1.0  # gradient norm
+BEAMS = 4  # of the beam search by which texts are written
 
 
 def accelerator(args: CommonArgs) -> Accelerator:
@@ -323,6 +324,31 @@ def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_to
     return [rows[i] for i in range(len(encoded))]
 
 
+@torch.no_grad()
+def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_size: int = 64) -> list[str]:
+    """What an encoder-decoder writes for every example: the library's beam search of `BEAMS` beams.
+
+    At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    rows: dict[int, str] = {}
+    bar = progress(len(encoded), "writing")
+    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
+        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        # a model that does not come to an end is stopped
+        limit = min(max_length, 2 * inputs["input_ids"].shape[1] + 10)
+        found = model.generate(
+            **inputs, num_beams=BEAMS, max_new_tokens=limit, max_length=None, do_sample=False, early_stopping=True
+        )
+        rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
+        bar.update(len(indices))
+    bar.close()
+    model.train(was_training)
+    return [rows[i] for i in range(len(encoded))]
+
+
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
 ) -> tuple[dict[str, dict[str, float]], float]:
@@ -338,6 +364,14 @@ def evaluate(
             examples += len(metrics.windows(len(stream), max_length))
             if not np.isfinite(scores[name]["perplexity"]):
                 raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
+        elif task.task.kind in data.GENERATED:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            texts = write(model, encoded, tokenizer, max_length)
+            seconds += time.perf_counter() - started
+            examples += len(texts)
+            scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
+            scores[name] = scorer(texts, split.labels)
         elif task.task.kind in data.WINDOWED:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()

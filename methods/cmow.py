@@ -621,7 +621,6 @@ SOFT_WEIGHT, MLM_WEIGHT = 5.0, 2.0
 SMOOTHING = 0.7  # rare tokens are masked more often: by count^-0.7
 GENERAL_WARMUP = 0.05
 GENERAL_SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
-DOCUMENTS = 60_000  # of the pocket suite
 
 
 def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
@@ -632,24 +631,6 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
     masked = labels >= 0
     mlm = F.cross_entropy(student[masked], labels[masked]) if masked.any() else student.sum() * 0
     return SOFT_WEIGHT * kd_loss(student, teacher, GENERAL_TEMPERATURE) + MLM_WEIGHT * mlm
-
-
-def corpus(args: Args, task: TaskData) -> list[str]:
-    """Unlabelled passages: `--corpus`, the pocket suite's documents, or the training texts of a task with real data."""
-    if args.corpus is not None:
-        try:
-            lines = Path(args.corpus).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"--corpus {args.corpus}: cannot be read as UTF-8 text ({error})") from error
-        passages = [line.strip() for line in lines if line.strip()]
-        if not passages:
-            raise BadInput(f"--corpus {args.corpus}: holds no text; one passage a line is needed")
-        return passages
-    if task.source == "pocket":
-        from common import pocket
-
-        return pocket.unlabelled(DOCUMENTS, seed=1)
-    return list(dict.fromkeys(text for texts in task.splits["train"].texts for text in texts if text.strip()))
 
 
 def general_distillation(
@@ -1023,7 +1004,9 @@ def run_variant(
     general = train.Ledger()  # what the first embeddings have cost
     started_from = init
     if init == "general":
-        made, started_from, general = general_distillation(args, cell, teacher, corpus(args, task), engine)
+        made, started_from, general = general_distillation(
+            args, cell, teacher, masked_lm.corpus(args.corpus, task), engine
+        )
         student.embeddings.load_state_dict(made.embeddings.state_dict())
     elif init != "random":
         student.embeddings.load_state_dict(pretrained_embeddings(init, student.config))
