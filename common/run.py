@@ -28,7 +28,8 @@ from common.teacher import Teacher
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
-    *("track", "analyse", "params", "profile"),  # a look at the training, which does not touch it
+    *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
+    *("export", "export_rest"),
 }
 
 
@@ -108,8 +109,11 @@ class Run:
             file.write(json.dumps(values) + "\n")
 
     def finish(self, student: PreTrainedModel, init: str, ledger: train.Ledger, analysis: dict[str, Any],
-               teacher_analysis: dict[str, Any]) -> dict[str, Any]:  # fmt: skip
-        """Evaluate on the reported splits, save the student, write the record."""
+               teacher_analysis: dict[str, Any], parameters: int | None = None) -> dict[str, Any]:  # fmt: skip
+        """Evaluate on the reported splits, save the student, write the record.
+
+        `parameters`: how many numbers a student stands for that holds them packed.
+        """
         task, args = self.task, self.args
         scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
         primary = metrics.primary(task.task)
@@ -145,7 +149,7 @@ class Run:
             "student": {
                 "shape": args.student,
                 "init": init,
-                "parameters": models.parameters(student),
+                "parameters": parameters or models.parameters(student),
                 "bytes": size,
                 "speed": speed,
             },
@@ -223,7 +227,9 @@ def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, f
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     # a student that is not the library's own is known to it once its method is imported
     own = not type(student).__module__.startswith("transformers.")
-    imports = f"import methods.{run.method}  # from this repository's root\n" if own else ""
+    packed = getattr(student.config, "quantization_config", None) is not None
+    module = "common.packed" if packed else f"methods.{run.method}" if own else ""
+    imports = f"import {module}  # from this repository's root\n" if module else ""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
