@@ -27,6 +27,7 @@ its codes, into int8 that lives as long as its product does. Shapes: ... leading
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import tempfile
@@ -37,10 +38,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
@@ -87,7 +89,7 @@ def unpack(packed: Tensor, bits: int, columns: int) -> Tensor:
 
 
 def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tensor]:
-    """(..., K) -> float integers in [-127, 127] of that shape, and the scale (..., 1) of each token: x ~ codes scale."""
+    """(..., K) -> float integers in [-127, 127] of that shape, and each token's scale (..., 1): x ~ codes scale."""
     if clip is not None:
         x = x.clamp(-clip, clip)
     # per token: scale = max |x| / 127
@@ -109,6 +111,9 @@ def is_exact(bits: int, columns: int) -> bool:
 
 class PackedLinear(nn.Module):
     """y = (codes of x . codes of W) (scale of x * scale of W) + adapter + bias, from packed codes. Inference only."""
+
+    packed: Tensor
+    scale: Tensor
 
     def __init__(self, inputs: int, outputs: int, bits: int, bias: bool, rank: int, clip: float | None) -> None:
         super().__init__()
@@ -137,6 +142,9 @@ def rescaled(sums: Tensor, x: Tensor, scale: Tensor, weight_scale: Tensor, bias:
 
 class PackedEmbedding(nn.Module):
     """Rows of codes, each with a scale of its own; a batch unpacks the rows that it looks up."""
+
+    packed: Tensor
+    scale: Tensor
 
     def __init__(self, rows: int, columns: int, bits: int) -> None:
         super().__init__()
@@ -212,8 +220,9 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
     tensors["tokenizer"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    config = model.config.to_json_string(use_diff=True)
-    save_file(tensors, partial, metadata={"format": FORMAT, "config": config})
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    save_file(tensors, partial, metadata={"format": FORMAT, "config": config.to_json_string()})
     partial.replace(path)
     return path.stat().st_size
 
@@ -236,7 +245,7 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
         raise BadInput(f"{path}: no such file") from error
     except (SafetensorError, OSError, KeyError, ValueError, zlib.error) as error:
         raise BadInput(f"{path}: damaged, or no file of a packed model ({error})") from error
-    model, report = AutoModelForSequenceClassification.from_pretrained(
+    model, report = getattr(transformers, config.architectures[0]).from_pretrained(
         None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
     )
     if report["missing_keys"] or report["mismatched_keys"]:

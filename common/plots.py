@@ -57,7 +57,7 @@ def histograms(series: dict[str, np.ndarray], path: Path, title: str, x: str) ->
     """The density of each named set of values over one axis, its outermost thousandth on either side left out."""
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     ends = [np.quantile(values, (0.001, 0.999)) for values in series.values()]
-    bins = np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 121)
+    bins = list(np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 121))
     for name, values in series.items():
         axes.hist(values, bins=bins, density=True, histtype="step", label=name)
     axes.set(title=title, xlabel=x, ylabel="density")

@@ -127,8 +127,10 @@ class Args(CommonArgs):
             raise BadInput(f"--analyse {self.analyse!r}: names no folder of a finished run")
         exported = [row for row in self.rows if row.variant == "xtc" and row.bits < 32]
         if self.export is not None and (len(exported) != 1 or len(self.tasks) != 1):
-            raise BadInput(f"--export {self.export}: one file holds one student of --variant xtc; give one of --bits, 8 or"
-                           " fewer, one of --stages and one --task")  # fmt: skip
+            raise BadInput(
+                f"--export {self.export}: one file holds one student of --variant xtc; give one of --bits, 8 or fewer,"
+                " one of --stages and one --task"
+            )
         from common import data
 
         for task in self.tasks:
@@ -180,6 +182,7 @@ def predict_arguments(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="xtc.py predict", description="What a packed model makes of a text, or of a pair of texts.")
     parser.add_argument("file", help="written by --export")
     parser.add_argument("text", nargs="+", help="one text, or two for tasks about pairs")
+    parser.set_defaults(debug=False)
     found = parser.parse_args(argv)
     if len(found.text) > 2:
         parser.error(f"{len(found.text)} texts")
@@ -188,10 +191,9 @@ def predict_arguments(argv: list[str]) -> argparse.Namespace:
 
 PREDICT = sys.argv[1:2] == ["predict"]
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
-    ARGS = predict_arguments(sys.argv[2:]) if PREDICT else parse(Args, __doc__)
+    ARGS: Any = predict_arguments(sys.argv[2:]) if PREDICT else parse(Args, __doc__)
 
 import copy
-import json
 
 import torch
 import torch.nn.functional as F
@@ -303,7 +305,7 @@ def quantizable(model: PreTrainedModel) -> dict[str, nn.Module]:
     head are not. `BadInput` for a family whose layers keep matrices outside linears, as XLNet's do.
     """
     body, prefix = model.base_model, model.base_model_prefix
-    words = body.get_input_embeddings()
+    words = body.get_input_embeddings()  # type: ignore[operator]
     found = {f"{prefix}.{name}": module for name, module in body.named_modules() if module is words}
     for list_name, layers in body.named_modules():
         if not isinstance(layers, nn.ModuleList):
@@ -624,7 +626,7 @@ def analyse(args: Args) -> None:
                 "l2 distance")  # fmt: skip
     plots.histograms({k: v.numpy() for k, v in weights.items()}, folder / "weights.png", "what was quantised", "weight")
     spread = {k: {"mean_absolute": float(v.abs().mean()), "std": float(v.std())} for k, v in weights.items()}
-    report = {k: {"distance": list(map(float, v[1])), **spread[k]} for k, v in lines.items()}
+    report: dict[str, Any] = {k: {"distance": list(map(float, v[1])), **spread[k]} for k, v in lines.items()}
     results.write_json(folder / "analysis.json", report)
     rows = [[k, f"{sum(r['distance']) / len(r['distance']):.3f}", f"{r['mean_absolute']:.4f}", f"{r['std']:.4f}"]
             for k, r in report.items()]  # fmt: skip
@@ -773,16 +775,17 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
 
 
 @torch.no_grad()
-def predict(args: argparse.Namespace) -> None:
-    """Print what a packed model makes of a text or a pair: its classes, the likeliest first, or its score."""
+def predict(args: Any) -> None:
+    """`predict FILE TEXT [TEXT]`: print what a packed model makes of a text or a pair: its classes, the likeliest first, or its score."""
     model, tokenizer = packed.load(args.file)
     inputs = tokenizer(*args.text, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
     logits = model(**inputs).logits[0]
     if model.config.num_labels == 1:
         print(f"{logits.item():.4f}")
         return
+    names: Any = model.config.id2label
     for p, i in sorted(zip(logits.softmax(-1).tolist(), range(len(logits)), strict=True), reverse=True):
-        print(f"{p:.4f}  {model.config.id2label[i]}")
+        print(f"{p:.4f}  {names[i]}")
 
 
 def main(args: Args) -> None:
@@ -799,7 +802,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    if PREDICT:
-        run(predict, ARGS)
-    else:
-        run(main, ARGS)
+    run(predict if PREDICT else main, ARGS)
