@@ -776,7 +776,7 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
 
 @torch.no_grad()
 def predict(args: Any) -> None:
-    """`predict FILE TEXT [TEXT]`: print what a packed model makes of a text or a pair: its classes, the likeliest first, or its score."""
+    """`predict FILE TEXT [TEXT]`: what a packed model makes of a text or a pair: its classes, or its score."""
     model, tokenizer = packed.load(args.file)
     inputs = tokenizer(*args.text, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
     logits = model(**inputs).logits[0]
