@@ -484,17 +484,17 @@ class Scores(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def masked_mean(squares: Tensor, valid: Tensor) -> Tensor:
-    """The mean of `squares` where `valid`, a mask that broadcasts to them."""
-    valid = valid.expand_as(squares)
-    return squares.masked_fill(~valid, 0).sum() / valid.sum()
+def masked_mse(student: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
+    """The mean of the squared differences where `valid`, a mask that broadcasts to them."""
+    valid = valid.expand_as(student)
+    return (student - teacher).masked_fill(~valid, 0).square().sum() / valid.sum()
 
 
 def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
     """Sum over pairs of (B, L, D) hidden states of their mean squared distance over the tokens of (B, L) `mask`."""
     # L_hidden = MSE(H^S, H^T)
     valid = mask.bool()[:, :, None]
-    terms = [masked_mean((s - t).square(), valid) for s, t in zip(student, teacher, strict=True)]
+    terms = [masked_mse(s, t, valid) for s, t in zip(student, teacher, strict=True)]
     return torch.stack(terms).sum()
 
 
@@ -502,7 +502,7 @@ def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -
     """Sum over pairs of (B, h, L, L) scores of their mean squared distance, where query and key are tokens."""
     # L_att = 1/h sum_i MSE(A_i^S, A_i^T)
     valid = mask.bool()[:, None, :, None] & mask.bool()[:, None, None, :]
-    terms = [masked_mean((s - t).square(), valid) for s, t in zip(student, teacher, strict=True)]
+    terms = [masked_mse(s, t, valid) for s, t in zip(student, teacher, strict=True)]
     return torch.stack(terms).sum()
 
 
