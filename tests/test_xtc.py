@@ -402,9 +402,9 @@ def test_shares_add_up() -> None:
 def test_the_rule_counts_a_berts_matrices() -> None:
     """Every tensor of more than one dimension but the head's, of models that the library builds."""
     for layers, published in ((12, 417.18), (6, 255.18), (5, 228.18), (4, 201.18)):
+        config = bert_config(layers, 768, 30522, intermediate_size=3072, max_position_embeddings=512)
         with torch.device("meta"):
-            model = AutoModelForSequenceClassification.from_config(bert_config(
-                layers, 768, 30522, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512))  # fmt: skip
+            model = AutoModelForSequenceClassification.from_config(config)
         counted = sum(p.numel() for n, p in model.named_parameters() if p.ndim > 1 and "classifier" not in n)
         assert xtc.rule(layers, 32) == pytest.approx(counted * 4 / 2**20)
         assert round(xtc.rule(layers, 32), 2) == published
