@@ -21,7 +21,7 @@ from methods import cmow
 
 ENCODERS = {"CBOW": "cbow-200", "CMOW": "cmow-14", "Hybrid": "hybrid-10-100", "Bidirectional": "bidirectional-10-100"}
 ROWS = ("finetune", "kd", "general-finetune", "general-kd")
-TASKS = ["cola", "mrpc", "rte"]
+TASKS = ["cola", "rte"]
 
 
 def measure(name: str, seeds: list[int], out_dir: Path) -> dict[str, Any]:

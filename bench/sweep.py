@@ -19,23 +19,23 @@ from dataclasses import replace
 from typing import Any
 
 from common import metrics, results
-from common.args import fail, parse, split_list
+from common.args import dashed, fail, parse, split_list
 from common.data import task_of
 from common.errors import BadInput
 
 
-def points(grid: dict[str, tuple[float, ...]], trials: int, draw: int) -> list[dict[str, float]]:
+def points(grid: dict[str, tuple[Any, ...]], trials: int, draw: int) -> list[dict[str, Any]]:
     """`trials` points of the grid; all of them if there are fewer."""
     every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     random.Random(draw).shuffle(every)
     return every[:trials]
 
 
-def sweep(name: str, args: Any, variant: str, trials: int, draw: int) -> list[tuple[float, dict[str, float]]]:
+def sweep(name: str, args: Any, variant: str, trials: int, draw: int) -> list[tuple[float, dict[str, Any]]]:
     """(score, point) of every trial of a variant of the method `name`, best first."""
     method, found = importlib.import_module(f"methods.{name}"), []
     for point in points(method.grid(args, variant), trials, draw):
-        label = ",".join(f"{key}={value:g}" for key, value in point.items())
+        label = ",".join(f"{key}={value}" for key, value in point.items())
         trial = replace(args, variant=variant, tune=True, resume=True, out_dir=f"{args.out_dir}/sweep/{label}",
                         cache_dir=args.cache_dir or f"{args.out_dir}/cache", **point)  # fmt: skip
         trial.check()
@@ -47,7 +47,7 @@ def sweep(name: str, args: Any, variant: str, trials: int, draw: int) -> list[tu
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("method", choices=["mc3kd"], help="a script under methods/")
+    parser.add_argument("method", choices=["cmow", "mc3kd"], help="a script under methods/")
     parser.add_argument("--variants", required=True, help="comma-separated variants of the method")
     parser.add_argument("--trials", type=int, default=12, help="points of the grid per variant")
     parser.add_argument("--draw", type=int, default=0, help="seed of the order in which points are drawn")
@@ -66,7 +66,9 @@ def main() -> None:
             title = metrics.TITLES[metrics.primary(task_of(args.tasks[0]))]
             print(f"\n{variant} on {args.task}, {len(rows)} trials, {title} on the tuning split")
             for score, point in rows:
-                print(f"  {100 * score:6.2f}  " + " ".join(f"--{name} {value:g}" for name, value in point.items()))
+                print(
+                    f"  {100 * score:6.2f}  " + " ".join(f"--{dashed(name)} {value}" for name, value in point.items())
+                )
     except BadInput as error:
         fail(error, args.debug)
 

@@ -34,7 +34,8 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
     # two runs at once: the second waits for the first one's model instead of training another
     with FileLock(folder.with_suffix(".lock")):
         if not intact(folder, note, what):
-            shutil.rmtree(folder, ignore_errors=True)
+            for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
+                shutil.rmtree(old, ignore_errors=True)
             partial = folder.with_suffix(f".{os.getpid()}.partial")
             made = make(partial)
             write_json(partial / note, made | {"digest": models.file_digest(partial)})

@@ -81,6 +81,11 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
+def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
+    """Table I's search space for the fine-tuning of a given student, for `python -m bench.sweep cmow`."""
+    return {name: values for name, values in GRID["task"].items() if name not in ("student", "init")}
+
+
 class Shape(NamedTuple):
     """The size of a token: an s x s matrix (one per direction) and a vector."""
 
@@ -113,6 +118,7 @@ def encoder_shape(text: str) -> Shape:
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
+    task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
     student: str = arg(
         "bidirectional-10-100", "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR], bidirectional[-MATRIX-VECTOR]"
     )
@@ -131,8 +137,8 @@ class Args(CommonArgs):
     augment: int = arg(0, "kd: copies of each training text with words replaced (TinyBERT's augmentation)")
     embedding_dropout: float = arg(0.0, "share of embedding entries dropped in training")
     hidden_dropout: float = arg(0.0, "share of an encoding's entries dropped before the classifier, in training")
-    general_share: float = arg(0.5, "--init general: its share of the budget")
-    general_lr: float = arg(5e-4, "--init general: peak learning rate")
+    general_share: float = arg(0.25, "--init general: its share of the budget")
+    general_lr: float = arg(2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)")
     general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)")
     corpus: str | None = arg(
         None, "--init general: text file, one passage a line (default: pocket documents, or the task's own texts)"

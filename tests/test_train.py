@@ -51,6 +51,28 @@ def test_the_schedule_is_the_librarys(steps: int) -> None:
     assert max(rates) == 0.4
 
 
+@pytest.mark.parametrize(("warmup", "first", "peak_at"), [(0.0, 0.4, 0), (0.5, 0.0, 5)])
+def test_the_share_of_the_warm_up(warmup: float, first: float, peak_at: int) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4)
+    ledger, rates = Ledger(), []
+    schedule = Schedule(optimizer, ledger, 10, None, warmup)
+    while schedule.running():
+        rates.append(optimizer.param_groups[0]["lr"])
+        ledger.count(a_batch())
+        optimizer.step()
+        schedule.step()
+    assert (rates[0], rates.index(max(rates))) == (first, peak_at)
+
+
+def test_stages_add_up_but_for_the_peak_of_memory() -> None:
+    first = Ledger(steps=2, student_examples=64, student_tokens=640, teacher_examples=32, seconds=1.5)
+    first.peak_memory_bytes = 500
+    second = Ledger(steps=3, student_examples=96, student_tokens=900, teacher_examples=96, seconds=2.0)
+    second.peak_memory_bytes = 400
+    first.add(second)
+    assert first == Ledger(5, 160, 1540, 128, 3.5, 500)
+
+
 class Clock:
     """A clock that the test moves."""
 
