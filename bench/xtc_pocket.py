@@ -1,6 +1,6 @@
 """XTC on the pocket suite: bits, layers and stages, beside the undistilled student and vanilla KD with the same bits.
 
-    python -m bench.xtc_pocket --seeds 5           # an hour and a half on one core; goes on where it was stopped
+    python -m bench.xtc_pocket --seeds 5           # an hour on one core; goes on where it was stopped
     python -m bench.xtc_pocket --seeds 5 --save    # also writes bench/results/xtc_pocket.json
 
 Every run starts from the layers of the same fine-tuned teacher (4 layers of 128) and has the same budget, which the
@@ -20,7 +20,7 @@ from methods import xtc
 
 STUDENTS = {"full": "4x128", "half": "2x128"}
 BITS = ("32", "2", "1")
-BUDGET = "12800"
+BUDGET = "9600"
 COLUMNS = {"finetune": "undistilled", "kd": "KD", "xtc-1": "1S", "xtc-2": "2S", "xtc-3": "3S"}
 
 
