@@ -20,7 +20,7 @@ from methods import xtc
 
 STUDENTS = {"full": "4x128", "half": "2x128"}
 BITS = ("32", "2", "1")
-BUDGET = "9600"
+BUDGET = "4800"
 COLUMNS = {"finetune": "undistilled", "kd": "KD", "xtc-1": "1S", "xtc-2": "2S", "xtc-3": "3S"}
 
 
