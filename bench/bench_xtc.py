@@ -93,12 +93,9 @@ def measure(folder: Path) -> dict[str, Any]:
             table[name]["batches"][str(batch)] = {"seconds": seconds}
     del loaded, calls
     for batch in BATCHES:
-        turns = [
-            {name: peak(str(folder / name), batch) for name in table} | {"": peak("nothing", batch)} for _ in range(3)
-        ]
+        libraries = peak("nothing", batch)
         for name in table:
-            beyond = statistics.median(turn[name] - turn[""] for turn in turns)
-            table[name]["batches"][str(batch)]["memory"] = int(beyond)
+            table[name]["batches"][str(batch)]["memory"] = peak(str(folder / name), batch) - libraries
     return table
 
 

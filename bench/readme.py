@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import mc3kd_claims, pocket_suite
+from bench import bench_xtc, mc3kd_claims, pocket_suite, xtc_pocket
 from bench.report import FOLDER
 from common import results
+from methods import xtc
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -33,11 +34,21 @@ def run_table(folder: str) -> str:
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
 
 
+def sizes_table() -> str:
+    """What `methods/xtc.py --sizes` has printed."""
+    rows = json.loads((FOLDER / "xtc_sizes.json").read_text(encoding="utf-8"))["rows"]
+    return f"```\n{results.columns(rows, xtc.SIZES_HEADER)}\n```"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
     "rte": lambda: run_table("rte-minilm"),
     "lm": lambda: run_table("lm-pocket-6"),
+    "xtc-pocket": lambda: report_table(xtc_pocket, "xtc_pocket.json"),
+    "xtc-sst2": lambda: run_table("sst2-minilm-xtc"),
+    "xtc-inference": lambda: report_table(bench_xtc, "xtc_inference.json"),
+    "xtc-sizes": sizes_table,
 }
 
 
