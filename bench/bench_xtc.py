@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedModel
 
-import common.packed  # the format of what is loaded
 from bench.report import FOLDER
 from common import results, speed
 from methods.xtc import pack, quantize
