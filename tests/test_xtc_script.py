@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
 
 import common.packed
-from common import data, models, results, train
+from common import args, data, models, results, train
 from methods import xtc
 
 Inside = Callable[..., tuple[int, str, str]]
@@ -38,6 +38,18 @@ def basic(glue: Path, expert: Path) -> list[str]:
     return ["--task", "sst2", "--data-dir", str(glue), "--teacher", str(expert), *SMALL]
 
 
+def say(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    """`predict` in this process: (exit code, stdout, stderr)."""
+    capsys.readouterr()
+    code = 0
+    try:
+        args.run(xtc.predict, xtc.predict_arguments([str(word) for word in words]))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    done = capsys.readouterr()
+    return code, done.out, done.err
+
+
 def cell(out: Path, label: str = "xtc-1bit-1s", task: str = "sst2", seed: int = 0) -> Path:
     return results.folder_of(out, "xtc", task, label, seed)
 
@@ -50,10 +62,12 @@ def log(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-def test_rows_and_a_student_that_loads_again(basic: list[str], sst2: data.TaskData, tmp_path: Path) -> None:
-    done = script(*basic, "--out-dir", tmp_path, "--export", tmp_path / "tiny.packed", path=SCRIPT)
-    assert done.returncode == 0, done.stderr
-    rows = done.stdout.split("---\n")[1].splitlines()[:4]
+def test_rows_and_a_student_that_loads_again(
+    basic: list[str], sst2: data.TaskData, tmp_path: Path, inside: Inside
+) -> None:
+    code, out, err = inside(*basic, "--out-dir", tmp_path, "--export", tmp_path / "tiny.packed")
+    assert code == 0, err
+    rows = out.split("---\n")[1].splitlines()[:4]
     assert [row.split()[0] for row in rows] == ["teacher", "finetune-1bit", "kd-1bit", "xtc-1bit-1s"]
     records = {label: results.load(cell(tmp_path, label) / "result.json")
                for label in ("finetune-1bit", "kd-1bit", "xtc-1bit-1s")}  # fmt: skip
@@ -63,10 +77,10 @@ def test_rows_and_a_student_that_loads_again(basic: list[str], sst2: data.TaskDa
         assert record["student"]["bytes"] == (cell(tmp_path, label) / "model.safetensors").stat().st_size
         assert record["metrics"]["dev"]["accuracy"] > 0.8, label
     # the call that the model card documents, in another process, as it stands there
-    code = re.search(r"```python\n(.*?)```", (cell(tmp_path) / "README.md").read_text(), re.DOTALL)[1]  # type: ignore[index]
-    code = code.replace('folder = "."', f"folder = {str(cell(tmp_path))!r}").replace("sentence", "'the film was good'")
-    code = code.replace("\"'the film was good'\"", "'the film was good'")
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    call = re.search(r"```python\n(.*?)```", (cell(tmp_path) / "README.md").read_text(), re.DOTALL)[1]  # type: ignore[index]
+    call = call.replace('folder = "."', f"folder = {str(cell(tmp_path))!r}")
+    call = call.replace('"sentence"', "'the film was good'")
+    loaded = subprocess.run([sys.executable, "-c", call], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert loaded.returncode == 0, loaded.stderr
     again = AutoModelForSequenceClassification.from_pretrained(cell(tmp_path)).eval()
     assert any(isinstance(module, common.packed.PackedLinear) for module in again.modules())
@@ -103,12 +117,12 @@ def test_the_saved_bits_are_the_trained_ones(basic: list[str], tmp_path: Path, i
 
 def test_stages_switch_at_the_right_steps_and_rates(basic: list[str], tmp_path: Path, inside: Inside) -> None:
     """One budget for 1S, 2S and 3S; each stage warms up and decays again; stage I peaks at 2.5 x."""
-    code, _, err = inside(*basic, "--variant", "xtc", "--stages", "1,2,3", "--budget", "3840", "--out-dir", tmp_path)
+    code, _, err = inside(*basic, "--variant", "xtc", "--stages", "1,2,3", "--budget", "1920", "--out-dir", tmp_path)
     assert code == 0, err
-    for n, ends in ((1, [120]), (2, [60, 120]), (3, [40, 80, 120])):
+    for n, ends in ((1, [60]), (2, [30, 60]), (3, [20, 40, 60])):
         record = results.load(cell(tmp_path, f"xtc-1bit-{n}s") / "result.json")
-        assert record["ledger"]["steps"] == 120
-        assert record["ledger"]["student_examples"] == record["ledger"]["teacher_examples"] == 3840
+        assert record["ledger"]["steps"] == 60
+        assert record["ledger"]["student_examples"] == record["ledger"]["teacher_examples"] == 1920
         rows = log(cell(tmp_path, f"xtc-1bit-{n}s"))
         assert [max(row["step"] for row in rows if row["stage"] == k + 1) for k in range(n)] == ends
         for row in rows:
@@ -120,19 +134,28 @@ def test_stages_switch_at_the_right_steps_and_rates(basic: list[str], tmp_path: 
             assert row["lr"] == pytest.approx(expected)
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(basic: list[str], tmp_path: Path, inside: Inside) -> None:
-    """Killed in the first and in the second stage."""
-    argv = [*basic, "--variant", "xtc", "--stages", "2", "--budget", "1920"]
+def test_a_killed_run_goes_on_to_the_same_bits(
+    basic: list[str], tmp_path: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped dead in the first stage, and killed in the second."""
+    argv = [*basic, "--variant", "xtc", "--stages", "2"]
     assert inside(*argv, "--out-dir", tmp_path / "whole")[0] == 0
     out = tmp_path / "killed"
     folder = cell(out, "xtc-1bit-2s")
-    for stage, extra in (("stage1", []), ("stage2", ["--resume"])):
-        process = start(*argv, "--out-dir", out, "--save-every", "0", *extra, path=SCRIPT)
-        while process.poll() is None and not (folder / stage / "checkpoint.safetensors").exists():
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+
+    def stop(_loss: torch.Tensor, step: int, _ids: list[str]) -> None:
+        if step == 8:
+            raise SystemExit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "check_finite", stop)
+        assert inside(*argv, "--out-dir", out, "--save-every", "0")[0] == 9
+    process = start(*argv, "--out-dir", out, "--save-every", "0", "--resume", path=SCRIPT)
+    while process.poll() is None and not (folder / "stage2" / "checkpoint.safetensors").exists():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     code, text, err = inside(*argv, "--out-dir", out, "--resume")
     assert code == 0, err
     assert "continued at step" in text
@@ -193,7 +216,9 @@ def test_other_ways_to_run(changes: list[str], basic: list[str], tmp_path: Path,
         assert not record["budget"]["comparable"]
 
 
-def test_a_regression_and_the_pretrained_layers(glue: Path, tmp_path: Path, inside: Inside) -> None:
+def test_a_regression_and_the_pretrained_layers(
+    glue: Path, tmp_path: Path, inside: Inside, capsys: pytest.CaptureFixture[str]
+) -> None:
     models.save(tiny_bert(3, 32).bert, word_tokenizer(), tmp_path / "body", "")
     argv = ["--task", "stsb", "--data-dir", glue, "--teacher", tmp_path / "body", "--teacher-epochs", "1", *SMALL]
     code, _, err = inside(
@@ -201,8 +226,8 @@ def test_a_regression_and_the_pretrained_layers(glue: Path, tmp_path: Path, insi
     )
     assert code == 0, err
     assert set(results.load(cell(tmp_path, task="stsb") / "result.json")["metrics"]["dev"]) == {"pearson", "spearman"}
-    said = script("predict", tmp_path / "m", "a film", "a plot", path=SCRIPT)
-    assert re.fullmatch(r"-?\d+\.\d{4}\n", said.stdout), said.stderr
+    code, out, err = say(capsys, tmp_path / "m", "a film", "a plot")
+    assert re.fullmatch(r"-?\d+\.\d{4}\n", out), err
 
 
 def test_augmentation_by_the_masked_lm_of_the_teacher(glue: Path, tmp_path: Path, inside: Inside) -> None:
@@ -255,10 +280,10 @@ def test_mistakes_are_one_line(changes: list[str], says: str, basic: list[str], 
 
 
 @pytest.mark.parametrize("words", [[], ["nowhere"], ["nowhere", "text"], ["m", "a", "b", "c"]])
-def test_predicting_from_nothing_is_one_line(words: list[str]) -> None:
-    done = script("predict", *words, path=SCRIPT)
-    assert done.returncode == 2
-    assert error_line(done.stderr).startswith("error: ")
+def test_predicting_from_nothing_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = say(capsys, *words)
+    assert code == 2
+    assert error_line(err).startswith("error: ")
 
 
 def test_real_bytes_of_a_berts_geometry(tmp_path: Path) -> None:
