@@ -85,8 +85,8 @@ class Args(CommonArgs):
     """The arguments of all scripts, and XTC's."""
 
     variant: str = arg("finetune,kd,xtc", f"one or several of {', '.join(VARIANTS)}")
-    # half of quick, for three rows whose steps cost more than others'
-    budget: str = arg("12800", CommonArgs.__dataclass_fields__["budget"].metadata["help"])
+    # less than quick: three rows in a minute; 300 steps, which two and three stages share evenly
+    budget: str = arg("9600", CommonArgs.__dataclass_fields__["budget"].metadata["help"])
     bits: str = arg("1", f"bits of a weight, one or several of {', '.join(BITS)}; 32: neither weights nor activations")
     stages: str = arg("1", "xtc: 1S-, 2S- or 3S-KD, one or several of 1, 2, 3")
     layers: str = arg(

@@ -15,7 +15,7 @@ from common import results
     ("method", "rows", "examples"),
     [
         ("mc3kd", ["finetune", "mc3kd"], 25_600),
-        ("xtc", ["finetune-1bit", "kd-1bit", "xtc-1bit-1s"], 12_800),
+        ("xtc", ["finetune-1bit", "kd-1bit", "xtc-1bit-1s"], 9_600),
     ],
 )
 def test_no_arguments(method: str, rows: list[str], examples: int, tmp_path: Path) -> None:
