@@ -241,11 +241,12 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
                 (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
             (Path(folder) / "config.json").write_text(metadata["config"], encoding="utf-8")
             config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        family = getattr(transformers, config.architectures[0])
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
-    except (SafetensorError, OSError, KeyError, ValueError, zlib.error) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, zlib.error) as error:
         raise BadInput(f"{path}: damaged, or no file of a packed model ({error})") from error
-    model, report = getattr(transformers, config.architectures[0]).from_pretrained(
+    model, report = family.from_pretrained(
         None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
     )
     if report["missing_keys"] or report["mismatched_keys"]:

@@ -133,6 +133,8 @@ class Args(CommonArgs):
                 f"--export {self.export}: one file holds one student of --variant xtc; give one of --bits, 8 or fewer,"
                 " one of --stages and one --task"
             )
+        if self.export is not None and Path(self.export).exists() and not self.force:
+            raise BadInput(f"--export {self.export}: is there already; --force replaces it")
         from common import data
 
         for task in self.tasks:

@@ -267,6 +267,7 @@ def test_augmentation_by_the_masked_lm_of_the_teacher(glue: Path, tmp_path: Path
         (["--init", "nowhere"], "--init nowhere"),
         (["--export", "m", "--bits", "32"], "--export"),
         (["--export", "m", "--bits", "2,1"], "--export"),
+        (["--export", str(SCRIPT)], "is there already"),
         (["--analyse", "nowhere"], "--analyse nowhere"),
         (["--budget", "32", "--stages", "2", "--variant", "xtc"], "--budget 32"),
     ],
