@@ -134,7 +134,9 @@ class Args(CommonArgs):
                 " one of --stages and one --task"
             )
         if self.export is not None and Path(self.export).exists() and not self.force:
-            raise BadInput(f"--export {self.export}: is there already; --force replaces it")
+            raise BadInput(
+                f"--export {self.export}: is there already; give another name, or --force, which also trains again"
+            )
         from common import data
 
         for task in self.tasks:
