@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import attention_pocket, cka_pocket, mc3kd_claims, pocket_suite
+from bench import attention_pocket, bench_xtc, cka_pocket, mc3kd_claims, pocket_suite, xtc_pocket
 from bench.report import FOLDER
 from common import results
-from methods import efficient_attention
+from methods import efficient_attention, xtc
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -39,6 +39,12 @@ def profile_table() -> str:
     return efficient_attention.profile_text(json.loads((FOLDER / "attention_profile.json").read_text(encoding="utf-8")))
 
 
+def sizes_table() -> str:
+    """What `methods/xtc.py --sizes` has printed."""
+    rows = json.loads((FOLDER / "xtc_sizes.json").read_text(encoding="utf-8"))["rows"]
+    return f"```\n{results.columns(rows, xtc.SIZES_HEADER)}\n```"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "attention-pocket": lambda: report_table(attention_pocket, "attention_pocket.json"),
     "attention-profile": profile_table,
@@ -48,6 +54,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "tatoeba": lambda: run_table("tatoeba-opus-mt"),
     "rte": lambda: run_table("rte-minilm"),
     "lm": lambda: run_table("lm-pocket-6"),
+    "xtc-pocket": lambda: report_table(xtc_pocket, "xtc_pocket.json"),
+    "xtc-sst2": lambda: run_table("sst2-minilm-xtc"),
+    "xtc-inference": lambda: report_table(bench_xtc, "xtc_inference.json"),
+    "xtc-sizes": sizes_table,
 }
 
 

@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import train
-from common.data import Split
+from common import masked_lm, train
+from common.data import Split, TaskData
 
 REPLACE, CANDIDATES = 0.4, 15
 BATCH = 256
@@ -36,13 +36,13 @@ Place = tuple[str, int, int]  # a text, and where a word of it starts and ends
 
 
 def augment(
-    split: Split, tokenizer: Any, embeddings: Tensor, masked_lm: PreTrainedModel | None = None, copies: int = 20,
+    split: Split, tokenizer: Any, embeddings: Tensor, language_model: PreTrainedModel | None = None, copies: int = 20,
     seed: int = 0, replace: float = REPLACE, candidates: int = CANDIDATES, max_length: int = 128,
     ledger: train.Ledger | None = None,
 ) -> Split:  # fmt: skip
     """The split's examples and, after them, their copies: ids `<id>+<k>`, labels as they were.
 
-    `embeddings` is (V, D), a row per token of `tokenizer`. `masked_lm` is asked once for every place that is to be
+    `embeddings` is (V, D), a row per token of `tokenizer`. `language_model` is asked once for every place that is to be
     replaced, and `ledger` counts these as teacher examples. The number of words of a text does not change.
     """
     words = vocabulary_words(tokenizer)
@@ -56,8 +56,8 @@ def augment(
                 drawn = [(place, rng.random()) for place in places if rng.random() < replace]
                 plans.append((example, field, field * copies + copy, drawn))
     asked = dict.fromkeys(place for *_, drawn in plans for place, _ in drawn)
-    by_model = [p for p in asked if masked_lm is not None and p[0][p[1] : p[2]].lower() in words]
-    choices = predicted(masked_lm, tokenizer, words, by_model, candidates, max_length) if masked_lm is not None else {}
+    by_model = [p for p in asked if language_model is not None and p[0][p[1] : p[2]].lower() in words]
+    choices = predicted(language_model, tokenizer, words, by_model, candidates, max_length) if language_model else {}
     if ledger is not None:
         ledger.teacher_examples += len(by_model)
     remaining = sorted({p[0][p[1] : p[2]].lower() for p in asked if p not in choices})
@@ -77,6 +77,23 @@ def augment(
         texts_out.append((*row[:field], text, *row[field + 1 :]))
         labels.append(split.labels[example])
     return Split(ids, texts_out, labels)  # type: ignore[arg-type]
+
+
+def with_copies(
+    task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: train.Ledger,
+    device: torch.device,
+) -> Split:  # fmt: skip
+    """The training texts of a task and `copies` changed ones of each, on the ledger's clock.
+
+    `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
+    """
+    with ledger.clock():
+        model, whole = masked_lm.load(source)
+        model.to(device).eval()  # type: ignore[arg-type]
+        return augment(
+            task.splits["train"], tokenizer, input_embeddings(model), model if whole else None, copies, seed,
+            max_length=max_length, ledger=ledger,
+        )  # fmt: skip
 
 
 def input_embeddings(model: PreTrainedModel) -> Tensor:

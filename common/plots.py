@@ -1,4 +1,4 @@
-"""Two plots that more than one paper needs: a heatmap of a matrix, and lines over a common axis."""
+"""The plots: a heatmap of a matrix, lines over a common axis, histograms of values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")  # files only; no window system is needed
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
@@ -55,5 +56,19 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
         other = axes.twinx()
         other.plot(xs, ys, marker="s", markersize=4, linestyle="--", color="C1")
         other.set_ylabel(f"{name} (dashed)")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def histograms(series: dict[str, np.ndarray], path: Path, title: str, x: str) -> None:
+    """The density of each named set of values over one axis, its outermost thousandth on either side left out."""
+    figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    ends = [np.quantile(values, (0.001, 0.999)) for values in series.values()]
+    bins = list(np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 121))
+    for name, values in series.items():
+        axes.hist(values, bins=bins, density=True, histtype="step", label=name)
+    axes.set(title=title, xlabel=x, ylabel="density")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -13,13 +13,13 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from common import attention, data, metrics, models, results, train
+from common import data, metrics, models, results, train
 from common.args import CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
 from common.errors import BadInput
@@ -28,7 +28,8 @@ from common.teacher import Teacher
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
-    *("track", "analyse", "params", "profile"),  # a look at the training, which does not touch it
+    *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
+    *("export", "export_rest"),
 }
 
 
@@ -110,14 +111,20 @@ class Run:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
-    def finish(self, student: PreTrainedModel, init: str, ledger: train.Ledger, analysis: dict[str, Any],
-               teacher_analysis: dict[str, Any]) -> dict[str, Any]:  # fmt: skip
-        """Evaluate on the reported splits, save the student, write the record."""
+    def finish(
+        self, student: PreTrainedModel, init: str, ledger: train.Ledger, *, analysis: dict[str, Any] | None = None,
+        teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Evaluate on the reported splits, save the student, write the record.
+
+        `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
+        where that is not the library's usual way.
+        """
         task, args = self.task, self.args
         scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
         primary = metrics.primary(task.task)
         value = float(np.mean([scores[split][primary] for split in task.reported]))
-        card = model_card(self, student, scores)
+        card = model_card(self, scores, loading or Loading())
         size = models.save(student, self.teacher.tokenizer, self.folder, card)
         record = {
             "schema": results.SCHEMA_VERSION,
@@ -143,17 +150,17 @@ class Run:
                 "bytes": self.teacher.bytes,
                 "speed": self.teacher.speed,
                 "metrics": self.teacher.metrics,
-                "analysis": teacher_analysis,
+                "analysis": teacher_analysis or {},
             },
             "student": {
                 "shape": args.student,
                 "init": init,
-                "parameters": models.parameters(student),
+                "parameters": parameters or models.parameters(student),
                 "bytes": size,
                 "speed": speed,
             },
             "ledger": asdict(ledger),
-            "analysis": analysis,
+            "analysis": analysis or {},
             "settings": self.settings,
             "environment": results.environment(),
             "command": shlex.join(["python", *sys.argv]),
@@ -219,7 +226,14 @@ def choose_student(args: CommonArgs, init: str, teacher: Teacher, task: TaskData
     return student, f"first {layers} layers of {Path(source).name}" if source else "random"
 
 
-def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, float]]) -> str:
+class Loading(NamedTuple):
+    """What a student's card tells its reader to type: a line that imports, and the call that loads."""
+
+    imports: str = ""
+    call: str = "{model}.from_pretrained(folder)"
+
+
+def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) -> str:
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
     model = models.HEADS[task.task.kind].__name__
@@ -227,15 +241,7 @@ def model_card(run: Run, student: PreTrainedModel, scores: dict[str, dict[str, f
     if task.task.kind in data.GENERATED:
         use = f"tokenizer.batch_decode(model.generate(**inputs, num_beams={train.BEAMS}), skip_special_tokens=True)"
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
-    # a student that is not the library's own is known to it once its method is imported
-    own = not type(student).__module__.startswith("transformers.")
-    imports = f"import methods.{run.method}  # from this repository's root\n" if own else ""
-    loaded = f"{model}.from_pretrained(folder).eval()"
-    if attention.is_converted(student):
-        imports, loaded = (
-            "from common import attention  # from this repository's root\n",
-            f"attention.load(folder, {model})",
-        )
+    imports = f"{loading.imports}  # from this repository's root\n" if loading.imports else ""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
@@ -249,7 +255,7 @@ Signature: `{run.signature}`
 {imports}from transformers import {model}, AutoTokenizer
 
 folder = "."  # the folder of this file
-model = {loaded}
+model = {loading.call.format(model=model)}.eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
 print({use})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
-def medians(contenders: dict[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
+def medians(contenders: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
     """Seconds that each call takes: the median over the turns, after one that warms up."""
     seconds: dict[str, list[float]] = {label: [] for label in contenders}
     for turn in range(turns + 1):

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
@@ -192,15 +193,16 @@ def to_device(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     return model.to(device)  # type: ignore[arg-type]  # the library wraps `to` without its types
 
 
+@torch.no_grad()
 def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
-    """Make a checkpoint's logits follow the task's labels: class i is its output column order[i]."""
+    """Make a checkpoint's logits follow the task's labels: class i is its output row order[i].
 
-    def reorder(_model: Any, _inputs: Any, output: Any) -> Any:
-        output.logits = output.logits[..., order]
-        return output
-
+    In every family's head the last linear with as many outputs as classes is the one that gives the logits.
+    """
     if order != sorted(order):
-        model.register_forward_hook(reorder)
+        *_, output = (m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == len(order))
+        for parameter in output.parameters():
+            parameter.copy_(parameter[order])
 
 
 def check_length(max_length: int, config: Any, tokenizer: Any) -> None:

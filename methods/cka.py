@@ -790,7 +790,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     on_task = distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)
     ledger.add(earlier)
     analysis = {"teacher": objective.teacher, "validation": {"pretraining": curve, "task": on_task}}
-    return cell.finish(student, start, ledger, analysis, {})
+    return cell.finish(student, start, ledger, analysis=analysis)
 
 
 def draw_curves(args: Args, task: TaskData, rows: list[dict[str, Any]]) -> None:

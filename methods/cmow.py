@@ -208,7 +208,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import augment, cache, data, masked_lm, models, results, speed, train
 from common.data import TaskData
-from common.run import Run, compiled
+from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
 
 # Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
@@ -763,18 +763,6 @@ def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Te
     return saved.embeddings.state_dict()
 
 
-def augmented(args: Args, task: TaskData, teacher: Teacher, ledger: train.Ledger, engine: Accelerator) -> data.Split:
-    """The training texts and `--augment` changed copies of each, on the clock."""
-    with ledger.clock():
-        model, whole = masked_lm.load(teacher.pretrained or teacher.name)
-        model.to(engine.device).eval()  # type: ignore[arg-type]
-        embeddings = augment.input_embeddings(model)
-        return augment.augment(
-            task.splits["train"], teacher.tokenizer, embeddings, model if whole else None, args.augment, args.seed,
-            max_length=args.max_length, ledger=ledger,
-        )  # fmt: skip
-
-
 def distil(
     args: Args, name: str, cell: Run, steps: int | None, seconds: float | None,
     student: MatrixEmbeddingForSequenceClassification, teacher: Teacher, encoded: data.Encoded, ledger: train.Ledger,
@@ -1019,11 +1007,14 @@ def run_variant(
     ledger = train.Ledger()
     split = task.splits["train"]
     if args.augment and name == "kd":
-        split = augmented(args, task, teacher, ledger, engine)
+        source = teacher.pretrained or teacher.name
+        split = augment.with_copies(
+            task, teacher.tokenizer, source, args.augment, args.seed, args.max_length, ledger, engine.device
+        )
     encoded = data.encode(teacher.tokenizer, split, task.task, args.max_length)
     distil(args, name, cell, steps, seconds, student, teacher, encoded, ledger, engine)
     ledger.add(general)
-    return cell.finish(student, started_from, ledger, {}, {})
+    return cell.finish(student, started_from, ledger, loading=Loading("import methods.cmow"))
 
 
 def run_task(args: Args, name: str, engine: Accelerator) -> None:

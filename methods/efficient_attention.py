@@ -155,7 +155,7 @@ from transformers import (
 from common import cache, data, masked_lm, models, plots, results, speed, train
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
-from common.run import Run, compiled
+from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
 
 # Shapes: B batch, L length, D width, V vocabulary.
@@ -683,7 +683,8 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     ledger.add(before)
     init = " then ".join((Path(teacher.pretrained or teacher.name).name, *(chain or ("every other layer",))))
     analysis = {"windows_of_reported": windows_of(own, task, teacher.tokenizer)}
-    return cell.finish(student, init, ledger, analysis, {})
+    loading = Loading("from common import attention", "attention.load(folder, {model})") if converted else None
+    return cell.finish(student, init, ledger, analysis=analysis, loading=loading)
 
 
 def windows_of(args: Args, task: TaskData, tokenizer: Any) -> int:

@@ -655,7 +655,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, pool: l
     analysis: dict[str, Any] = {"rccc": statistics.svcca(1, m), "layers": layers}
     if name in ("takd", "dynakd"):
         analysis["teachers"] = shares
-    return cell.finish(student, init, ledger, analysis, teacher_analysis)
+    return cell.finish(student, init, ledger, analysis=analysis, teacher_analysis=teacher_analysis)
 
 
 def get_pool(args: Args, task: TaskData, teacher: Teacher, engine: Accelerator) -> list[Teacher]:

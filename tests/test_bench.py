@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import mc3kd_claims, pocket_suite, readme, report, sweep
+from bench import bench_xtc, mc3kd_claims, pocket_suite, readme, report, sweep, xtc_pocket
 from common import data, results
 from common.data import Split, TaskData
 from methods import mc3kd
@@ -133,3 +133,33 @@ def test_the_text_of_the_claims() -> None:
     assert "| *teacher* | 70.0 | 25.0 | 70.0 | 25.0 |" in text
     for name in mc3kd.VARIANTS:
         assert f"| {name} | 55.0 ± 7.1 | 75.0 ± 7.1 | 55.0 ± 7.1 | 75.0 ± 7.1 |" in text
+
+
+def test_the_text_of_xtcs_table() -> None:
+    """Every student and column in points, sizes, and differences of the right columns."""
+    row = {column: [0.1 * i, 0.1 * i + 0.02] for i, column in enumerate(xtc_pocket.COLUMNS, 1)} | {"bytes": 230_000}
+    table = {
+        "students": {layers: dict.fromkeys(xtc_pocket.BITS, row) for layers in xtc_pocket.STUDENTS},
+        "teacher": {"score": 0.9, "bytes": 4_000_000},
+    }
+    found = {"seeds": [0, 1], "metrics": {"pocket/cola": "matthews"}, "tasks": {"pocket/cola": table}}
+    text = xtc_pocket.text(found)
+    for student in xtc_pocket.STUDENTS.values():
+        for bits in xtc_pocket.BITS:
+            assert f"| {student} | {bits} | 0.23 | 11.0 ± 1.4 | 21.0 ± 1.4 | 31.0 ± 1.4 | 41.0 ± 1.4 |" in text
+    assert "| 1S against KD | 1 | +10.0 [+10.0, +10.0], higher |" in text
+    assert "| 3S against 1S | 2 | +20.0 [+20.0, +20.0], higher |" in text
+    assert "| 1 against 32 bits, 1S | 1 | +0.0 [+0.0, +0.0], not distinguishable |" in text
+
+
+def test_the_text_of_packed_models() -> None:
+    """Milliseconds of one sentence, and ratios to float32."""
+    found = {
+        "length": 32,
+        "environment": {"hardware": {"device": "a processor", "threads": 1}},
+        "models": {
+            name: {"disk": 1_000_000 * k, "batches": {"32": {"seconds": 0.32 * k, "memory": 2_000_000 * k}}}
+            for name, k in (("float32", 4), ("1 bit", 1))
+        },
+    }
+    assert "| 1 bit | 1.0 | 10.0 (0.25 x) | 2 (0.25 x) |" in bench_xtc.text(found)

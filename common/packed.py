@@ -1,0 +1,254 @@
+"""Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers.
+
+    import common.packed                                     # makes the library know the format
+    AutoModelForSequenceClassification.from_pretrained(FOLDER)
+    model, tokenizer = packed.load("model.packed")           # one file that holds all it needs
+
+A weight of `bits` bits is codes times a scale. For every packed linear or embedding NAME, a file holds
+
+    NAME.packed   uint8 (rows, ceil(columns bits / 8)): the codes of a row, the first in the lowest bits of its byte.
+                  1 bit: 0 is -1, 1 is +1. 2 bits: code + 1, so 0, 1, 2 are -1, 0, +1. 4 bits: code + 8. 8 bits:
+                  code + 128. Codes of 4 and 8 bits run from -7 to 7 and from -127 to 127.
+    NAME.scale    float32, () for a linear and (rows, 1) for an embedding: weight = codes * scale
+    NAME.bias     as in the library; NAME.lora_U (rows, r) and NAME.lora_V (r, columns) with an adapter
+
+and every other tensor under the library's name. The configuration's entry `quantization_config` lists bits, rank and
+modules. A file of `save` holds beside the tensors the configuration (metadata "config") and the tokenizer ("tokenizer":
+zlib-compressed JSON as uint8).
+
+Why integers: a linear's input is rounded to 8 bits per token, so its product with the weight's codes is a sum of
+integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, a float one while
+training, an integer one from the packed bytes, every bit of the result is the same. Sums reach 127 codes columns: 4
+bits are safe up to 18,000 columns, 8 bits up to 1,040, beyond which the float kernel is taken at both ends.
+
+Memory: what stays is the packed bytes. A forward pass unpacks one weight at a time, by a table from a byte to all of
+its codes, into int8 that lives as long as its product does. Shapes: ... leading, K columns (inputs), N rows (outputs).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from common.errors import BadInput
+
+BITS = (1, 2, 4, 8)
+LARGEST = {1: 1, 2: 1, 4: 7, 8: 127}  # code of each width
+OFFSET = {2: 1, 4: 8, 8: 128}  # what makes a code positive
+ACTIVATION = 127  # largest code of an activation
+EXACT = 2**24  # sums of integers below it are exact in float32
+TINY = 1e-12  # the least scale: a tensor of zeros has codes 0 or +1, and no infinite quotient
+FORMAT = "packed-integers"
+METHOD = "packed"  # the library's name of the format, in `quantization_config`
+
+
+# --- codes and bytes -----------------------------------------------------------------------------------------
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """(N, K) integer codes -> uint8 (N, ceil(K bits / 8))."""
+    per_byte = 8 // bits
+    raised = codes > 0 if bits == 1 else codes + OFFSET[bits]
+    raised = F.pad(raised.to(torch.uint8), (0, -codes.shape[1] % per_byte)).unflatten(1, (-1, per_byte))
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
+    return (raised << shifts).sum(-1, dtype=torch.uint8)
+
+
+@functools.cache
+def _table(bits: int, device: torch.device) -> Tensor:
+    """(256,): for every byte, its 8 / bits codes as int8, side by side in one integer of as many bytes."""
+    fields = torch.arange(256)[:, None] >> torch.arange(0, 8, bits) & (2**bits - 1)
+    codes = 2 * fields - 1 if bits == 1 else fields - OFFSET[bits]
+    whole = {1: torch.int64, 2: torch.int32, 4: torch.int16, 8: torch.int8}[bits]
+    return codes.to(torch.int8).view(whole).flatten().to(device)
+
+
+def unpack(packed: Tensor, bits: int, columns: int) -> Tensor:
+    """uint8 (N, bytes) -> int8 (N, columns) codes."""
+    codes = _table(bits, packed.device).index_select(0, packed.flatten().int()).view(torch.int8)
+    return codes.view(len(packed), -1)[:, :columns].contiguous()
+
+
+# --- the arithmetic, of training and of packed models ----------------------------------------------------------
+
+
+def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tensor]:
+    """(..., K) -> float integers in [-127, 127] of that shape, and each token's scale (..., 1): x ~ codes scale."""
+    if clip is not None:
+        x = x.clamp(-clip, clip)
+    # per token: scale = max |x| / 127
+    scale = (x.abs().amax(-1, keepdim=True) / ACTIVATION).clamp(min=TINY)
+    return (x / scale).round_(), scale
+
+
+def integer_product(x: Tensor, codes: Tensor) -> Tensor:
+    """Float integers (..., K) times int8 (N, K) -> float (..., N), the sums that `F.linear` of the two has."""
+    if x.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return F.linear(x, codes.to(x.dtype))
+    return torch._int_mm(x.flatten(0, -2).to(torch.int8), codes.T).float().unflatten(0, x.shape[:-1])
+
+
+def is_exact(bits: int, columns: int) -> bool:
+    """Whether no product of activations with `columns` codes can leave float32's exact integers."""
+    return ACTIVATION * LARGEST[bits] * columns < EXACT
+
+
+class PackedLinear(nn.Module):
+    """y = (codes of x . codes of W) (scale of x * scale of W) + adapter + bias, from packed codes. Inference only."""
+
+    packed: Tensor
+    scale: Tensor
+
+    def __init__(self, inputs: int, outputs: int, bits: int, bias: bool, rank: int, clip: float | None) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bits, self.clip = inputs, outputs, bits, clip
+        self.register_buffer("packed", torch.zeros(outputs, -(-inputs * bits // 8), dtype=torch.uint8))
+        self.register_buffer("scale", torch.zeros(()))
+        self.bias = nn.Parameter(torch.zeros(outputs), requires_grad=False) if bias else None
+        self.lora_U = nn.Parameter(torch.zeros(outputs, rank), requires_grad=False) if rank else None
+        self.lora_V = nn.Parameter(torch.zeros(rank, inputs), requires_grad=False) if rank else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        codes = unpack(self.packed, self.bits, self.in_features)
+        x, scale = activation_codes(x, self.clip)
+        sums = integer_product(x, codes) if is_exact(self.bits, self.in_features) else F.linear(x, codes.float())
+        return rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
+
+
+def rescaled(sums: Tensor, x: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor | None, U: Tensor | None,
+             V: Tensor | None) -> Tensor:  # fmt: skip
+    """Sums (..., N) of codes as the linear's output: both scales, the adapter on the rounded input, the bias."""
+    y = sums * (scale * weight_scale)
+    if U is not None and V is not None:
+        y = y + F.linear(F.linear(x * scale, V), U)
+    return y if bias is None else y + bias
+
+
+class PackedEmbedding(nn.Module):
+    """Rows of codes, each with a scale of its own; a batch unpacks the rows that it looks up."""
+
+    packed: Tensor
+    scale: Tensor
+
+    def __init__(self, rows: int, columns: int, bits: int) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim, self.bits = rows, columns, bits
+        self.register_buffer("packed", torch.zeros(rows, -(-columns * bits // 8), dtype=torch.uint8))
+        self.register_buffer("scale", torch.zeros(rows, 1))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        flat = ids.flatten()
+        rows = unpack(self.packed[flat], self.bits, self.embedding_dim) * self.scale[flat]
+        return rows.unflatten(0, ids.shape)
+
+
+# --- the library's side: configuration and loading ---------------------------------------------------------------
+
+
+@register_quantization_config(METHOD)
+class PackedConfig(QuantizationConfigMixin):
+    """`modules` are the dotted names of the linears and embeddings that are packed."""
+
+    def __init__(self, bits: int, modules: Iterable[str], lora_rank: int = 0, clip: float | None = None,
+                 quant_method: str = METHOD) -> None:  # fmt: skip
+        self.quant_method = quant_method  # type: ignore[assignment]
+        self.bits, self.modules, self.lora_rank, self.clip = bits, sorted(modules), lora_rank, clip
+
+
+@register_quantizer(METHOD)
+class PackedQuantizer(HfQuantizer):
+    """Puts packed modules in the place of the library's before a file's weights are loaded."""
+
+    def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+        config: Any = self.quantization_config
+        for name in config.modules:
+            model.set_submodule(name, empty(model.get_submodule(name), config.bits, config.lora_rank, config.clip))
+        return model
+
+    def is_serializable(self) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+
+def empty(module: nn.Module, bits: int, rank: int = 0, clip: float | None = None) -> PackedLinear | PackedEmbedding:
+    """The packed counterpart of a linear or an embedding, without its weights, on the same device."""
+    with module.weight.device:  # type: ignore[union-attr]
+        if isinstance(module, nn.Embedding):
+            return PackedEmbedding(module.num_embeddings, module.embedding_dim, bits)
+        assert isinstance(module, nn.Linear)
+        return PackedLinear(module.in_features, module.out_features, bits, module.bias is not None, rank, clip)
+
+
+# --- one file ----------------------------------------------------------------------------------------------------
+
+
+def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False) -> int:
+    """Write a packed model and its tokenizer as one safetensors file; return its bytes.
+
+    `half` stores what is not packed in float16, scales excepted: a smaller file, whose logits are no longer the
+    model's to the last bit.
+    """
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    if half:
+        tensors = {
+            name: value.half() if value.is_floating_point() and not name.endswith(".scale") else value
+            for name, value in tensors.items()
+        }
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        files = {file.name: file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())}
+    blob = zlib.compress(json.dumps(files).encode(), 9)
+    tensors["tokenizer"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    save_file(tensors, partial, metadata={"format": FORMAT, "config": config.to_json_string()})
+    partial.replace(path)
+    return path.stat().st_size
+
+
+def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
+    """The model, in evaluation mode, and the tokenizer of a file of `save`; `BadInput` if it is none or damaged."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise BadInput(f"{path}: no file of a packed model; `--export FILE` writes one")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        files = json.loads(zlib.decompress(tensors.pop("tokenizer").numpy().tobytes()))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
+            (Path(folder) / "config.json").write_text(metadata["config"], encoding="utf-8")
+            config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        family = getattr(transformers, config.architectures[0])
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: no such file") from error
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, zlib.error) as error:
+        raise BadInput(f"{path}: damaged, or no file of a packed model ({error})") from error
+    model, report = family.from_pretrained(
+        None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
+    )
+    if report["missing_keys"] or report["mismatched_keys"]:
+        raise BadInput(f"{path}: damaged, lacks {sorted(report['missing_keys'])[:1] or report['mismatched_keys']}")
+    return model.eval(), tokenizer
