@@ -648,19 +648,17 @@ class ShortFirst:
     every fourth holds longer ones, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
 
     As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or all long, they are mixed.
-    With `positions`, a batch begins at a position drawn anew (Kiyono et al. 2021), so that short examples train all.
     """
 
     EVERY = 4
 
     def __init__(
-        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int,
-        positions: int | None = None,
-    ) -> None:  # fmt: skip
+        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int
+    ) -> None:
         short = [i for i, length in enumerate(encoded.lengths) if length <= tokens]
         long = [i for i, length in enumerate(encoded.lengths) if length > tokens]
         fewer = max(1, batch_size * tokens // max(encoded.lengths))
-        self.steps, self.seed, self.positions = steps, seed, positions
+        self.steps = steps
         self.first, self.rest = (
             Batches(_select(encoded, chosen or either), tokenizer, size, seed, by_length=True)
             for chosen, either, size in ((short, long, batch_size), (long, short, fewer))
@@ -678,17 +676,9 @@ class ShortFirst:
         return batches.ids(at)
 
     def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
-        """Batch `step` (from 0) as `collate` makes it, and "position_ids" [B, L] where they do not begin at 0."""
+        """Batch `step` (from 0) as `collate` makes it."""
         batches, at = self._at(step)
-        batch = batches[at]
-        if self.positions is not None:
-            import numpy
-            import torch
-
-            shape = batch["input_ids"].shape
-            first = int(numpy.random.default_rng([self.seed, step]).integers(self.positions - shape[1] + 1))
-            batch["position_ids"] = torch.arange(first, first + shape[1]).expand(shape)
-        return batch
+        return batches[at]
 
 
 def _select(encoded: Encoded, chosen: list[int]) -> Encoded:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ HEADS = {
 # GPT-2s for pocket/lm.
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
-WAVES = 0.06  # their height: then a row has about the norm that it had
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -284,16 +282,9 @@ def lengthen(model: PreTrainedModel, rows: int, kept: int, trained: int | None =
     model.config.max_position_embeddings = rows
 
 
-@torch.no_grad()
 def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
     """A pocket BERT for longer documents. Row 0, which only ever held [CLS], stays alone."""
     lengthen(model, rows, kept=1, trained=POCKET_TRAINED)
-    # With full attention a token would take every 63rd for its neighbour: slow waves tell the repetitions apart.
-    table: Any = model.base_model.embeddings
-    weight = table.position_embeddings.weight
-    lengths = torch.logspace(math.log10(4 * POCKET_TRAINED), math.log10(4 * rows), weight.shape[1] // 2)
-    angles = 2 * math.pi * torch.arange(rows)[:, None] / lengths
-    weight += WAVES * torch.cat([angles.sin(), angles.cos() - 1], dim=1).to(weight)
 
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents

@@ -43,7 +43,6 @@ POCKET_DOCUMENT_RECIPE = {
     "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
     "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
 }
-SHORT_FIRST = ("short_steps", "short_tokens", "positions")
 # A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
 # large ones.
 POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
@@ -94,7 +93,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     if name in models.POCKET:
         recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
         if documents:
-            recipe = POCKET_DOCUMENT_RECIPE[task.task.name] | {"positions": config.max_position_embeddings}
+            recipe = dict(POCKET_DOCUMENT_RECIPE[task.task.name])
         if language:
             recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
     elif args.teacher_epochs == 0:
@@ -139,7 +138,7 @@ def fine_tune(
     encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
     staged = "short_steps" in recipe
-    batches = data.ShortFirst(*how, *(recipe[k] for k in SHORT_FIRST)) if staged else data.Batches(*how)
+    batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"]) if staged else data.Batches(*how)
     optimizer = train.adamw(model, recipe["lr"])
     ledger = train.Ledger()
     schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)
