@@ -265,10 +265,7 @@ def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
         return load(folder, AutoModelForMaskedLM), True
     model, whole = masked_lm.load(folder)
     if folder in map(str, models.POCKET.values()):
-        if args.max_length > config.max_position_embeddings:
-            models.lengthen_pocket(model, args.max_length)
-        else:  # its last rows have never been trained
-            models.lengthen(model, config.max_position_embeddings, kept=1, trained=models.POCKET_TRAINED)
+        models.lengthen_pocket(model, max(args.max_length, config.max_position_embeddings))
     return model, whole
 
 
@@ -441,9 +438,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     batches: Any = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
     if kind in data.WINDOWED and steps is not None:
         short, tokens = SHORT_FIRST
-        positions = student.config.max_position_embeddings if args.teacher in models.POCKET else None
-        how = (encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens, positions)
-        batches = data.ShortFirst(*how)
+        batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds)
