@@ -517,20 +517,26 @@ def count_parameters(
         return models.parameters(model), models.parameters(halve(model)) if both else 0
 
 
-def print_parameters() -> int:
-    """Print Table 2's parameters beside those counted; return how many cells disagree by more than a rounding."""
-    rows, wrong = [], 0
+def published_sizes() -> list[tuple[str, str, str, str, float, str]]:
+    """Table 2's parameters: (table, row, column, millions as printed, millions counted, remark)."""
+    cells = []
     for name, family, settings, attention, length, *printed in PUBLISHED:
         counts = count_parameters(family, settings, attention, length, printed[1] != "-")
-        for label, count, cell in zip((name, "half the layers"), counts, printed, strict=True):
-            if cell == "-":
-                continue
-            exact = f"{count / 1e6:.1f}" == cell
-            close = abs(count / 1e6 - float(cell)) < 0.1
-            wrong += not close
-            remark = "ok" if exact else f"cut off, not rounded ({count / 1e6:.1f})" if close else "MISMATCH"
-            rows.append([label, f"{count:,}", cell, remark])
-    print(results.columns(rows, ["", "counted here", "Table 2 (M)", ""]))
+        for column, count, cell in zip(("all layers", "half the layers"), counts, printed, strict=True):
+            if cell != "-":
+                exact = f"{count / 1e6:.1f}" == cell
+                close = abs(count / 1e6 - float(cell)) < 0.1
+                remark = "ok" if exact else f"cut off, not rounded ({count / 1e6:.1f})" if close else "MISMATCH"
+                cells.append(("2-sizes", name, column, cell, count / 1e6, remark))
+    return cells
+
+
+def print_parameters() -> int:
+    """Print Table 2's parameters beside those counted; return how many cells disagree by more than a rounding."""
+    cells = published_sizes()
+    wrong = sum(remark == "MISMATCH" for *_, remark in cells)
+    rows = [[f"{row}, {column}", f"{found:.3f}", cell, remark] for _, row, column, cell, found, remark in cells]
+    print(results.columns(rows, ["", "counted here (M)", "Table 2 (M)", ""]))
     print(f"\n{len(rows)} cells, {wrong} mismatches.")
     return wrong
 

@@ -680,6 +680,34 @@ def written(layers: int, bits: int, rank: int, folder: Path) -> float:
     return packed.save(pack(model), tokenizer, folder / f"{layers}-{bits}-{rank}", half=False) / MIB
 
 
+def size_remark(layers: int, bits: int, rank: int) -> str:
+    """Whether the published size and ratio of a model are what the rule gives."""
+    (size, ratio), found, base = PUBLISHED[layers, bits, rank], rule(layers, bits, rank), rule(12, 32)
+    if ratio is None or abs(base / found - ratio) <= 0.0501:
+        if abs(found - size) <= 0.0501:
+            return "ok"
+        if bits == 2 and math.isclose(size, 2 * PUBLISHED[layers, 1, rank][0]):
+            return "ok: twice the rounded 1-bit figure"
+        if size == 26.8:
+            return f"a typo: contradicts the printed x16.0, which is {base / 16:.2f}"
+    return "MISMATCH"
+
+
+def size_label(layers: int, bits: int, rank: int) -> str:
+    return f"{layers} layers, {bits} bit{'s' * (bits > 1)}" + (f", LoRA {rank}" if rank else "")
+
+
+def published_sizes() -> list[tuple[str, str, str, str, float, str]]:
+    """Every published size for `python -m bench papers`: (table, row, column, as printed, by the rule, remark)."""
+    cells = []
+    for key, (size, ratio) in PUBLISHED.items():
+        label, found = size_label(*key), rule(*key)
+        cells.append(("sizes", label, "MiB", str(size), found, size_remark(*key)))
+        if ratio is not None:
+            cells.append(("sizes", label, "times smaller", str(ratio), rule(12, 32) / found, ""))
+    return cells
+
+
 def print_sizes(path: Path) -> int:
     """Print every published size beside the rule and beside bytes on disk, also to `path`; return how many disagree."""
     import tempfile
@@ -688,19 +716,11 @@ def print_sizes(path: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for (layers, bits, rank), (size, ratio) in PUBLISHED.items():
             found, base = rule(layers, bits, rank), rule(12, 32)
-            remark = "MISMATCH"
-            if ratio is None or abs(base / found - ratio) <= 0.0501:
-                if abs(found - size) <= 0.0501:
-                    remark = "ok"
-                elif bits == 2 and math.isclose(size, 2 * PUBLISHED[layers, 1, rank][0]):
-                    remark = "ok: twice the rounded 1-bit figure"
-                elif size == 26.8:
-                    remark = f"a typo: contradicts the printed x16.0, which is {base / 16:.2f}"
+            remark = size_remark(layers, bits, rank)
             mismatches += remark == "MISMATCH"
             disk = written(layers, bits, rank, Path(folder)) if bits < 32 else None
-            rows.append([f"{layers} layers, {bits} bit{'s' * (bits > 1)}" + (f", LoRA {rank}" if rank else ""),
-                         f"{found:.2f}", f"x{base / found:.1f}", f"{size}", f"x{ratio}" if ratio else "-",
-                         f"{disk:.2f}" if disk else "-", remark])  # fmt: skip
+            rows.append([size_label(layers, bits, rank), f"{found:.2f}", f"x{base / found:.1f}", f"{size}",
+                         f"x{ratio}" if ratio else "-", f"{disk:.2f}" if disk else "-", remark])  # fmt: skip
     results.write_json(path, {"rows": rows, "environment": results.environment()})
     print(results.columns(rows, SIZES_HEADER))
     print(
