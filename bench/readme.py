@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import attention_pocket, bench_xtc, cka_pocket, mc3kd_claims, pocket_suite, xtc_pocket
+from bench import attention_pocket, bench_xtc, cka_pocket, cmow_pocket, mc3kd_claims, pocket_suite, xtc_pocket
 from bench.report import FOLDER
 from common import results
 from methods import efficient_attention, xtc
@@ -53,6 +53,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "cka-pocket": lambda: report_table(cka_pocket, "cka_pocket.json"),
     "tatoeba": lambda: run_table("tatoeba-opus-mt"),
     "rte": lambda: run_table("rte-minilm"),
+    "sst2-cmow": lambda: run_table("sst2-cmow"),
+    "cmow-pocket": lambda: report_table(cmow_pocket, "cmow_pocket.json"),
     "lm": lambda: run_table("lm-pocket-6"),
     "xtc-pocket": lambda: report_table(xtc_pocket, "xtc_pocket.json"),
     "xtc-sst2": lambda: run_table("sst2-minilm-xtc"),
