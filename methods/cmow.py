@@ -875,26 +875,34 @@ def count_parameters(encoder: str, diffcat: bool, head: str, classes: int) -> tu
         return models.parameters(model.embeddings) + models.parameters(unused) + classifier, classifier
 
 
-def print_parameters() -> int:
-    """Print every cell of tables VII and VIII beside the count; return the number of cells that disagree."""
-    rows, typos, mismatches = [], [], 0
+def published_sizes() -> list[tuple[str, str, str, str, int, str]]:
+    """Every cell of tables VII and VIII: (table, row, column, as printed, counted here, remark)."""
+    cells = []
     for line in PUBLISHED.strip().splitlines():
-        encoder, diffcat_, head, *cells = line.split()
+        encoder, diffcat_, head, *printed = line.split()
         counted = [count_parameters(encoder, diffcat_ == "on", head, C) for C in CLASSES]
         for k, (part, found) in enumerate((p, c[j]) for j, p in enumerate(("model", "classifier")) for c in counted):
-            printed, C = cells[k], CLASSES[k % 3]
-            agrees = printed == "-" or int(printed.replace(",", "")) == found
-            mismatches += not agrees
+            C = CLASSES[k % 3]
+            agrees = printed[k] == "-" or int(printed[k].replace(",", "")) == found
             remark = "ok" if agrees else "MISMATCH"
-            if printed == "-":
+            if printed[k] == "-":
                 remark = "blank in the paper"
-            elif agrees and "," in printed and printed != f"{found:,}":
+            elif agrees and "," in printed[k] and printed[k] != f"{found:,}":
                 remark = "ok (misplaced commas)"
-                typos.append(f'"{printed}" = {found:,}')
             elif (encoder, diffcat_, head) == ("cmow", "off", "bilstm"):
-                remark += " (an MLP, see below)" if C != 21 else ""
-            rows.append([f"{encoder} + {head}, DiffCat {diffcat_}", part, str(C), f"{found:,}", printed, remark])
-    print(results.columns(rows, ["", "of", "classes", "counted here", "published", ""]))
+                remark += " (an MLP, see methods/cmow.py)" if C != 21 else ""
+            table = "VIII" if diffcat_ == "on" else "VII"
+            cells.append((table, f"{encoder} + {head}", f"{part}, {C} classes", printed[k], found, remark))
+    return cells
+
+
+def print_parameters() -> int:
+    """Print every cell of tables VII and VIII beside the count; return the number of cells that disagree."""
+    cells = published_sizes()
+    rows = [[row, table, column, f"{found:,}", printed, remark] for table, row, column, printed, found, remark in cells]
+    mismatches = sum(remark.startswith("MISMATCH") for *_, remark in cells)
+    typos = [f'"{printed}" = {found:,}' for *_, printed, found, remark in cells if "commas" in remark]
+    print(results.columns(rows, ["", "table", "of", "counted here", "published", ""]))
     print(
         f"\n{len(rows)} cells, {mismatches} mismatches."
         f"\nTypos: {', '.join(typos)}."

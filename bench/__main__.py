@@ -1,0 +1,34 @@
+"""python -m bench COMMAND [ARGUMENTS]; `python -m bench COMMAND --help` says what each takes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from common.args import fail
+from common.errors import BadInput
+
+# Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
+COMMANDS = {"papers": "the papers' tables: paper, ours, difference; and the commands of their rows"}
+
+
+def usage() -> str:
+    return "\n".join([__doc__ or "", *(f"  {name:<10}{what}" for name, what in COMMANDS.items())])
+
+
+def main(argv: list[str]) -> None:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        raise SystemExit(0 if argv else 2)
+    if argv[0] not in COMMANDS:
+        fail(BadInput(f"python -m bench {argv[0]}: no such command; there is {', '.join(COMMANDS)}"))
+    try:
+        importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, head or a pager, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

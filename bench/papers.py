@@ -1,0 +1,579 @@
+"""The papers' own tables: what each paper has, what ran here, and the difference.
+
+    python -m bench papers mc3kd                         # every table of the paper
+    python -m bench papers xtc --table C.9               # one of them
+    python -m bench papers cmow --table VII              # sizes are counted now, no run is needed
+    python -m bench papers cka --table 6 --commands      # the command of every row, with the hub's data and weights
+    python -m bench papers mc3kd --results runs,DIR      # where to look for result.json files
+
+The figures stand in bench/published/METHOD.toml, as printed, and nowhere else; sizes that a script computes stand in
+that script. bench/published/schema.json describes the layout: a row's labels are turned into a command by `words` and
+`run`, a column names the metric. The tables print one line for each cell: paper, ours, difference, remark.
+
+Which result is of which row: its method, its task (never a pocket task), its variant, and every argument that the
+table's rows differ in, teacher and student included. Whatever else is not as in the row's command (the budget, a
+subset of the data, local files, a learning rate) is named beside the figure: only a figure without such a remark is a
+reproduction. Of several such results those with the fewest remarks count, and several seeds are averaged. Results that
+match no row are listed below the tables.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import shlex
+import string
+import sys
+import textwrap
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+
+from bench.cli import Parser
+from common import data, results
+from common.args import as_dict, dashed, fail, parse
+from common.errors import BadInput
+
+FOLDER = results.ROOT / "bench" / "published"
+DEFAULT_RESULTS = ("runs", str(results.ROOT / "bench" / "results"))
+# A cell as printed: one or two numbers, or nothing
+CELL = re.compile(r"-|[+-]?\d*\.?\d+%?(/[+-]?\d*\.?\d+)?")
+HEADER = ["", "column", "paper", "ours", "difference", ""]
+ABSENT = "not in this version"
+
+
+# --- the tables, as printed ----------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    labels: tuple[str, ...]
+    cells: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(label for label in self.labels if label != "-")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper; `bench/published/schema.json` describes the fields."""
+
+    name: str
+    what: str
+    labels: list[str]
+    columns: list[str]
+    rows: list[Row]
+    run: str | None = None
+    record: str = "{variant}"
+    per_task: str | None = None
+    split: str | None = None
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """All tables of one paper."""
+
+    method: str
+    paper: str
+    columns: dict[str, str]
+    words: dict[str, dict[str, str | dict[str, str]]]
+    tables: list[Table]
+    common: str = ""
+    remarks: list[str] = field(default_factory=list)
+    per_task: dict[str, dict[str, str]] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        return [table.name for table in self.tables] + list(self.sizes.get("tables", {}))
+
+    @property
+    def exists(self) -> bool:
+        """Whether this version has the method's script."""
+        return (results.ROOT / "methods" / f"{self.method}.py").exists()
+
+
+def methods() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(method: str) -> Paper:
+    """Read and check bench/published/METHOD.toml. Raises ValueError where it does not keep the layout."""
+    raw = tomllib.loads((FOLDER / f"{method}.toml").read_text(encoding="utf-8"))
+    jsonschema.validate(raw, json.loads((FOLDER / "schema.json").read_text(encoding="utf-8")))
+    tables = []
+    for table in raw.pop("tables"):
+        width, rows = len(table["labels"]), []
+        for line in table["rows"].strip().splitlines():
+            parts = tuple(part.strip() for part in line.split("|"))
+            row = Row(parts[:width], parts[width:])
+            if len(row.cells) != len(table["columns"]):
+                raise ValueError(f"{method}, table {table['name']}, {row}: {len(row.cells)} cells")
+            if wrong := [cell for cell in row.cells if not CELL.fullmatch(cell)]:
+                raise ValueError(f"{method}, table {table['name']}, {row}: {wrong[0]!r} is no figure")
+            rows.append(row)
+        tables.append(Table(**table | {"rows": rows}))
+    return Paper(method=method, tables=tables, **raw)
+
+
+# --- what a row and a column mean ----------------------------------------------------------------------------
+
+
+class Meaning(NamedTuple):
+    """What a row's labels say: the reason why nothing runs, or whether it is the teacher; and their values."""
+
+    reason: str | None
+    teacher: bool
+    values: dict[str, str]
+
+
+def meaning(paper: Paper, table: Table, row: Row) -> Meaning:
+    """Look every label up in the paper's words, then the labels that mean something together."""
+    said: dict[str, str | dict[str, str]] = {}
+    for column, label in zip(table.labels, row.labels, strict=True):
+        if column in paper.words and label not in paper.words[column]:
+            raise ValueError(f"{paper.method}, table {table.name}: no word for {column} {label!r}")
+        said[column] = paper.words.get(column, {}).get(label, label)
+    labels = dict(zip(table.labels, row.labels, strict=True))
+    for columns, words in paper.words.items():
+        parts = columns.split(" | ")
+        together = " | ".join(labels.get(part, "") for part in parts)
+        if len(parts) > 1 and together in words:
+            said[columns] = words[together]
+    reason, teacher = None, False
+    values: dict[str, str] = {}
+    for column, word in said.items():
+        if isinstance(word, dict):
+            values |= word
+        elif word.startswith("! "):
+            reason = reason or word[2:]
+        elif word == "= teacher":
+            teacher = True
+        else:
+            values[column] = word
+    if table.run is None and not teacher:
+        reason = reason or "nothing to run"
+    return Meaning(reason, teacher, values)
+
+
+class Ref(NamedTuple):
+    """Where a result holds a figure: `metrics` (of one split, or the mean over those reported) or `analysis`."""
+
+    task: str
+    split: str | None
+    name: str
+
+    @property
+    def analysis(self) -> bool:
+        return self.name.startswith("#")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A column: the figures that its cells hold, one after the other or as their mean, or why there are none."""
+
+    refs: tuple[Ref, ...]
+    mean: bool = False
+    reason: str | None = None
+
+
+def spec(text: str) -> Spec:
+    """`"mrpc:f1/accuracy"`, `"mean of A B C"` or `"! reason"`."""
+    if text.startswith("! "):
+        return Spec((), reason=text[2:])
+    if text.startswith("mean of "):
+        return Spec(tuple(ref for part in text.split()[2:] for ref in spec(part).refs), mean=True)
+    task, figures = text.split(":")
+    found = [figure.rpartition(".") for figure in figures.split("/")]
+    return Spec(tuple(Ref(task, split or None, name) for split, _, name in found))
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """A template with its {NAMES}; a name that no label has a value for is empty."""
+    return text.format_map(defaultdict(str, values))
+
+
+def placeholders(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+# --- commands ------------------------------------------------------------------------------------------------
+
+
+def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> dict[str, str]:
+    """Option -> value of a row's command for a task; what stands later replaces what stands before."""
+    by_task = paper.per_task[table.per_task].get(task, "") if table.per_task else ""
+    found: dict[str, str] = {}
+    for option, value in pairs(f"{paper.common} {table.run or ''} {by_task}").items():
+        # a label may stand for a value and further options
+        words = [option, *(shlex.split(filled(value, values)) if "{" in value else [value])]
+        if len(words) > 1:
+            found |= dict(zip(words[::2], words[1::2], strict=True))
+    return found
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Option -> value; of an option that stands twice, the latter."""
+    words = shlex.split(text)
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def by_label(paper: Paper, table: Table, given: dict[str, str]) -> set[str]:
+    """The options of a row's command whose values come from its labels: in these the rows of a table differ."""
+    fixed = {option for option, value in pairs(f"{paper.common} {table.run or ''}").items() if "{" not in value}
+    by_task = shlex.split(" ".join(paper.per_task[table.per_task].values())) if table.per_task else []
+    return set(given) - fixed - set(by_task[::2])
+
+
+@cache
+def missing(task: str) -> str | None:
+    """Why no command can be given for a task: this version does not have it, or not from the hub."""
+    try:
+        data.check_name(task)
+    except BadInput:
+        return f"{task}: {'read from local files alone, --data-dir' if task in data.TASKS else ABSENT}"
+    return None
+
+
+def tasks_of(paper: Paper, table: Table, row: Row, values: dict[str, str]) -> list[str]:
+    """The tasks that a row has figures of."""
+    found: dict[str, None] = {}
+    for column, cell in zip(table.columns, row.cells, strict=True):
+        column_spec = spec(filled(paper.columns[column], values))
+        if cell != "-" and not column_spec.mean:
+            found |= dict.fromkeys(ref.task for ref in column_spec.refs)
+    return list(found)
+
+
+def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str]:
+    """(the command lines of a row, one for all tasks of like arguments; why there is none, or not for all tasks)."""
+    reason, teacher, values = meaning(paper, table, row)
+    if reason is not None:
+        return [], reason
+    if teacher:
+        return [], "the fine-tuned teacher: every run from it records its figures"
+    if not paper.exists:
+        return [], f"methods/{paper.method}.py: {ABSENT}"
+    lines: dict[tuple[str, ...], list[str]] = {}
+    tasks = tasks_of(paper, table, row, values)
+    for task in tasks:
+        if missing(task) is None:
+            words = tuple(word for pair in options(paper, table, values, task).items() for word in pair)
+            lines.setdefault(words, []).append(task)
+    script = ["python", f"methods/{paper.method}.py", "--task"]
+    why = "; ".join(filter(None, map(missing, tasks))) if tasks else "no column is of a task here"
+    return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
+
+
+# --- results -------------------------------------------------------------------------------------------------
+
+
+def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
+    """A method's results on real data, tuning runs left out; a damaged file is named on stderr and left out."""
+    found = []
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("result.json")):
+            try:
+                record = results.load(path)
+            except BadInput as error:
+                print(f"warning: {error}", file=sys.stderr)
+                continue
+            if record["method"] == method and record["source"] != "pocket" and not record["settings"].get("tune"):
+                found.append(record)
+    return found
+
+
+def same(name: str, wanted: Any, found: Any) -> bool:
+    """Whether a result's setting is what a command says; a model is known by the last part of its path."""
+    if name in ("teacher", "init") and wanted is not None:
+        return re.search(rf"(^|[ /]){re.escape(Path(str(wanted)).name)}($|[@ ,])", str(found)) is not None
+    if isinstance(found, bool):
+        return found == {"on": True, "off": False}.get(wanted, wanted)
+    if isinstance(found, list):
+        return ",".join(map(str, found)) == str(wanted)
+    if isinstance(wanted, float) and isinstance(found, int | float):
+        return math.isclose(wanted, found)
+    return str(wanted) == str(found)
+
+
+@cache
+def wanted_args(method: str, words: tuple[str, ...]) -> Any:
+    """The arguments that a command stands for."""
+    module = importlib.import_module(f"methods.{method}")
+    return parse(module.Args, None, list(words))
+
+
+def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisive: set[str]) -> list[str] | None:
+    """How a result differs from a command; None if it is not of that row.
+
+    `given`: the command's options, `decisive`: those in which the rows of a table differ. What a command leaves to the
+    script ("auto", or a default that the script replaces by something of another kind) is no difference.
+    """
+    from common.run import NOT_SETTINGS
+
+    settings, found = record["settings"], []
+    if record["budget"]["kind"] != "paper":
+        found.append(f"budget {record['budget']['name']}")
+    if settings.get("limit") is not None:
+        found.append(f"{settings['limit']} training examples")
+    if record["source"] == "local":  # whose rows nobody has counted against the official ones
+        found.append("local files")
+    for name, wanted in as_dict(args).items():
+        own = settings.get(name)
+        explicit = f"--{dashed(name)}" in given
+        resolved = wanted in (None, "auto") or (isinstance(wanted, str) and not isinstance(own, str) and not explicit)
+        if name == "seed":
+            resolved = name not in decisive
+        elif name in NOT_SETTINGS or name in ("budget", "limit") or name not in settings:
+            continue
+        if resolved or same(name, wanted, own):
+            continue
+        if name in decisive:
+            return None
+        found.append(f"{dashed(name)} {own}")
+    return found
+
+
+class Found(NamedTuple):
+    """The results that stand for a row on one task: seeds of one setting."""
+
+    records: list[dict[str, Any]]
+    remarks: list[str]
+    teacher: bool
+
+    def value(self, ref: Ref) -> float | None:
+        """The figure, averaged over seeds, in percent but for perplexity."""
+        values = []
+        for record in self.records:
+            side = record["teacher"] if self.teacher else record
+            if ref.analysis:
+                per_split = [side["analysis"].get(ref.name[1:])]
+            else:
+                per_split = [m.get(ref.name) for split, m in side["metrics"].items() if ref.split in (None, split)]
+            if not per_split or None in per_split:
+                return None
+            values.append(sum(per_split) / len(per_split))
+        scale = 1 if ref.name == "perplexity" else 100
+        return scale * sum(values) / len(values)
+
+
+def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dict[str, Any]]) -> Found | None:
+    """The results of a row on a task: those that deviate least from its command, of these the group with most seeds."""
+    given = options(paper, table, said.values, task)
+    mine = [
+        record
+        for record in records
+        if record["task"] == paper.called.get(task, task)
+        and same("teacher", given.get("--teacher"), record["teacher"]["name"])
+    ]
+    if not said.teacher:
+        mine = [r for r in mine if given.get("--student") in (None, r["settings"]["student"])]
+    if not mine or missing(task) is not None:
+        return None
+    if said.teacher:
+        newest = max(mine, key=lambda record: record["finished"])
+        remark = f"{newest['settings'].get('teacher_epochs', 0):g} epochs here"
+        limit = newest["settings"].get("limit")
+        return Found([newest], [remark, *([f"{limit} training examples"] if limit else [])], True)
+    args = wanted_args(paper.method, ("--task", task, *(word for pair in given.items() for word in pair)))
+    decisive = {
+        "teacher",
+        "student",
+        *(option.removeprefix("--").replace("-", "_") for option in by_label(paper, table, given)),
+    }
+    variant = filled(table.record, {"variant": args.variant} | said.values)
+    groups: dict[str, Found] = {}
+    seen: set[tuple[str, int]] = set()
+    for record in sorted(mine, key=lambda record: record["finished"], reverse=True):
+        remarks = deviations(record, given, args, decisive) if record["variant"] == variant else None
+        if remarks is None:
+            continue
+        settings = {k: v for k, v in record["settings"].items() if k != "seed"}
+        setting = [remarks, record["comparable"], record["teacher"]["signature"], settings]
+        key = json.dumps(setting, sort_keys=True)
+        if (key, record["seed"]) not in seen:  # of one run kept in two folders, or made again, the newest
+            seen.add((key, record["seed"]))
+            groups.setdefault(key, Found([], remarks, False)).records.append(record)
+    return min(groups.values(), key=lambda group: (len(group.remarks), -len(group.records)), default=None)
+
+
+# --- printing ------------------------------------------------------------------------------------------------
+
+
+def decimals(figure: str) -> int:
+    return len(figure.partition(".")[2].rstrip("%"))
+
+
+def signed(value: float, places: int) -> str:
+    """With its sign; what rounds to zero is +0."""
+    return f"{round(value, places) + 0.0:+.{places}f}"
+
+
+def compared(cell: str, ours: list[float]) -> tuple[str, str]:
+    """(ours, the difference) of a cell and its figures, with as many decimals as the paper has.
+
+    Where the paper prints one figure of two, there is no difference: it does not say which.
+    """
+    printed = cell.split("/")
+    if len(printed) != len(ours):
+        return "/".join(f"{value:.{decimals(printed[0])}f}" for value in ours), "-"
+    places = [max(1, decimals(figure)) for figure in printed]
+    return (
+        "/".join(f"{value:.{n}f}" for value, n in zip(ours, places, strict=True)),
+        "/".join(signed(b - float(a), n) for a, b, n in zip(printed, ours, places, strict=True)),
+    )
+
+
+def row_lines(
+    paper: Paper, table: Table, row: Row, records: list[dict[str, Any]], used: set[int]
+) -> Iterator[list[str]]:
+    """One line for each figure of a row; adds the results that it shows to `used`, by identity."""
+    said = meaning(paper, table, row)
+    whole = said.reason or ("" if paper.exists else f"methods/{paper.method}.py: {ABSENT}")  # holds for all its cells
+    found: dict[str, Found | None] = {}
+    first = True
+    for column, cell in zip(table.columns, row.cells, strict=True):
+        if cell == "-":
+            continue
+        column_spec = spec(filled(paper.columns[column], said.values))
+        ours, difference, remark = "-", "-", (whole if first else "") if whole else column_spec.reason or ""
+        if not whole and column_spec.reason is None:
+            for ref in column_spec.refs:
+                if ref.task not in found:
+                    found[ref.task] = find(paper, table, said, ref.task, records)
+            lacking = [why for ref in column_spec.refs if (why := missing(ref.task)) is not None]
+            parts = [(found[ref.task], ref) for ref in column_spec.refs]
+            values = [part.value(ref) for part, ref in parts if part is not None]
+            numbers = [value for value in values if value is not None]
+            if lacking:
+                remark = lacking[0]
+            elif len(numbers) < len(column_spec.refs):
+                ours = "never run"
+            else:
+                shown = [part for part, _ in parts if part is not None]
+                used |= {id(record) for part in shown if not part.teacher for record in part.records}
+                if column_spec.mean:
+                    numbers = [sum(numbers) / len(numbers)]
+                ours, difference = compared(cell, numbers)
+                remark = remarks_of(table, shown)
+        yield [str(row) if first else "", column, cell, ours, difference, remark]
+        first = False
+
+
+def remarks_of(table: Table, shown: list[Found]) -> str:
+    """What keeps a figure from being a reproduction, and how many seeds it is the mean of."""
+    remarks = list(dict.fromkeys(remark for part in shown for remark in part.remarks))
+    splits = {split for part in shown for record in part.records for split in record["metrics"]}
+    if table.split:
+        remarks.append(f"{'+'.join(sorted(splits))}, the paper: {table.split}")
+    seeds = {len(part.records) for part in shown if not part.teacher}
+    return "; ".join(remarks + [f"{count} seeds" for count in seeds if count > 1])
+
+
+def table_text(paper: Paper, table: Table, records: list[dict[str, Any]], used: set[int]) -> str:
+    lines = [line for row in table.rows for line in row_lines(paper, table, row, records, used)]
+    return "\n".join([f"Table {table.name}. {table.what}", columns(lines), *map(wrapped, table.remarks)])
+
+
+def columns(lines: list[list[str]]) -> str:
+    """Aligned text: figures to the right, words to the left."""
+    rows = [HEADER, *lines]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
+
+    def aligned(row: list[str]) -> str:
+        return "  ".join(
+            c.rjust(w) if 2 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
+
+    texts = [aligned(row).rstrip() for row in rows]
+    return "\n".join([texts[0], "-" * len(texts[0]), *texts[1:]])
+
+
+def wrapped(remark: str) -> str:
+    return textwrap.fill(remark, 110, initial_indent="- ", subsequent_indent="  ")
+
+
+def sizes_text(paper: Paper, name: str) -> str:
+    """A table that the method's script holds: `published_sizes()` there gives (table, row, column, the figure as
+    printed, the one computed now in the same unit, remark) of every cell."""
+    title = f"Table {name}. {paper.sizes['tables'][name]}"
+    compute = (
+        getattr(importlib.import_module(f"methods.{paper.method}"), "published_sizes", None) if paper.exists else None
+    )
+    if compute is None:
+        return f"{title}\n{ABSENT}"
+    lines = []
+    before = None
+    for table, row, column, printed, found, remark in compute():
+        if table != name:
+            continue
+        whole = isinstance(found, int)
+        difference = "-"
+        if printed != "-":
+            apart = found - float(printed.replace(",", ""))
+            difference = f"{apart:+,.0f}" if whole else signed(apart, 2)
+        ours = f"{found:,}" if whole else f"{found:.2f}"
+        lines.append(["" if row == before else row, column, printed, ours, difference, remark])
+        before = row
+    return f"{title}\n{columns(lines)}"
+
+
+def commands_text(paper: Paper, table: Table) -> str:
+    lines = [f"Table {table.name}. {table.what}"]
+    for row in table.rows:
+        found, why = commands(paper, table, row)
+        lines += [f"# {row}" + (f": {why}" if why else ""), *(shlex.join(words) for words in found)]
+    return "\n".join([*lines, *(f"# Note: {remark}" for remark in table.remarks)])
+
+
+def others_text(records: list[dict[str, Any]], used: set[int]) -> str:
+    """The results that no row shows, a line each."""
+    lines = [
+        f"  {record['task']} {record['variant']}, student {record['student']['shape']} of {record['teacher']['name']},"
+        f" budget {record['budget']['name']}, seed {record['seed']}: "
+        + ", ".join(f"{split} {results.percent(metrics)}" for split, metrics in record["metrics"].items())
+        for record in records
+        if id(record) not in used
+    ]
+    return "\n".join(["Results on real data that are of no row above:", *lines]) if lines else ""
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("papers", __doc__)
+    parser.add_argument("method", choices=methods(), help="whose paper")
+    parser.add_argument("--table", metavar="NAME", help="one table alone, as the paper numbers it")
+    parser.add_argument("--commands", action="store_true", help="print the command of every row instead")
+    parser.add_argument(
+        "--results", metavar="DIR,...", help="folders with result.json files (default: runs and bench/results)"
+    )
+    asked = parser.parse_args(argv)
+    paper = load(asked.method)
+    if asked.table is not None and asked.table not in paper.names():
+        fail(BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}"))
+    folders = DEFAULT_RESULTS if asked.results is None else asked.results.split(",")
+    for folder in folders if asked.results is not None else ():
+        if not Path(folder).is_dir():
+            fail(BadInput(f"--results {folder}: no such folder"))
+    tables = [table for table in paper.tables if asked.table in (None, table.name)]
+    sizes = [name for name in paper.sizes.get("tables", {}) if asked.table in (None, name)]
+    used: set[int] = set()
+    if asked.commands:
+        texts = [commands_text(paper, table) for table in tables]
+        own = f"python methods/{asked.method}.py {paper.sizes['option']}" if sizes else ""
+        texts += [f"Table {name}. {paper.sizes['tables'][name]}\n{own}" for name in sizes]
+    else:
+        records = records_of(asked.method, folders)
+        texts = [table_text(paper, table, records, used) for table in tables]
+        texts += [sizes_text(paper, name) for name in sizes]
+        if asked.table is None:
+            texts.append(others_text(records, used))
+    texts += ["\n".join(map(wrapped, paper.remarks))] if tables else []
+    print("\n\n".join([paper.paper, *(text for text in texts if text)]))
