@@ -51,6 +51,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
     "cka-pocket": lambda: report_table(cka_pocket, "cka_pocket.json"),
+    "cka-pretraining": lambda: run_table("cka-pretraining"),
     "tatoeba": lambda: run_table("tatoeba-opus-mt"),
     "rte": lambda: run_table("rte-minilm"),
     "sst2-cmow": lambda: run_table("sst2-cmow"),
