@@ -298,7 +298,7 @@ def test_the_model_card_loads_the_same_predictions(
     student, init = run.choose_student(args, "auto", guide, sst2)
     cell = run.Run(args, "mc3kd", "kd", sst2, guide, 4, {"lr": 1e-3})
     ledger = train.Ledger(1, 32, 100, 0, 1.0, 1)
-    record = cell.finish(student, init, ledger, {}, {})
+    record = cell.finish(student, init, ledger)
     assert record["metrics"] == train.evaluate(student, guide.tokenizer, sst2, 16)[0]
 
     again = AutoModelForSequenceClassification.from_pretrained(cell.folder).eval()
