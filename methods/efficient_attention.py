@@ -79,7 +79,7 @@ class Args(CommonArgs):
     variant: str = arg("finetune,convert,convert-distil", f"one or several of {', '.join(VARIANTS)}")
     task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
     budget: str = arg(
-        "9600", "examples through the student, as in the other scripts: smoke, quick, ..., a number, 600s"
+        "4800", "examples through the student, as in the other scripts: smoke, quick, ..., a number, 600s"
     )
     student: str = arg("half", "half: every other layer of the teacher's; convert has all of them")
     attention: Literal["longformer", "bigbird", "lsg", "nystromformer"] = arg("longformer", "what to convert to")
