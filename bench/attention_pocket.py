@@ -74,6 +74,7 @@ def text(report: dict[str, Any]) -> str:
             )
             lines.append(f"| {title} | {variant} {row['shape']} | {row['parameters'] / 1e6:.2f}M | {cells} |")
     pairs = (
+        ("kd", "finetune"),
         ("distil", "finetune"),
         ("convert-distil", "finetune"),
         ("convert-distil", "distil"),

@@ -1,7 +1,7 @@
 """Efficient Transformer knowledge distillation: long inputs, half the layers (Brown et al. 2023).
 
     python methods/efficient_attention.py                                      # pocket task, minutes on a laptop
-    python methods/efficient_attention.py --variant finetune,distil,convert,convert-distil,distil-convert
+    python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --sparsity lsh --task pocket/rte --max-length 128
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
         --max-length 4096 --corpus oscar=part.jsonl.gz,books=books.txt            # OSCAR is filtered as in section 3.2
@@ -64,6 +64,7 @@ from common.errors import BadInput
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
     "finetune": (),  # the undistilled student: full attention
+    "kd": (),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD, which the paper leaves out
     "distil": ("distil",),
     "convert": ("convert",),  # as deep as the teacher
     "convert-distil": ("convert", "distil"),  # the paper's order
@@ -76,7 +77,7 @@ PAPER_EPOCHS = 5
 class Args(CommonArgs):
     """The arguments of all scripts, and those of efficient attention."""
 
-    variant: str = arg("finetune,convert,convert-distil", f"one or several of {', '.join(VARIANTS)}")
+    variant: str = arg("finetune,kd,convert-distil", f"one or several of {', '.join(VARIANTS)}")
     task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
     budget: str = arg(
         "4800", "examples through the student, as in the other scripts: smoke, quick, ..., a number, 600s"
@@ -182,6 +183,7 @@ def halve(model: PreTrainedModel) -> PreTrainedModel:
 
 TEMPERATURE = 2.0
 SOFT, MLM, COSINE = 5.0, 2.0, 1.0
+KD_WEIGHT = 0.9  # of the teacher's soft labels in the row kd
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
 PRETRAINING_CLIP = 5.0
 TOKENS = 64  # of a batch before fine-tuning, for each of `--batch-size`: as many whatever the length of its blocks
@@ -419,6 +421,24 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
 SHORT_FIRST = (0.5, 420)
 
 
+def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: str) -> Tensor:
+    """The loss of the labels, which the library's head has taken; with a teacher's outputs, vanilla KD.
+
+    L = (1 - KD_WEIGHT) L_labels + KD_WEIGHT T^2 KL(teacher || student), a mean over the predictions; of scores, the
+    squared distance.
+    """
+    if soft is None:
+        return student.loss
+    terms = []
+    for (own, _), (guide, _) in zip(*(models.predictions(x, inputs, kind) for x in (student, soft)), strict=True):
+        if kind == "regression":
+            terms.append(F.mse_loss(own, guide))
+        else:
+            s, t = (F.log_softmax(x / TEMPERATURE, dim=-1) for x in (own, guide))
+            terms.append(TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean"))
+    return (1 - KD_WEIGHT) * student.loss + KD_WEIGHT * torch.stack(terms).mean()
+
+
 class Encodings(dict[int, data.Encoded]):
     """The training documents in windows of a length, tokenised when first asked for."""
 
@@ -431,8 +451,9 @@ class Encodings(dict[int, data.Encoded]):
 
 
 def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, student: PreTrainedModel,
-              tokenizer: Any, encodings: Encodings, ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
-    """Train the student on the task's labels."""
+              teacher: Teacher, encodings: Encodings, ledger: train.Ledger, engine: Accelerator) -> None:  # fmt: skip
+    """Train the student on the task's labels; in the row kd, with the teacher's outputs beside them."""
+    tokenizer, guided = teacher.tokenizer, cell.variant == "kd"
     kind = cell.task.task.kind
     encoded = encodings[cell.args.max_length]
     batches: Any = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
@@ -448,7 +469,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model = compiled(student, args)
+    model, guide = compiled(student, args), compiled(teacher.model, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
@@ -456,13 +477,17 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                 batch = batches[ledger.steps]
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 with engine.autocast():
-                    loss = model(**models.library_inputs(inputs, kind)).loss
+                    soft = None
+                    if guided:
+                        with torch.no_grad():
+                            soft = guide(**{k: v for k, v in inputs.items() if k != "labels"})
+                    loss = task_loss(model(**models.library_inputs(inputs, kind)), soft, inputs, kind)
                 train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch)
+                ledger.count(batch, teachers=int(guided))
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -680,7 +705,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     train.seed_everything(args.seed)
     student = with_head(lm if chain else halve(lm), task.task, teacher.tokenizer)
     ledger = train.Ledger()
-    fine_tune(args, cell, steps, seconds, student, teacher.tokenizer, encodings, ledger, engine)
+    fine_tune(args, cell, steps, seconds, student, teacher, encodings, ledger, engine)
     ledger.add(before)
     init = " then ".join((Path(teacher.pretrained or teacher.name).name, *(chain or ("every other layer",))))
     analysis = {"windows_of_reported": windows_of(own, task, teacher.tokenizer)}

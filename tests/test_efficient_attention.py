@@ -97,6 +97,26 @@ def test_loss_by_hand(soft_labels: str) -> None:
     assert float(alone) == pytest.approx(mean(ce), rel=1e-5)
 
 
+def test_vanilla_kd_by_hand() -> None:
+    """0.1 L_labels + 0.9 T^2 KL(teacher || student), a mean over predictions; of scores, the squared distance."""
+    torch.manual_seed(0)
+    s, t = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    inputs = {"labels": torch.tensor([0, 3, 1]), "attention_mask": torch.ones(3, 5)}
+    labels = torch.nn.functional.cross_entropy(s, inputs["labels"])
+    out, soft = SimpleNamespace(logits=s, loss=labels), SimpleNamespace(logits=t.detach())
+    p, q = ((x / 2).softmax(-1) for x in (t, s))
+    expected = 0.1 * labels + 0.9 * 4 * (p * (p / q).log()).sum(-1).mean()
+    loss = ea.task_loss(out, soft, inputs, "classification")
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    loss.backward()
+    assert s.grad is not None
+    assert t.grad is None
+    assert ea.task_loss(out, None, inputs, "classification") is labels
+    one = SimpleNamespace(logits=s[:, :1], loss=labels)
+    scores = ea.task_loss(one, SimpleNamespace(logits=t[:, :1].detach()), inputs, "regression")
+    assert float(scores) == pytest.approx(float(0.1 * labels + 0.9 * (s - t)[:, 0].square().mean()), rel=1e-5)
+
+
 def test_gradient_of_the_loss() -> None:
     """Against finite differences, in double precision."""
     torch.manual_seed(0)
@@ -149,11 +169,11 @@ def test_packed_text() -> None:
 
 
 def test_both_orders(basic: list[str], glue: Path, tmp_path: Path, inside: Inside) -> None:
-    """Five rows of one budget; stages are made once and charged to each; students load again as the card says."""
+    """Six rows of one budget; stages are made once and charged to each; students load again as the card says."""
     argv = [*basic, "--cache-dir", tmp_path / "cache", "--out-dir", tmp_path]
     code, out, err = inside(*argv, "--variant", ",".join(ea.VARIANTS))
     assert code == 0, err
-    assert [row.split()[0] for row in out.split("---\n")[1].splitlines()[:6]] == ["teacher", *ea.VARIANTS]
+    assert [row.split()[0] for row in out.split("---\n")[1].splitlines()[:7]] == ["teacher", *ea.VARIANTS]
     records = {v: results.load(cell(tmp_path, v) / "result.json") for v in ea.VARIANTS}
     assert {record["ledger"]["steps"] for record in records.values()} == {40}
     assert len({record["comparable"] for record in records.values()}) == 1
@@ -225,7 +245,7 @@ def test_a_killed_run_ends_with_the_same_bits(
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("--variant", "distill"), "--variant 'distill': must be one or several of finetune, distil, convert"),
+        (("--variant", "distill"), "--variant 'distill': must be one or several of finetune, kd, distil"),
         (("--attention", "linformer"), "--attention"),
         (("--student", "2x128"), "--student 2x128: must be half"),
         (("--window", "0"), "--window 0: must be 1 or more"),
