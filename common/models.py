@@ -354,7 +354,7 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     return model
 
 
-def library_inputs(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+def inputs_with_labels(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
     """A batch under the names by which the library's heads take labels, so that their output has a loss."""
     if kind != "span QA":
         return batch

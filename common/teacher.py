@@ -171,7 +171,7 @@ def fine_tune(
         while schedule.running():
             batch = batches[ledger.steps]
             inputs = {k: v.to(device) for k, v in batch.items()}
-            loss = model(**models.library_inputs(inputs, task.task.kind)).loss
+            loss = model(**models.inputs_with_labels(inputs, task.task.kind)).loss
             train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
             loss.backward()
             clip_grad_norm_(model.parameters(), train.CLIP)

@@ -481,7 +481,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                     if guided:
                         with torch.no_grad():
                             soft = guide(**{k: v for k, v in inputs.items() if k != "labels"})
-                    loss = task_loss(model(**models.library_inputs(inputs, kind)), soft, inputs, kind)
+                    loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
                 train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)

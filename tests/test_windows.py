@@ -340,7 +340,7 @@ def test_predictions_are_what_the_librarys_loss_compares(task: data.Task, split:
     alone = data.collate(tokenizer, made, [0])  # no padding, which the library's question head does not leave out
     batch = data.collate(tokenizer, made, [0, len(made) - 1])
     for part in (alone, batch) if task is NER else (alone,):
-        output = model(**models.library_inputs(part, task.kind))
+        output = model(**models.inputs_with_labels(part, task.kind))
         pairs = models.predictions(output, part, task.kind)
         loss = torch.stack([cross_entropy(logits, targets) for logits, targets in pairs]).mean()
         torch.testing.assert_close(loss, output.loss)
