@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,16 @@ def start(*argv: str | Path, path: Path = SCRIPT, **options: Any) -> subprocess.
     command = [sys.executable, str(path), *map(str, argv)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
     return subprocess.Popen(command, **(pipes | options))
+
+
+def kill_at_checkpoint(place: Path, *argv: str | Path, path: Path = SCRIPT) -> None:
+    """Start a script and kill it (SIGKILL) once a checkpoint stands somewhere under `place`."""
+    process = start(*argv, "--save-every", "0", path=path)
+    while process.poll() is None and not list(place.glob("**/checkpoint.safetensors")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
 
 
 def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, bert_config, error_line, in_process, script, start, word_tokenizer
+from conftest import ROOT, bert_config, error_line, in_process, kill_at_checkpoint, script, word_tokenizer
 from test_texts import text_tokenizer, tiny_bart, write_pairs
 from transformers import AutoModelForSeq2SeqLM, BertForMaskedLM, MarianConfig, MBartConfig, T5Config
 
@@ -209,12 +207,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(basic: list[str], tmp_path: Path,
     assert inside(*argv, "--out-dir", tmp_path / "whole")[0] == 0
     out = tmp_path / "killed"
     for place, extra in ((out / "cache" / "pretraining", []), (cell(out, "lin"), ["--resume"])):
-        process = start(*argv, "--out-dir", out, "--save-every", "0", *extra, path=SCRIPT)
-        while process.poll() is None and not list(place.glob("**/checkpoint.safetensors")):
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        kill_at_checkpoint(place, *argv, "--out-dir", out, *extra, path=SCRIPT)
     code, text, err = inside(*argv, "--out-dir", out, "--resume")
     assert code == 0, err
     assert "continued at step" in text

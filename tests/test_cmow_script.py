@@ -5,16 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, script, start, tiny_bert, word_tokenizer
+from conftest import (
+    ENVIRONMENT,
+    ROOT,
+    bert_config,
+    error_line,
+    in_process,
+    kill_at_checkpoint,
+    script,
+    tiny_bert,
+    word_tokenizer,
+)
 from transformers import BertForMaskedLM
 
 from common import data, models, results, train
@@ -151,12 +159,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(basic: list[str], tmp_path: Path,
     assert inside(*argv, "--out-dir", tmp_path / "whole")[0] == 0
     out = tmp_path / "killed"
     for place, extra in ((out / "cache" / "general", []), (cell(out, "general-kd"), ["--resume"])):
-        process = start(*argv, "--out-dir", out, "--save-every", "0", *extra, path=SCRIPT)
-        while process.poll() is None and not list(place.glob("**/checkpoint.safetensors")):
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        kill_at_checkpoint(place, *argv, "--out-dir", out, *extra, path=SCRIPT)
     code, text, err = inside(*argv, "--out-dir", out, "--resume")
     assert code == 0, err
     assert "continued at step" in text

@@ -6,16 +6,24 @@ import hashlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, script, start, tiny_bert, word_tokenizer
+from conftest import (
+    ENVIRONMENT,
+    ROOT,
+    bert_config,
+    error_line,
+    in_process,
+    kill_at_checkpoint,
+    script,
+    tiny_bert,
+    word_tokenizer,
+)
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
 
@@ -150,12 +158,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     with monkeypatch.context() as patch:
         patch.setattr(train, "check_finite", stop)
         assert inside(*argv, "--out-dir", out, "--save-every", "0")[0] == 9
-    process = start(*argv, "--out-dir", out, "--save-every", "0", "--resume", path=SCRIPT)
-    while process.poll() is None and not (folder / "stage2" / "checkpoint.safetensors").exists():
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    kill_at_checkpoint(folder / "stage2", *argv, "--out-dir", out, "--resume", path=SCRIPT)
     code, text, err = inside(*argv, "--out-dir", out, "--resume")
     assert code == 0, err
     assert "continued at step" in text
