@@ -351,9 +351,7 @@ def _documents(lines: list[str]) -> list[str]:
 def _read_class(task: Task, rows: Rows, i: int) -> int:
     """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
     value = rows.columns["label"][i]
-    whole = (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, float) and value.is_integer()
-    )
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if whole and rows.names is not None and 0 <= value < len(rows.names):
         value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
     if isinstance(value, str):

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +25,26 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Refused]:
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
     """Run a script's command in this process and return its one line; `tmp_path` holds afterwards what it held."""
 
     def call(method: str, *argv: str | Path) -> str:
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        before = contents(tmp_path)
         runs = in_process(capsys, importlib.import_module(f"methods.{method}"))
         code, out, err = next(runs)("--out-dir", tmp_path / "runs", *argv)
         next(runs, None)
         line = error_line(err)
         assert code == 2, out + err
         assert line.startswith("error: "), line
-        assert {
-            path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "cache" not in path.parts
-        } == before
+        assert contents(tmp_path) == before
         return line
 
-    yield call
+    return call
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file but those of the cache, where a teacher may have been made before its student was found wrong."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "cache" not in path.parts}
 
 
 # --- arguments ---------------------------------------------------------------------------------------------
@@ -227,7 +230,7 @@ efficient_attention | --corpus , | --corpus '' | pocket-short
 efficient_attention | --corpus a={file} | --corpus a={file} | .jsonl or .txt
 efficient_attention | --short-length 2 | --short-length 2 | 4 or more
 efficient_attention | --sparsity random | --sparsity | lsh
-efficient_attention | $ --teacher {masked_lm} --teacher-epochs 0.1 --student half --budget 32 --variant convert-distil | --budget 32 | give more
+efficient_attention | $ --student half --teacher {masked_lm} --teacher-epochs 0.1 --budget 32 --variant convert | --budget 32 | give more
 cka | --variant mc3kd | --variant 'mc3kd' | wopt
 cka | $ --student 2x16 --variant mse | --variant mse | --student 2x32
 cka | $ --variant cosine --student 2x16 | --variant cosine | --student 2x32
