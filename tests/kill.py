@@ -63,9 +63,8 @@ def outcome(out: Path) -> dict[str, Any]:
 
 def left_behind(out: Path) -> list[str]:
     """Files that only an unfinished run has."""
-    return [
-        str(path) for path in out.rglob("*") if "checkpoint" in path.name or path.suffix in (".partial", ".training")
-    ]
+    names = [path.relative_to(out) for path in out.rglob("*")]
+    return [str(path) for path in names if "checkpoint" in path.name or path.suffix in (".partial", ".training")]
 
 
 def place(out: Path) -> str:
