@@ -673,7 +673,7 @@ def general_distillation(
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
-    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder)
+    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
     return student, f"general distillation #{folder.name}", train.Ledger(**note["ledger"])
 
 

@@ -803,7 +803,9 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     if args.export is not None:
         label = next(row.label for row in args.rows if row.variant == "xtc" and row.bits < 32)
         folder = results.folder_of(args.out_dir, "xtc", task.name, label, args.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False
+        )
         size = packed.save(model, teacher.tokenizer, Path(args.export), half=args.export_rest == "fp16")
         print(f"exported: {args.export}, {size / MIB:.2f} MiB")
 

@@ -4,9 +4,10 @@
     python -m tests.kill xtc cka --kills 5 --budget 960
 
 A script is started, killed after a random time, started again with --resume, and so on until it ends; when it ends
-before it was killed often enough, a fresh one is begun. Teachers and everything else that is cached are made under the
-same fire. Every fifth time it is SIGINT or SIGTERM: one line and exit code 130 or 143 are then expected. In the end
-the weights, the caches' weights and everything in result.json but clocks have to be those of the undisturbed run.
+before it was killed often enough, a fresh one is begun. A fifth of the times lies in its start-up. The first script
+has to train its teacher under the same fire, the others find theirs; whatever else is cached is made under fire by all.
+Every fifth time it is SIGINT or SIGTERM: one line and exit code 130 or 143 are then expected. In the end the weights,
+the caches' weights and everything in result.json but clocks have to be those of the undisturbed run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,25 +81,30 @@ def place(out: Path) -> str:
     return "/".join([parts[-3] if not stage else parts[-4], *stage])
 
 
-def under_fire(method: str, words: list[str], kills: int, rng: random.Random, folder: Path, log: Any) -> None:
+def under_fire(method: str, words: list[str], kills: int, rng: random.Random, folder: Path, first: bool) -> None:
     """Kill a script `kills` times; AssertionError where it does not end as if it had not been."""
-    started = time.monotonic()
+    began = time.time()
     whole = start(method, folder / "whole", words)
     _, err = whole.communicate()
     assert whole.returncode == 0, err
-    seconds = time.monotonic() - started
+    # when it began to write, and how long it has worked from there, or from when there was a teacher
+    ready = min(path.stat().st_mtime for path in (folder / "whole").rglob("*.lock"))
+    teachers = folder / "whole" / "cache" / "teachers"
+    work = time.time() - (ready if first else max(path.stat().st_mtime for path in teachers.glob("*/teacher.json")))
     wanted = outcome(folder / "whole")
     assert not left_behind(folder / "whole")
     done, stops, ends, places = 0, 0, 0, Counter[str]()
     while done < kills or ends == 0:
         out = folder / f"killed{ends}"
+        if not first:
+            shutil.copytree(teachers, out / "cache" / "teachers")
         while True:
             process = start(method, out, words)
             number = signal.SIGKILL
             if (done + stops) % 5 == 4:
                 number = rng.choice([signal.SIGINT, signal.SIGTERM])
-            # half of the times are spent on starting up; a signal has to find an interpreter that is there
-            life = rng.uniform(0 if number == signal.SIGKILL else 4, seconds / 4 + 4)
+            early = number == signal.SIGKILL and rng.random() < 0.2
+            life = rng.uniform(0, ready - began) if early else ready - began + rng.uniform(0, work / 4)
             try:
                 process.wait(None if done >= kills else life)
             except subprocess.TimeoutExpired:
@@ -122,8 +129,11 @@ def under_fire(method: str, words: list[str], kills: int, rng: random.Random, fo
         assert not left_behind(out), left_behind(out)
         ends += 1
     spread = ", ".join(f"{where} {count}" for where, count in places.most_common())
-    print(f"{method} {' '.join(words)}: {seconds:.0f} s undisturbed; {done} kills, {stops} other signals, {ends} ends,"
-          f" all {len(wanted)} files the same. Where: {spread}", file=log, flush=True)  # fmt: skip
+    print(
+        f"{method} {' '.join(words)}: {work:.0f} s of work undisturbed; {done} kills, {stops} other signals, {ends} ends,"
+        f" all {len(wanted)} files the same. Last written before a stop: {spread}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -135,10 +145,11 @@ def main() -> None:
     asked = parser.parse_args()
     if wrong := [name for name in asked.methods if name not in COMMANDS]:
         parser.error(f"{wrong[0]}: no such script")
-    for method in asked.methods or COMMANDS:
+    for number, method in enumerate(asked.methods or COMMANDS):
         words = COMMANDS[method].split() + (["--budget", asked.budget] if asked.budget else [])
         with tempfile.TemporaryDirectory() as folder:
-            under_fire(method, words, asked.kills, random.Random(f"{method}/{asked.seed}"), Path(folder), sys.stdout)
+            rng = random.Random(f"{method}/{asked.seed}")
+            under_fire(method, words, asked.kills, rng, Path(folder), first=number == 0)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,15 @@ def test_a_full_disk(small: list[str], whole: dict[str, Any], tmp_path: Path, in
         "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000)); "
         "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     )
-    script = [sys.executable, "-c", code, str(ROOT / "methods" / "mc3kd.py"), *small, "--out-dir", str(tmp_path / "out")]
+    script = [
+        sys.executable,
+        "-c",
+        code,
+        str(ROOT / "methods" / "mc3kd.py"),
+        *small,
+        "--out-dir",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(script, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "the same command with --resume goes on" in error_line(done.stderr)
