@@ -130,7 +130,8 @@ def under_fire(method: str, words: list[str], kills: int, rng: random.Random, fo
         ends += 1
     spread = ", ".join(f"{where} {count}" for where, count in places.most_common())
     print(
-        f"{method} {' '.join(words)}: {work:.0f} s of work undisturbed; {done} kills, {stops} other signals, {ends} ends,"
+        f"{method} {' '.join(words)}: {work:.0f} s of work undisturbed; {done} kills, {stops} other signals,"
+        f" {ends} ends,"
         f" all {len(wanted)} files the same. Last written before a stop: {spread}",
         flush=True,
     )

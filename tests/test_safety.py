@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
-import resource
 import subprocess
 import sys
 import zlib
@@ -127,8 +127,6 @@ def test_a_rewritten_file_is_a_good_one(good: Path, tmp_path: Path) -> None:
 
 MALICIOUS: list[tuple[str, Callable[..., Any]]] = [
     ("code of its own", lambda t, c, f: c.update(auto_map={"AutoConfig": "own.Own"}, model_type="own")),
-    ("a tokenizer of its own", lambda t, c, f: f.update({"tokenizer_config.json": json.dumps(
-        {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}})})),
     ("a function for a class", lambda t, c, f: c.update(architectures=["pipeline"])),
     ("a module for a class", lambda t, c, f: c.update(architectures=["logging"])),
     ("no class", lambda t, c, f: c.update(architectures=["__builtins__"])),
@@ -152,7 +150,7 @@ MALICIOUS: list[tuple[str, Callable[..., Any]]] = [
     ("a tensor too few", lambda t, c, f: t.pop("classifier.bias")),
     ("names that are no names", lambda t, c, f: f.update({"..": "x"})),
     ("files that are no text", lambda t, c, f: f.update({"tokenizer.json": 5})),
-    ("a bomb", lambda t, c, f: f.update({"more": "0" * 200_000_000})),
+    ("a bomb", lambda t, c, f: f.update({"more": "0" * 70_000_000})),
 ]  # fmt: skip
 
 
@@ -161,6 +159,16 @@ def test_malicious_packed_files(what: str, change: Callable[..., Any], good: Pat
     path = rewritten(good, tmp_path / "bad", change)
     with pytest.raises(BadInput, match="bad"):
         packed.load(path)
+
+
+def test_a_tokenizer_of_its_own_is_not_run(good: Path, tmp_path: Path) -> None:
+    """The file names a class in a file that it brings along; the library's own class is taken."""
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    code = f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Own: pass\n"
+    change: Any = lambda t, c, f: f.update({"tokenizer_config.json": json.dumps(own), "own.py": code})  # noqa: E731
+    _, tokenizer = packed.load(rewritten(good, tmp_path / "bad", change))
+    assert type(tokenizer).__module__.startswith("transformers")
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_packed_file_writes_nowhere_else(good: Path, tmp_path: Path) -> None:
@@ -176,7 +184,8 @@ def test_memory_stays_bounded(good: Path, tmp_path: Path) -> None:
     for number, (_, change) in enumerate(MALICIOUS[:-1]):
         rewritten(good, tmp_path / f"{number}", change)
     code = (
-        "import resource, sys; from pathlib import Path; from common import packed; from common.errors import BadInput\n"
+        "import resource, sys; from pathlib import Path\n"
+        "from common import packed; from common.errors import BadInput\n"
         "used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 3 * 10**9,) * 2)\n"
         "for path in sorted(Path(sys.argv[1]).iterdir()):\n"
@@ -190,16 +199,13 @@ def test_memory_stays_bounded(good: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 2_000_000  # kB
-    assert resource.getpagesize() > 0
 
 
 def refused_or_read(read: Callable[[], Any]) -> Any:
-    """What a reader may do with any bytes: read them, or name the file in a `BadInput`."""
-    try:
+    """What a reader may do with any bytes: read them, or raise `BadInput` (then None)."""
+    with contextlib.suppress(BadInput):
         return read()
-    except BadInput as error:
-        assert len(str(error)) < 2000
-        return None
+    return None
 
 
 @FUZZ
@@ -295,11 +301,20 @@ def test_changed_bytes_of_a_parquet_file(tmp_path: Path, data: st.DataObject) ->
     load_file(tmp_path / "data", "train.parquet", bytes(whole))
 
 
+def fields(**names: Any) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(names)
+
+
+def few(one: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(one, max_size=2)
+
+
+ANSWERS = few(fields(text=JSON, answer_start=JSON)) | JSON
+PARAGRAPH = fields(context=JSON, qas=few(fields(id=JSON, question=JSON, answers=ANSWERS)))
+
+
 @MANY
-@given(st.lists(JSON, max_size=3) | JSON | st.fixed_dictionaries({"data": st.lists(st.fixed_dictionaries(
-    {"paragraphs": st.lists(st.fixed_dictionaries({"context": JSON, "qas": st.lists(st.fixed_dictionaries(
-        {"id": JSON, "question": JSON, "answers": st.lists(st.fixed_dictionaries(
-            {"text": JSON, "answer_start": JSON}), max_size=2) | JSON}), max_size=2)}), max_size=2)}), max_size=2)}))  # fmt: skip
+@given(JSON | st.lists(JSON, max_size=3) | fields(data=few(fields(paragraphs=few(PARAGRAPH)))))
 def test_any_questions(tmp_path: Path, content: Any) -> None:
     load_file(tmp_path, "train.json", json.dumps(content).encode(), "squad", json.dumps(content))
 
