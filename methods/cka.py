@@ -506,7 +506,7 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
                 batch = stage.batch(ledger.steps)
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 loss = accumulate(args, objective, model, guide, inputs, engine)
-                train.check_finite(loss, ledger.steps, stage.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, stage.ids)
                 clip_grad_norm_(weights, train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
@@ -683,7 +683,7 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
     note = cache.fetch(folder, "pretraining.json", "pre-trained student", make)
     shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
     model = family.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
-    return Pretrained(model, f"pre-training #{folder.name}", train.Ledger(**note["ledger"]), note["curve"])
+    return Pretrained(model, f"pre-training #{folder.name}", train.Ledger.of(note), note["curve"])
 
 
 # --- tables 2, 3 and 6: numbers of parameters ----------------------------------------------------------------

@@ -673,7 +673,7 @@ def general_distillation(
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
     student = MatrixEmbeddingForMaskedLM.from_pretrained(folder)
-    return student, f"general distillation #{folder.name}", train.Ledger(**note["ledger"])
+    return student, f"general distillation #{folder.name}", train.Ledger.of(note)
 
 
 def distil_general(
@@ -718,7 +718,7 @@ def distil_general(
                         soft = guide(**inputs).logits[positions]
                     logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
                     loss = general_loss(logits, soft, labels.to(engine.device)[positions])
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
@@ -795,7 +795,7 @@ def distil(
                         with torch.no_grad():
                             soft = guide(**inputs).logits
                         loss = distillation_loss(args, logits, soft, labels)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()

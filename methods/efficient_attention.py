@@ -329,7 +329,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "stage.json", f"{stage} stage", make)
-    own = train.Ledger(**note["ledger"])
+    own = train.Ledger.of(note)
     own.add(spent)
     return str(folder), own
 
@@ -382,7 +382,7 @@ def pretrain(
                     loss = pretraining_loss(
                         out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
                     )
-                train.check_finite(loss, own.steps, batches.ids(own.steps))
+                checkpoint.watch(loss, own.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
                 optimizer.step()
@@ -482,7 +482,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                         with torch.no_grad():
                             soft = guide(**{k: v for k, v in inputs.items() if k != "labels"})
                     loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()

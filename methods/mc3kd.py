@@ -503,7 +503,7 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
                 k = choice.draw() if len(guides) > 1 else 0
                 with engine.autocast():
                     loss = step_loss(args, name, model, guides[k], inputs, layers, regression)
-                train.check_finite(loss, step, batches.ids(step))
+                checkpoint.watch(loss, step, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()

@@ -581,7 +581,7 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                     inputs = {k: v.to(engine.device) for k, v in batch.items()}
                     with engine.autocast():
                         loss = step_loss(stage, model, guide, inputs, kept, regression)
-                    train.check_finite(loss, step, batches.ids(step))
+                    checkpoint.watch(loss, step, batches.ids)
                     engine.backward(loss)
                     clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
