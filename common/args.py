@@ -65,8 +65,8 @@ class CommonArgs:
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
     teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
         "auto",
-        "keep the teacher's outputs on the training examples under the cache: fp32 or fp16; auto: fp32, where the budget"
-        " has more examples than the task",
+        "keep the teacher's outputs on the training examples in the cache, as fp32 or fp16; auto: fp32, where the"
+        " budget has more examples than the task",
     )
     batches: Literal["auto", "shuffled", "by-length"] = arg(
         "auto",
