@@ -121,7 +121,7 @@ class Run:
         where that is not the library's usual way.
         """
         task, args = self.task, self.args
-        scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
+        scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length, self.folder)
         primary = metrics.primary(task.task)
         value = float(np.mean([scores[split][primary] for split in task.reported]))
         card = model_card(self, scores, loading or Loading())

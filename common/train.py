@@ -350,9 +350,13 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
 
 
 def evaluate(
-    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes."""
+    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
+
+    Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
+    command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
+    """
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
@@ -372,6 +376,11 @@ def evaluate(
             examples += len(texts)
             scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
             scores[name] = scorer(texts, split.labels)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for kind, lines in (("written", texts), ("reference", split.labels)):
+                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
+                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
         elif task.task.kind in data.WINDOWED:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()
