@@ -63,6 +63,16 @@ class CommonArgs:
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
+    teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
+        "auto",
+        "keep the teacher's outputs on the training examples under the cache: fp32 or fp16; auto: fp32, where the budget"
+        " has more examples than the task",
+    )
+    batches: Literal["auto", "shuffled", "by-length"] = arg(
+        "auto",
+        "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
+        " tasks, whose texts are alike in length",
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class Ledger:
     teacher_examples: int = 0
     seconds: float = 0.0
     peak_memory_bytes: int = 0
+    shared_seconds: float = 0.0  # of the seconds, those of an earlier run, whose work this one read from the cache
 
     def __post_init__(self) -> None:
         self._opened: float | None = None  # when the clock was started, if it runs
@@ -94,6 +96,13 @@ class Ledger:
         self.student_examples += len(mask)
         self.student_tokens += int(mask.sum())
         self.teacher_examples += teachers * len(mask)
+
+    @classmethod
+    def of(cls, note: dict[str, Any]) -> Ledger:
+        """What was spent on something in the cache (`cache.fetch`), by this run or by an earlier one."""
+        ledger = cls(**note["ledger"])
+        ledger.shared_seconds = 0.0 if note["fresh"] else ledger.seconds
+        return ledger
 
     def add(self, other: Ledger) -> None:
         """Charge what another stage of the same run has spent."""
@@ -176,6 +185,8 @@ class Checkpoint:
     context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised.
     """
 
+    LOOK = 20  # steps
+
     def __init__(self, folder: Path, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer, ledger: Ledger,
                  settings: str, every: float = 30.0, scaler: Any = None) -> None:  # fmt: skip
         self.path = folder / "checkpoint.safetensors"
@@ -183,6 +194,8 @@ class Checkpoint:
         self.settings, self.every = settings, every
         self.saved = time.perf_counter()
         self.stop: int | None = None
+        self.watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
+        self.ids: Callable[[int], list[str]] = lambda step: []
 
     def __enter__(self) -> Checkpoint:
         self.before = {}
@@ -191,14 +204,34 @@ class Checkpoint:
                 self.before[number] = signal.signal(number, self._defer)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        if kind is None:
+            self.look()
 
     def _defer(self, number: int, _frame: object) -> None:
         if self.stop is not None:  # asked twice: do not wait for the step
             raise Interrupted(number)
         self.stop = number
+
+    def watch(self, loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
+        """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch.
+
+        A look at a GPU's number waits for the GPU: there, one in every `LOOK` steps looks at all of them, and no
+        checkpoint is written before.
+        """
+        self.ids = ids
+        self.watched.append((loss.detach(), step))
+        if loss.device.type == "cpu" or len(self.watched) >= self.LOOK:
+            self.look()
+
+    def look(self) -> None:
+        watched, self.watched = self.watched, []
+        if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
+            return
+        for loss, step in watched:
+            check_finite(loss, step, self.ids)
 
     def step(self) -> None:
         """Call at the end of every step, off the clock: saves when `every` seconds have passed or on a signal."""
@@ -209,6 +242,7 @@ class Checkpoint:
             raise Interrupted(self.stop)
 
     def save(self) -> None:
+        self.look()
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items()}
@@ -278,10 +312,10 @@ def digest(tensors: dict[str, Tensor]) -> str:
 # --- the rest of a step -----------------------------------------------------------------------------------
 
 
-def check_finite(loss: Tensor, step: int, ids: list[str]) -> None:
-    """Stop at a loss that is not finite, with the step and the ids of the batch."""
-    if not torch.isfinite(loss):
-        raise BadInput(f"the loss is {loss.item()} at step {step}, batch {', '.join(ids)}: try a lower --lr")
+def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
+    """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch."""
+    if not math.isfinite(loss.item()):
+        raise BadInput(f"the loss is {loss.item()} at step {step}, batch {', '.join(ids(step))}: try a lower --lr")
 
 
 def progress(total: int, label: str, initial: int = 0) -> tqdm:
