@@ -196,8 +196,8 @@ def parse_budget(text: str) -> tuple[Literal["examples", "seconds", "paper"], in
 T = TypeVar("T", bound=CommonArgs)
 
 
-def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
-    """Parse and check the command line; on a mistake print one line and exit with 2."""
+def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
+    """Parse and check a command line; a mistake is a `BadInput`."""
     # The library's parser imports neither torch nor the models; its start-up is a good second.
     from transformers import HfArgumentParser
 
@@ -215,17 +215,20 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
+    if unknown:
+        raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
+    args.check()
+    return args
+
+
+def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
+    """`read`, but on a mistake print one line and exit with 2."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        args, unknown = parser.parse_args_into_dataclasses(
-            argv, return_remaining_strings=True, look_for_args_file=False
-        )
-        if unknown:
-            raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
-        args.check()
+        return read(cls, doc, argv)
     except BadInput as error:
         fail(error, "--debug" in argv)
-    return args
 
 
 def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
