@@ -183,7 +183,8 @@ class Checkpoint:
 
     A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
     digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
-    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised.
+    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. At its end the
+    last step is saved: whoever stops a run in what follows, an evaluation or another stage, loses nothing.
     """
 
     LOOK = 20  # steps
@@ -193,7 +194,7 @@ class Checkpoint:
         self.path = folder / "checkpoint.safetensors"
         self.modules, self.optimizer, self.ledger, self.scaler = modules, optimizer, ledger, scaler
         self.settings, self.every = settings, every
-        self.saved = time.perf_counter()
+        self.saved, self.saved_steps = time.perf_counter(), 0
         self.stop: int | None = None
         self.watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
         self.ids: Callable[[int], list[str]] = lambda step: []
@@ -206,10 +207,16 @@ class Checkpoint:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        if kind is None:
-            self.look()
+        try:
+            if kind is None:
+                self.look()
+                if self.saved_steps < self.ledger.steps:
+                    self.save()
+        finally:
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+        if kind is None and self.stop is not None:  # while the last step was saved
+            raise Interrupted(self.stop)
 
     def _defer(self, number: int, _frame: object) -> None:
         if self.stop is not None:  # asked twice: do not wait for the step
@@ -258,14 +265,26 @@ class Checkpoint:
             state["scaler"] = self.scaler.state_dict()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        save_file(tensors, partial, metadata={"state": json.dumps(state)})
-        os.replace(partial, self.path)
-        self.saved = time.perf_counter()
+        try:
+            save_file(tensors, partial, metadata={"state": json.dumps(state)})
+            os.replace(partial, self.path)
+        finally:
+            partial.unlink(missing_ok=True)  # of a disk that is full
+        self.saved, self.saved_steps = time.perf_counter(), self.ledger.steps
 
-    def load(self) -> bool:
-        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`."""
-        if not self.path.exists():
+    def load(self, again: bool = False) -> bool:
+        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`, or, with
+        `again`, named and left behind: what is only there to be shared is made again."""
+        try:
+            return self.path.exists() and self._load()
+        except BadInput as error:
+            if not again:
+                raise
+            print(f"{str(error).split(';')[0]}; this training starts again")
+            self.path.unlink()
             return False
+
+    def _load(self) -> bool:
         try:
             with safe_open(self.path, "pt") as file:
                 state = json.loads(file.metadata()["state"])
@@ -295,10 +314,8 @@ class Checkpoint:
             self.scaler.load_state_dict(state["scaler"])
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
+        self.saved_steps = self.ledger.steps
         return True
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -385,9 +402,13 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
 
 
 def evaluate(
-    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes."""
+    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
+
+    Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
+    command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
+    """
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
@@ -407,6 +428,11 @@ def evaluate(
             examples += len(texts)
             scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
             scores[name] = scorer(texts, split.labels)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for kind, lines in (("written", texts), ("reference", split.labels)):
+                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
+                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
         elif task.task.kind in data.WINDOWED:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()
