@@ -153,9 +153,13 @@ def in_order(jobs: list[Job]) -> list[Job]:
 
 
 def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any, ...]]) -> Job | None:
-    """The first one whose teacher is ready, or is being made by nobody."""
+    """A command for a teacher that nobody makes yet; else one whose teacher is ready, of another row than those that
+    run, if there is one: commands of a row may share more than the teacher."""
     busy = {found.job.teacher for found in running}
-    return next((job for job in waiting if job.teacher in teachers or job.teacher not in busy), None)
+    rows = {found.job.row for found in running}
+    makers = [job for job in waiting if job.teacher not in teachers | busy]
+    ready = [job for job in waiting if job.teacher in teachers]
+    return next(iter([*makers, *(job for job in ready if job.row not in rows), *ready]), None)
 
 
 def left(waiting: list[Job], running: list[Running], seconds: dict[str, list[float]], at_once: int) -> str:
