@@ -65,6 +65,16 @@ class CommonArgs:
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
+    teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
+        "auto",
+        "keep the teacher's outputs on the training examples in the cache, as fp32 or fp16; auto: fp32, where the"
+        " budget has more examples than the task",
+    )
+    batches: Literal["auto", "shuffled", "by-length"] = arg(
+        "auto",
+        "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
+        " tasks, whose texts are alike in length",
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
@@ -186,8 +196,8 @@ def parse_budget(text: str) -> tuple[Literal["examples", "seconds", "paper"], in
 T = TypeVar("T", bound=CommonArgs)
 
 
-def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
-    """Parse and check the command line; on a mistake print one line and exit with 2."""
+def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
+    """Parse and check a command line; a mistake is a `BadInput`."""
     # The library's parser imports neither torch nor the models; its start-up is a good second.
     from transformers import HfArgumentParser
 
@@ -205,17 +215,20 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
+    if unknown:
+        raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
+    args.check()
+    return args
+
+
+def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
+    """`read`, but on a mistake print one line and exit with 2."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        args, unknown = parser.parse_args_into_dataclasses(
-            argv, return_remaining_strings=True, look_for_args_file=False
-        )
-        if unknown:
-            raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
-        args.check()
+        return read(cls, doc, argv)
     except BadInput as error:
         fail(error, "--debug" in argv)
-    return args
 
 
 def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:

@@ -26,7 +26,7 @@ def key(recipe: dict[str, Any]) -> str:
 
 
 def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The note of `folder`, which `make` fills first if it is absent or damaged.
+    """The note of `folder`, which `make` fills first if it is absent or damaged; its "fresh" says whether that was now.
 
     `make` writes the model into the folder it is given and returns what is to be noted; `what` names the model in
     the line about damage.
@@ -34,7 +34,8 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
     folder.parent.mkdir(parents=True, exist_ok=True)
     # two runs at once: the second waits for the first one's model instead of training another
     with FileLock(folder.with_suffix(".lock")):
-        if not intact(folder, note, what):
+        fresh = not intact(folder, note, what)
+        if fresh:
             for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
                 shutil.rmtree(old, ignore_errors=True)
             partial = folder.with_suffix(f".{os.getpid()}.partial")
@@ -43,7 +44,7 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
             write_json(partial / note, made | {"note_digest": key(made)})
             partial.rename(folder)
         shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
-        return json.loads((folder / note).read_text(encoding="utf-8"))
+        return json.loads((folder / note).read_text(encoding="utf-8")) | {"fresh": fresh}
 
 
 def intact(folder: Path, note: str, what: str) -> bool:

@@ -178,7 +178,7 @@ def fine_tune(
             batch = batches[ledger.steps]
             inputs = {k: v.to(device) for k, v in batch.items()}
             loss = model(**models.inputs_with_labels(inputs, task.task.kind)).loss
-            train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+            checkpoint.watch(loss, ledger.steps, batches.ids)
             loss.backward()
             clip_grad_norm_(model.parameters(), train.CLIP)
             optimizer.step()

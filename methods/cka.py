@@ -173,7 +173,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, train
+from common import cache, data, masked_lm, models, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -485,6 +485,7 @@ class Stage:
     ids: Callable[[int], list[str]]
     held_out: list[dict[str, Tensor]]
     cell: Run | None = None  # where its loss is logged
+    guide: teacher_cache.Guide | None = None  # the teacher, if its outputs are kept
 
 
 def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedModel, teacher: PreTrainedModel,
@@ -504,19 +505,19 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
         print(f"{stage.name}: continued at step {ledger.steps}")
     if stage.cell is not None:
         stage.cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher, args)
+    model, guide = compiled(student, args), stage.guide or teacher_cache.Guide(compiled(teacher, args))
     bar = train.progress(stage.steps or 0, f"{stage.name} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
             with ledger.clock():
                 batch = stage.batch(ledger.steps)
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                loss = accumulate(args, objective, model, guide, inputs, engine)
-                train.check_finite(loss, ledger.steps, stage.ids(ledger.steps))
+                loss = accumulate(args, objective, model, guide.on(stage.ids(ledger.steps)), inputs, engine)
+                checkpoint.watch(loss, ledger.steps, stage.ids)
                 clip_grad_norm_(weights, train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=int(objective.teacher))
+                ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
                 schedule.step()
             if stage.cell is not None and ledger.steps % 20 == 0:
                 stage.cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -688,7 +689,7 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
 
     note = cache.fetch(folder, "pretraining.json", "pre-trained student", make)
     model = family.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
-    return Pretrained(model, f"pre-training #{folder.name}", train.Ledger(**note["ledger"]), note["curve"])
+    return Pretrained(model, f"pre-training #{folder.name}", train.Ledger.of(note), note["curve"])
 
 
 # --- tables 2, 3 and 6: numbers of parameters ----------------------------------------------------------------
@@ -791,15 +792,18 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     seconds = None if cell.seconds is None else cell.seconds - earlier.seconds
     if seconds is not None and seconds <= 0:
         raise BadInput(f"--budget {args.budget}: pre-training took {earlier.seconds:.1f} s; give more")
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     other = next(split for split in task.splits if split != "train")
     seen = data.encode(teacher.tokenizer, data.head(task.splits[other], HELD_OUT), task.task, args.max_length)
     held_out = [batch for _, batch in data.eval_batches(seen, teacher.tokenizer, args.batch_size)]
+    ledger, guide = train.Ledger(), None
+    if guided and args.minibatches == 1:
+        layers = tuple(sorted({l for stack in objective.layers for l in stack}))
+        guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine, layers)
     stage = Stage(
-        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell
+        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell, guide
     )  # fmt: skip
     train.seed_everything(args.seed)
-    ledger = train.Ledger()
     on_task = distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)
     ledger.add(earlier)
     analysis = {"teacher": objective.teacher, "validation": {"pretraining": curve, "task": on_task}}

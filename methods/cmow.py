@@ -207,7 +207,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import augment, cache, data, masked_lm, models, results, speed, train
+from common import augment, cache, data, masked_lm, models, results, speed, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -674,7 +674,7 @@ def general_distillation(
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
     student = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
-    return student, f"general distillation #{folder.name}", train.Ledger(**note["ledger"])
+    return student, f"general distillation #{folder.name}", train.Ledger.of(note)
 
 
 def distil_general(
@@ -719,7 +719,7 @@ def distil_general(
                         soft = guide(**inputs).logits[positions]
                     logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
                     loss = general_loss(logits, soft, labels.to(engine.device)[positions])
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
@@ -777,17 +777,20 @@ def distil(
     engine: Accelerator,
 ) -> None:  # fmt: skip
     """Train the student on the task, with the teacher (kd) or without (finetune). No warm-up, linear decay."""
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, args.lr)
     schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup=0.0)
+    guide = None
+    if name != "finetune":
+        guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
@@ -797,18 +800,17 @@ def distil(
                 labels = inputs.pop("labels")
                 with engine.autocast():
                     logits = model(**inputs).logits
-                    if name == "finetune":
+                    if guide is None:
                         loss = hard_loss(logits, labels)
                     else:
-                        with torch.no_grad():
-                            soft = guide(**inputs).logits
+                        soft = guide(batches.ids(ledger.steps), **inputs).logits
                         loss = distillation_loss(args, logits, soft, labels)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=0 if name == "finetune" else 1)
+                ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))

@@ -153,7 +153,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, speed, train
+from common import cache, data, masked_lm, models, plots, results, speed, teacher_cache, train
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
@@ -334,7 +334,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "stage.json", f"{stage} stage", make)
-    own = train.Ledger(**note["ledger"])
+    own = train.Ledger.of(note)
     own.add(spent)
     return str(folder), own
 
@@ -387,7 +387,7 @@ def pretrain(
                     loss = pretraining_loss(
                         out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
                     )
-                train.check_finite(loss, own.steps, batches.ids(own.steps))
+                checkpoint.watch(loss, own.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
                 optimizer.step()
@@ -460,20 +460,21 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     tokenizer, guided = teacher.tokenizer, cell.variant == "kd"
     kind = cell.task.task.kind
     encoded = encodings[cell.args.max_length]
-    batches: Any = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
+    batches: Any = cell.batches(encoded, engine.device)
     if kind in data.WINDOWED and steps is not None:
         short, tokens = SHORT_FIRST
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds)
+    guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine) if guided else None
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
@@ -482,16 +483,16 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 with engine.autocast():
                     soft = None
-                    if guided:
-                        with torch.no_grad():
-                            soft = guide(**{k: v for k, v in inputs.items() if k != "labels"})
+                    if guide is not None:
+                        texts = {k: v for k, v in inputs.items() if k != "labels"}
+                        soft = guide(batches.ids(ledger.steps), **texts)
                     loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=int(guided))
+                ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
