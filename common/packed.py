@@ -263,9 +263,10 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
         if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
             raise ValueError(f"{config.architectures[0]} is no model of the library")
         _check_shapes(family, config, tensors)
-        model, report = family.from_pretrained(
+        found: Any = family.from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
+        model, report = found
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
     except BadInput:

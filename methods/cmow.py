@@ -755,9 +755,8 @@ def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Te
             f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache"
         )
     try:
-        saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True
-        )
+        loaded: Any = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+        saved, report = loaded
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
     if report["missing_keys"] or report["mismatched_keys"]:
