@@ -202,7 +202,6 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -721,9 +720,7 @@ def distil_general(
                     loss = general_loss(logits, soft, labels.to(engine.device)[positions])
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=1)
                 schedule.step()
             bar.update()
@@ -806,9 +803,7 @@ def distil(
                         loss = distillation_loss(args, logits, soft, labels)
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:

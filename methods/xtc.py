@@ -211,7 +211,7 @@ from accelerate import Accelerator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, parametrize
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
@@ -590,10 +590,8 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                         loss = step_loss(stage, model, guide.on(batches.ids(step)), inputs, kept, regression)
                     checkpoint.watch(loss, step, batches.ids)
                     engine.backward(loss)
-                    clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
-                    optimizer.step()
-                    optimizer.zero_grad()
+                    train.update(engine, optimizer, student.parameters())
                     ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)
                     schedule.step()
                 if ledger.steps % 20 == 0 or not schedule.running():

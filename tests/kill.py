@@ -4,7 +4,7 @@
     python -m tests.kill xtc cka --kills 5 --budget 960
 
 A script is started, killed after a random time, started again with --resume, and so on until it ends; when it ends
-before it was killed often enough, a fresh one is begun. A fifth of the times lies in its start-up. Teachers and whatever
+before it was killed often enough, a fresh one is begun. A fifth of the times lies in its start-up. Teachers and what
 else is cached are made under the same fire.
 Every fifth time it is SIGINT or SIGTERM: one line and exit code 130 or 143 are then expected. In the end the weights,
 the caches' weights and everything in result.json but clocks have to be those of the undisturbed run.
