@@ -211,9 +211,6 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
         def error(self, message: str) -> NoReturn:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
-    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -224,7 +221,10 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
 
 def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     """`read`, but on a mistake print one line and exit with 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
+        argv = sys.argv[1:]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
     try:
         return read(cls, doc, argv)
     except BadInput as error:

@@ -161,7 +161,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -514,9 +513,7 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 loss = accumulate(args, objective, model, guide.on(stage.ids(ledger.steps)), inputs, engine)
                 checkpoint.watch(loss, ledger.steps, stage.ids)
-                clip_grad_norm_(weights, train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, weights)
                 ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
                 schedule.step()
             if stage.cell is not None and ledger.steps % 20 == 0:

@@ -202,7 +202,6 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -673,7 +672,7 @@ def general_distillation(
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
-    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder)
+    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
     return student, f"general distillation #{folder.name}", train.Ledger.of(note)
 
 
@@ -721,9 +720,7 @@ def distil_general(
                     loss = general_loss(logits, soft, labels.to(engine.device)[positions])
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=1)
                 schedule.step()
             bar.update()
@@ -755,9 +752,8 @@ def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Te
             f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache"
         )
     try:
-        saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True
-        )
+        loaded: Any = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+        saved, report = loaded
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
     if report["missing_keys"] or report["mismatched_keys"]:
@@ -807,9 +803,7 @@ def distil(
                         loss = distillation_loss(args, logits, soft, labels)
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:

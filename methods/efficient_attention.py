@@ -143,7 +143,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -389,9 +388,7 @@ def pretrain(
                     )
                 checkpoint.watch(loss, own.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters(), PRETRAINING_CLIP)
                 own.count(batch, teachers=int(distils))
                 schedule.step()
             bar.update()
@@ -489,9 +486,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                     loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:

@@ -164,7 +164,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from common import data, metrics, models, plots, results, teacher_cache, train
@@ -314,7 +313,12 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
         return student.sum((-2, -1)) * 0.0  # one vector has no covariance
     with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
         S, T = reduced(student), reduced(teacher.detach())
-        return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+        try:
+            return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+        except torch.linalg.LinAlgError as error:
+            if S.isfinite().all() and T.isfinite().all():
+                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
+            return student.sum((-2, -1)) * math.nan  # the loop says at which batch
 
 
 def reduced(x: Tensor) -> Tensor:
@@ -508,9 +512,7 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
                     loss = step_loss(args, name, model, guides[k].on(batches.ids(step)), inputs, layers, regression)
                 checkpoint.watch(loss, step, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 if len(guides) > 1:
                     choice.learn(k, loss.item())
                 ledger.count(batch, teachers=0 if name == "finetune" else guides[k].charge)

@@ -211,7 +211,7 @@ from accelerate import Accelerator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, parametrize
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
@@ -590,10 +590,8 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                         loss = step_loss(stage, model, guide.on(batches.ids(step)), inputs, kept, regression)
                     checkpoint.watch(loss, step, batches.ids)
                     engine.backward(loss)
-                    clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
-                    optimizer.step()
-                    optimizer.zero_grad()
+                    train.update(engine, optimizer, student.parameters())
                     ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)
                     schedule.step()
                 if ledger.steps % 20 == 0 or not schedule.running():
@@ -806,7 +804,9 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     if args.export is not None:
         label = next(row.label for row in args.rows if row.variant == "xtc" and row.bits < 32)
         folder = results.folder_of(args.out_dir, "xtc", task.name, label, args.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False
+        )
         size = packed.save(model, teacher.tokenizer, Path(args.export), half=args.export_rest == "fp16")
         print(f"exported: {args.export}, {size / MIB:.2f} MiB")
 
