@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from common import parallel
 from common.data import GENERATED, Task
 from common.errors import BadInput
 
@@ -436,7 +437,12 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
-    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights."""
+    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
+
+    Of several processes the main one writes.
+    """
+    if not parallel.main():
+        return 0
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

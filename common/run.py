@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from common import data, metrics, models, results, train
+from common import data, metrics, models, parallel, results, train
 from common.args import CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
 from common.errors import BadInput
@@ -71,6 +71,7 @@ class Run:
             + results.one_line({"method": method, "variant": variant, "teacher": teacher.signature, **own})
         )
 
+    @parallel.by_main
     def finished(self) -> dict[str, Any] | None:
         """The record of this cell if it was run before with the same settings; `--force` forgets it."""
         path = self.folder / "result.json"
@@ -96,6 +97,8 @@ class Run:
 
     def start(self, steps: int = 0) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
+        if not parallel.main():
+            return
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
         kept = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
         (self.folder / "log.jsonl").write_text("".join(kept), encoding="utf-8")
@@ -108,9 +111,12 @@ class Run:
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`."""
+        if not parallel.main():
+            return
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
+    @parallel.by_main
     def finish(
         self, student: PreTrainedModel, init: str, ledger: train.Ledger, *, analysis: dict[str, Any] | None = None,
         teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,

@@ -30,7 +30,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from common import cache, data, models, train
+from common import cache, data, models, parallel, train
 from common.args import CommonArgs
 from common.data import TaskData
 from common.errors import BadInput
@@ -133,7 +133,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
         return {"signature": signature, "recipe": recipe, "metrics": scores, "speed": speed}
 
-    note = cache.fetch(folder, "teacher.json", "teacher", make)
+    # off the clock: the main process makes it alone, to the same bits however many wait for it
+    note = parallel.on_main(lambda: cache.fetch(folder, "teacher.json", "teacher", make))
     model = frozen(models.load_model(str(folder), models.load_config(str(folder)), task.task.kind, head=True), device)
     models.set_languages(model, tokenizer, task.task)
     scores, speed = note["metrics"], note["speed"]

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
-from common import data, metrics, models, windows
+from common import data, metrics, models, parallel, windows
 from common.args import CommonArgs, interrupt
 from common.data import Encoded, TaskData
 from common.errors import BadInput, Interrupted
@@ -45,15 +45,19 @@ def accelerator(args: CommonArgs) -> Accelerator:
         raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
     if args.device == "mps" and not torch.backends.mps.is_available():
         raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
+    cpu = args.device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     precision = {"fp32": "no"}.get(args.precision, args.precision)
     try:
-        engine = Accelerator(cpu=args.device == "cpu", mixed_precision=precision)
+        engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[parallel.PATIENCE])
     except (ValueError, RuntimeError) as error:
         raise BadInput(f"--precision {args.precision} --device {args.device}: {error}") from error
     if args.precision == "fp16" and engine.device.type != "cuda":
         raise BadInput(f"--precision fp16: needs a CUDA device, this is {engine.device.type}; bf16 or fp32 would work")
+    if (started := int(os.environ.get("WORLD_SIZE", 1))) != parallel.processes():
+        raise BadInput(f"--device {args.device}: {started} processes were started, which {engine.device} does not join")
+    parallel.quiet()
     return engine
 
 
@@ -163,12 +167,13 @@ class Schedule:
     def running(self) -> bool:
         if self.steps is not None:
             return self.ledger.steps < self.steps
-        return self.ledger.elapsed() < (self.seconds or 0)
+        return parallel.on_main(self.ledger.elapsed) < (self.seconds or 0)
 
     def step(self) -> None:
         """Set the learning rate of the next step. Call after `ledger.count`."""
         if self.steps is None:
-            self.inner.last_epoch = int(self.TICKS * min(1.0, self.ledger.elapsed() / (self.seconds or 1))) - 1
+            elapsed = parallel.on_main(self.ledger.elapsed)
+            self.inner.last_epoch = int(self.TICKS * min(1.0, elapsed / (self.seconds or 1))) - 1
         else:
             self.inner.last_epoch = self.ledger.steps - 1
         self.inner.step()
@@ -182,7 +187,8 @@ class Checkpoint:
 
     A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
     digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
-    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised.
+    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. Of several
+    processes all read it and the main one writes it.
     """
 
     LOOK = 20  # steps
@@ -198,6 +204,7 @@ class Checkpoint:
         self.ids: Callable[[int], list[str]] = lambda step: []
 
     def __enter__(self) -> Checkpoint:
+        parallel.copy_main(self.modules.values())
         self.before = {}
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.run`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -211,7 +218,8 @@ class Checkpoint:
             self.look()
 
     def _defer(self, number: int, _frame: object) -> None:
-        if self.stop is not None:  # asked twice: do not wait for the step
+        # asked twice: do not wait for the step; a launcher passes on to its processes what they have got already
+        if self.stop is not None and parallel.processes() == 1:
             raise Interrupted(number)
         self.stop = number
 
@@ -235,14 +243,21 @@ class Checkpoint:
 
     def step(self) -> None:
         """Call at the end of every step, off the clock: saves when `every` seconds have passed or on a signal."""
-        if self.stop is None and time.perf_counter() - self.saved < self.every:
+        stop = self.stop
+        if parallel.processes() > 1:  # all stop after the same step; on GPUs, which it makes wait, seldom asked
+            asks = parallel.on_cpu() or self.ledger.steps % self.LOOK == 0
+            stop = (parallel.largest(stop or 0) or None) if asks else None
+        if stop is None and time.perf_counter() - self.saved < self.every:
             return
         self.save()
-        if self.stop is not None:
-            raise Interrupted(self.stop)
+        if stop is not None:
+            raise Interrupted(stop)
 
     def save(self) -> None:
         self.look()
+        self.saved = time.perf_counter()
+        if not parallel.main():
+            return
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items()}
@@ -259,7 +274,6 @@ class Checkpoint:
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
         save_file(tensors, partial, metadata={"state": json.dumps(state)})
         os.replace(partial, self.path)
-        self.saved = time.perf_counter()
 
     def load(self) -> bool:
         """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`."""
@@ -320,7 +334,8 @@ def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> No
 
 def progress(total: int, label: str, initial: int = 0) -> tqdm:
     """A progress bar with the time left; silent when the output is not a terminal."""
-    return tqdm(total=total, initial=initial, desc=label, disable=None, leave=False, dynamic_ncols=True)
+    hidden = None if parallel.main() else True
+    return tqdm(total=total, initial=initial, desc=label, disable=hidden, leave=False, dynamic_ncols=True)
 
 
 @torch.no_grad()
@@ -383,6 +398,7 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
     return [rows[i] for i in range(len(encoded))]
 
 
+@parallel.by_main
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
 ) -> tuple[dict[str, dict[str, float]], float]:
