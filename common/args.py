@@ -7,9 +7,11 @@ torch: `--help` and wrong arguments are answered at once. Every mistake ends as 
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
 import sys
+import time
 import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
@@ -63,6 +65,16 @@ class CommonArgs:
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
+    teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
+        "auto",
+        "keep the teacher's outputs on the training examples under the cache: fp32 or fp16; auto: fp32, where the budget"
+        " has more examples than the task",
+    )
+    batches: Literal["auto", "shuffled", "by-length"] = arg(
+        "auto",
+        "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
+        " tasks, whose texts are alike in length",
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
@@ -192,6 +204,11 @@ def fail(error: BadInput, debug: bool = False) -> NoReturn:
     """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
     if debug:
         traceback.print_exception(error)
+    if (rank := os.environ.get("RANK", "0")) != "0":
+        # of several processes the first speaks for those that fail as it does, which the launcher then ends
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(10)
+        print(f"in process {rank}:", file=sys.stderr)
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -206,9 +223,9 @@ def run(main: Callable[[T], None], args: T) -> None:
     except BadInput as error:
         fail(error, args.debug)
     except Interrupted as stop:
-        print(
-            f"\nstopped by {signal.Signals(stop.number).name}; the same command with --resume goes on", file=sys.stderr
-        )
+        if os.environ.get("RANK", "0") == "0":
+            name = signal.Signals(stop.number).name
+            print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
 
 

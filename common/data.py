@@ -633,23 +633,19 @@ def collate(
     import torch
 
     chosen = list(indices)
-    ends = encoded.ends[chosen][:, None]
-    lengths = np.array([encoded.lengths[i] for i in chosen])[:, None]
-    L = int(lengths.max())
-    if lengths.min() < L:
+    lengths = [encoded.lengths[i] for i in chosen]
+    L = max(lengths)
+    if min(lengths) < L:
         if tokenizer.pad_token_id is None:
             raise BadInput(
                 f"{type(tokenizer).__name__} has no padding token: set one (tokenizer.pad_token) before batching"
             )
         L = max(L, min(-(-L // multiple) * multiple, tokenizer.model_max_length))
-    # column c of a row holds its token number `at`; outside 0 .. length - 1 is padding
-    at = np.arange(L) - (L - lengths if tokenizer.padding_side == "left" else 0)
-    padding = (at < 0) | (at >= lengths)
-    places = np.where(padding, 0, ends - lengths + at)
+    positions, padding = places(encoded, chosen, L, tokenizer.padding_side)
     pads = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
     batch = {}
     for name, flat in encoded.flat.items():
-        rows = flat[places].astype(np.int64)
+        rows = flat[positions].astype(np.int64)
         rows[padding] = pads.get(name) or 0
         batch[name] = torch.from_numpy(rows)
     batch["labels"] = encoded.labels[chosen]
@@ -657,8 +653,19 @@ def collate(
         batch["labels"] = batch["labels"][:, : int((batch["labels"] >= 0).sum(1).max())].contiguous()
     if encoded.windows is not None:
         spans = encoded.windows[0].places.ndim == 2
-        _align(batch, [encoded.lengths[i] for i in chosen], tokenizer.padding_side, spans)
+        _align(batch, lengths, tokenizer.padding_side, spans)
     return batch
+
+
+def places(encoded: Encoded, indices: Sequence[int], L: int, side: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where in `encoded.flat` the tokens of a batch stand, [B, L], and which of its L columns are padding, [B, L]."""
+    import numpy as np
+
+    lengths = np.array([encoded.lengths[i] for i in indices])[:, None]
+    # column c of a row holds token number `at` of its example
+    at = np.arange(L) - (L - lengths if side == "left" else 0)
+    padding = (at < 0) | (at >= lengths)
+    return np.where(padding, 0, encoded.ends[list(indices)][:, None] - lengths + at), padding
 
 
 def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans: bool) -> None:

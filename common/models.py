@@ -454,7 +454,10 @@ def file_digest(folder: Path) -> str:
     """Short SHA-256 of the weights and the configuration in a model folder."""
     total = hashlib.sha256()
     for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
-        total.update(path.read_bytes() if path.exists() else b"")
+        if path.exists():
+            with path.open("rb") as file:
+                while part := file.read(2**20):
+                    total.update(part)
     return total.hexdigest()[:12]
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +66,7 @@ def quiet() -> None:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115 (open as long as the process lives)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
 
 
 # --- rows and losses -----------------------------------------------------------------------------------------
@@ -79,7 +80,9 @@ def own(batch: Any) -> Any:
         return {name: own(values) for name, values in batch.items()}
     size, parts = len(batch), processes()
     if size < parts:
-        raise BadInput(f"--batch-size: {size} examples that are processed at once cannot be shared by {parts} processes")
+        raise BadInput(
+            f"--batch-size: {size} examples at once are too few for {parts} processes"
+        )
     return batch[size * rank() // parts : size * (rank() + 1) // parts]
 
 

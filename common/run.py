@@ -29,7 +29,7 @@ from common.teacher import Teacher
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
     *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
-    *("export", "export_rest"),
+    *("export", "export_rest", "teacher_cache", "batches"),
 }
 
 
@@ -51,6 +51,14 @@ class Run:
         self.seconds = amount if kind == "seconds" else None
         self.amount = self.seconds if self.steps is None else self.steps * args.batch_size
         self.settings = {k: v for k, v in as_dict(args).items() if k not in NOT_SETTINGS} | settings
+        # settings of their own only where they change more than the rounding of a float32
+        blocks = task.task.kind == "language modelling"  # all of one length
+        self.by_length = not blocks and args.batches != "shuffled"
+        self.by_length &= args.batches == "by-length" or task.source != "pocket"
+        if self.by_length:
+            self.settings["batches"] = "by-length"
+        if args.teacher_cache == "fp16":
+            self.settings["teacher_cache"] = "fp16"
         fields = {
             "task": task.name,
             "data": f"{task.origin}#{task.fingerprint}",
@@ -70,6 +78,12 @@ class Run:
             + "|"
             + results.one_line({"method": method, "variant": variant, "teacher": teacher.signature, **own})
         )
+
+    def batches(self, encoded: data.Encoded, device: torch.device) -> data.Batches:
+        """The training stream as `--batches` says; on a GPU, lengths are multiples of 8, as its kernels like them."""
+        multiple = 8 if device.type == "cuda" else 1
+        args = self.args
+        return data.Batches(encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple)
 
     @parallel.by_main
     def finished(self) -> dict[str, Any] | None:

@@ -173,7 +173,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, train
+from common import cache, data, masked_lm, models, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -199,16 +199,18 @@ class Covariances(NamedTuple):
 
 
 def centred(X: Tensor) -> Tensor:
-    """(m, n, D) minus its mean over the n tokens, in float32 or better."""
-    X = X if X.dtype == torch.float64 else X.float()
-    return X - X.mean(-2, keepdim=True)
+    """(m, n, D) minus its mean over the n tokens, those of all processes, in float32 or better."""
+    return parallel.centred(X if X.dtype == torch.float64 else X.float())
 
 
 def covariances(S: Tensor, T: Tensor) -> Covariances:
-    """Eq. 1's matrices of (m, n, D_S) and (m, n, D_T) states: S_TS = T'S / (n - 1), T and S centred."""
+    """Eq. 1's matrices of (m, n, D_S) and (m, n, D_T) states: S_TS = T'S / (n - 1), T and S centred.
+
+    Of several processes, each of which has some of the n tokens: the same matrices in all, summed over the processes.
+    """
     S, T = centred(S), centred(T)
-    n = max(2, S.shape[-2])
-    return Covariances(T.mT @ S / (n - 1), T.mT @ T / (n - 1), S.mT @ S / (n - 1))
+    n = max(2, parallel.count(S.shape[-2]))
+    return Covariances(*(parallel.total(A.mT @ B) / (n - 1) for A, B in ((T, S), (T, T), (S, S))))
 
 
 def root_cka(sums: Covariances) -> Tensor:
@@ -230,11 +232,11 @@ def cka_loss(S: Tensor, T: Tensor, past: Covariances | None = None) -> Tensor:
     """Eq. 3, L_H = 1 - sqrt(CKA) of (m, n, D_S) and (m, n, D_T) states: (m,), each in [0, 1].
 
     With `past`, the summed covariances of earlier minibatches, eq. 4; gradient reaches these states alone. Without,
-    on the cheaper side: a Gram matrix takes n^2 D operations, a covariance n D^2.
+    on the cheaper side: a Gram matrix takes n^2 D operations, a covariance n D^2 (and can be summed over processes).
     """
     with torch.autocast(S.device.type, enabled=False):
         n, D_S, D_T = *S.shape[-2:], T.shape[-1]
-        if past is None and n * (D_S + D_T) < D_S**2 + D_T**2 + D_S * D_T:
+        if past is None and parallel.processes() == 1 and n * (D_S + D_T) < D_S**2 + D_T**2 + D_S * D_T:
             return 1 - root_cka_of_grams(S, T)
         return 1 - root_cka(covariances(S, T).plus(past))
 
@@ -382,7 +384,7 @@ def accumulate(args: Args, objective: Objective, student: Any, teacher: Any, bat
     But for CKA the result does not depend on their number: a part counts by its share of the rows and of the tokens.
     """
     split = [value.chunk(args.minibatches) for value in batch.values()]
-    parts = [dict(zip(batch, values, strict=True)) for values in zip(*split, strict=True)]
+    parts = [parallel.own(dict(zip(batch, values, strict=True))) for values in zip(*split, strict=True)]
     rows = [row_count(part) / row_count(batch) for part in parts]
     total = [mask.sum() for mask in valid(objective, batch)]
     past: list[Covariances | None] = [None for _ in objective.layers]
@@ -403,7 +405,7 @@ def accumulate(args: Args, objective: Objective, student: Any, teacher: Any, bat
         surrogate: list[Tensor] = []
         with engine.autocast():
             s, t = outputs(objective, student, teacher, part)
-            loss = rows[b] * output_loss(args, objective, s, t, part)
+            loss = parallel.total(rows[b] * output_loss(args, objective, s, t, part))
             found = states(objective, s, t, part)
             if exact:  # pass 2
                 surrogate = [cka_surrogate(*own, G) for own, G in zip(found, gradients, strict=True)]
@@ -415,7 +417,8 @@ def accumulate(args: Args, objective: Objective, student: Any, teacher: Any, bat
             else:
                 for k, (S, T) in enumerate(found):
                     projections = objective.projections[k].children() if objective.hidden == "lin" else ()
-                    hidden.append(S.shape[1] / total[k] * hidden_loss(objective.hidden, S, T, projections))
+                    terms = S.shape[1] / total[k] * hidden_loss(objective.hidden, S, T, projections)
+                    hidden.append(parallel.total(terms))
         if hidden:
             loss = loss + args.beta * torch.stack([terms.mean() for terms in hidden]).mean()
         value += loss.detach()
@@ -444,11 +447,13 @@ class Curve(nn.Module):
 
     def due(self, schedule: train.Schedule) -> bool:
         ledger = schedule.ledger
-        passed = ledger.steps / schedule.steps if schedule.steps else ledger.seconds / (schedule.seconds or 1)
+        spent = ledger.steps if schedule.steps else parallel.on_main(lambda: ledger.seconds)
+        passed = spent / (schedule.steps or schedule.seconds or 1)
         taken = len(self.found())
         return taken < POINTS and passed >= (taken + 1) / POINTS
 
 
+@parallel.by_main
 @torch.no_grad()
 def validation(args: Args, objective: Objective, student: nn.Module, teacher: nn.Module,
                batches: list[dict[str, Tensor]], device: torch.device) -> float:  # fmt: skip
@@ -479,6 +484,7 @@ class Stage:
     ids: Callable[[int], list[str]]
     held_out: list[dict[str, Tensor]]
     cell: Run | None = None  # where its loss is logged
+    guide: teacher_cache.Guide | None = None  # the teacher, if its outputs are kept
 
 
 def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedModel, teacher: PreTrainedModel,
@@ -498,19 +504,21 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
         print(f"{stage.name}: continued at step {ledger.steps}")
     if stage.cell is not None:
         stage.cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher, args)
+    model, guide = compiled(student, args), stage.guide or teacher_cache.Guide(compiled(teacher, args))
     bar = train.progress(stage.steps or 0, f"{stage.name} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
             with ledger.clock():
                 batch = stage.batch(ledger.steps)
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                loss = accumulate(args, objective, model, guide, inputs, engine)
+                with parallel.randomness(ledger.steps):
+                    loss = accumulate(args, objective, model, guide.on(stage.ids(ledger.steps)), inputs, engine)
+                parallel.sum_gradients(weights)
                 checkpoint.watch(loss, ledger.steps, stage.ids)
                 clip_grad_norm_(weights, train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=int(objective.teacher))
+                ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
                 schedule.step()
             if stage.cell is not None and ledger.steps % 20 == 0:
                 stage.cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -785,21 +793,25 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     seconds = None if cell.seconds is None else cell.seconds - earlier.seconds
     if seconds is not None and seconds <= 0:
         raise BadInput(f"--budget {args.budget}: pre-training took {earlier.seconds:.1f} s; give more")
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     other = next(split for split in task.splits if split != "train")
     seen = data.encode(teacher.tokenizer, data.head(task.splits[other], HELD_OUT), task.task, args.max_length)
     held_out = [batch for _, batch in data.eval_batches(seen, teacher.tokenizer, args.batch_size)]
+    ledger, guide = train.Ledger(), None
+    if guided and args.minibatches == 1:
+        layers = tuple(sorted({l for stack in objective.layers for l in stack}))
+        guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine, layers)
     stage = Stage(
-        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell
+        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell, guide
     )  # fmt: skip
     train.seed_everything(args.seed)
-    ledger = train.Ledger()
     on_task = distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)
     ledger.add(earlier)
     analysis = {"teacher": objective.teacher, "validation": {"pretraining": curve, "task": on_task}}
     return cell.finish(student, start, ledger, analysis=analysis)
 
 
+@parallel.by_main
 def draw_curves(args: Args, task: TaskData, rows: list[dict[str, Any]]) -> None:
     """Figures 3a and 4: the validation loss of all rows that have a teacher, in pre-training and on the task."""
     for stage in ("pretraining", "task"):

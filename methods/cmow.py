@@ -206,7 +206,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import augment, cache, data, masked_lm, models, results, speed, train
+from common import augment, cache, data, masked_lm, models, parallel, results, speed, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -410,6 +410,24 @@ def mlp(width: int, hidden: int, classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.LayerNorm(hidden), nn.Linear(hidden, classes))
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """The library's, with the statistics of the whole batch where several processes share it, on CPUs too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, c, h, w) -> (B, c, h, w)."""
+        if not self.training or parallel.processes() == 1:
+            return super().forward(x)
+        n = parallel.count(x.numel() // x.shape[1])
+        mean = parallel.inner(x.sum((0, 2, 3), keepdim=True)) / n
+        variance = parallel.inner((x - mean).square().sum((0, 2, 3), keepdim=True)) / n
+        with torch.no_grad():
+            self.running_mean.lerp_(mean.flatten(), self.momentum)  # type: ignore[union-attr, arg-type]
+            self.running_var.lerp_(variance.flatten() * n / (n - 1), self.momentum)  # type: ignore[union-attr, arg-type]
+            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+        scale = self.weight[:, None, None] / (variance + self.eps).sqrt()
+        return (x - mean) * scale + self.bias[:, None, None]
+
+
 class Cnn(nn.Module):
     """2D-CNN over an encoding seen as c images of s x s: one up-sampling, three convolutions without padding."""
 
@@ -425,7 +443,7 @@ class Cnn(nn.Module):
             nn.ReLU(),
             nn.Conv2d(c + 2, c + 2, 3, stride=2),
             nn.ReLU(),
-            nn.BatchNorm2d(c + 2),
+            BatchNorm(c + 2),
         )
         side = ((4 * s - 3 - 3) // 2 + 1 - 3) // 2 + 1  # 18 for s = 20, 26 for s = 28
         self.dropout = nn.Dropout(0.4)
@@ -630,7 +648,8 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
     """
     masked = labels >= 0
     mlm = F.cross_entropy(student[masked], labels[masked]) if masked.any() else student.sum() * 0
-    return SOFT_WEIGHT * kd_loss(student, teacher, GENERAL_TEMPERATURE) + MLM_WEIGHT * mlm
+    soft = parallel.mean(kd_loss(student, teacher, GENERAL_TEMPERATURE), len(student))
+    return SOFT_WEIGHT * soft + MLM_WEIGHT * parallel.mean(mlm, masked.sum())
 
 
 def general_distillation(
@@ -711,15 +730,18 @@ def distil_general(
             with ledger.clock():
                 batch = batches[ledger.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
-                inputs = {k: v.to(engine.device) for k, v in batch.items() if k != "labels"}
+                batch["labels"] = labels
+                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
+                labels = inputs.pop("labels")
                 positions = inputs["attention_mask"].bool()  # soft labels everywhere, as in DistilBERT's recipe
-                with engine.autocast():
+                with engine.autocast(), parallel.randomness(ledger.steps):
                     with torch.no_grad():
                         soft = guide(**inputs).logits[positions]
                     logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
-                    loss = general_loss(logits, soft, labels.to(engine.device)[positions])
+                    loss = general_loss(logits, soft, labels[positions])
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
+                parallel.sum_gradients(student.parameters())
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
@@ -769,38 +791,42 @@ def distil(
     engine: Accelerator,
 ) -> None:  # fmt: skip
     """Train the student on the task, with the teacher (kd) or without (finetune). No warm-up, linear decay."""
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, args.lr)
     schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup=0.0)
+    guide = None
+    if name != "finetune":
+        guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in batch.items()}
+                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
                 labels = inputs.pop("labels")
-                with engine.autocast():
+                with engine.autocast(), parallel.randomness(ledger.steps):
                     logits = model(**inputs).logits
-                    if name == "finetune":
+                    if guide is None:
                         loss = hard_loss(logits, labels)
                     else:
-                        with torch.no_grad():
-                            soft = guide(**inputs).logits
+                        soft = guide(batches.ids(ledger.steps), **inputs).logits
                         loss = distillation_loss(args, logits, soft, labels)
+                    loss = parallel.mean(loss, len(labels))
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
+                parallel.sum_gradients(student.parameters())
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=0 if name == "finetune" else 1)
+                ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -911,6 +937,7 @@ def count_bilstm(classes: int) -> int:
 # --- inference speed -----------------------------------------------------------------------------------------
 
 
+@parallel.by_main
 @torch.no_grad()
 def profile(args: Args, name: str, engine: Accelerator) -> None:
     """Sentences per second at batch 1 and 64: the teacher, a student of half its layers, and matrix embeddings.

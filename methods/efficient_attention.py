@@ -153,7 +153,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, speed, train
+from common import cache, data, masked_lm, models, parallel, plots, results, speed, teacher_cache, train
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
@@ -200,6 +200,7 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     """
     masked = labels >= 0
     mlm = F.cross_entropy(student.logits[masked], labels[masked]) if masked.any() else student.logits.sum() * 0
+    mlm = parallel.mean(mlm, masked.sum())
     if teacher is None:
         return mlm
     tokens = mask.bool()
@@ -209,8 +210,9 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     t = F.log_softmax(teacher.logits[compared] / TEMPERATURE, dim=-1)
     ce = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean") if compared.any() else mlm * 0
     cosine = 1 - F.cosine_similarity(student.hidden_states[-1][tokens], teacher.hidden_states[-1][tokens], dim=-1)
+    ce, cosine = parallel.mean(ce, compared.sum()), parallel.mean(cosine.mean(), tokens.sum())
     # L_student = alpha L_mlm + beta L_ce + gamma L_cos
-    return MLM * mlm + SOFT * ce + COSINE * cosine.mean()
+    return MLM * mlm + SOFT * ce + COSINE * cosine
 
 
 @dataclass(frozen=True)
@@ -370,20 +372,21 @@ def pretrain(
             with own.clock():
                 batch = batches[own.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
-                inputs = {k: v.to(engine.device) for k, v in batch.items() if k != "labels"}
+                batch["labels"] = labels
+                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
+                labels = inputs.pop("labels")
                 if is_longformer(student):
                     extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
-                with engine.autocast():
+                with engine.autocast(), parallel.randomness(own.steps):
                     soft = None
                     if teacher is not None:
                         with torch.no_grad():
                             soft = teacher(**inputs, **extra, output_hidden_states=True)
                     out = model(**inputs, **extra, output_hidden_states=distils)
-                    loss = pretraining_loss(
-                        out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
-                    )
+                    loss = pretraining_loss(out, soft, labels, inputs["attention_mask"], args.soft_labels)
                 checkpoint.watch(loss, own.steps, batches.ids)
                 engine.backward(loss)
+                parallel.sum_gradients(student.parameters())
                 clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
@@ -427,16 +430,18 @@ def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: s
     L = (1 - KD_WEIGHT) L_labels + KD_WEIGHT T^2 KL(teacher || student), a mean over the predictions; of scores, the
     squared distance.
     """
+    whole = parallel.mean(student.loss, len(models.predictions(student, inputs, kind)[0][1]))
     if soft is None:
-        return student.loss
+        return whole
     terms = []
     for (own, _), (guide, _) in zip(*(models.predictions(x, inputs, kind) for x in (student, soft)), strict=True):
         if kind == "regression":
-            terms.append(F.mse_loss(own, guide))
+            term = F.mse_loss(own, guide)
         else:
             s, t = (F.log_softmax(x / TEMPERATURE, dim=-1) for x in (own, guide))
-            terms.append(TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean"))
-    return (1 - KD_WEIGHT) * student.loss + KD_WEIGHT * torch.stack(terms).mean()
+            term = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
+        terms.append(parallel.mean(term, len(own)))
+    return (1 - KD_WEIGHT) * whole + KD_WEIGHT * torch.stack(terms).mean()
 
 
 class Encodings(dict[int, data.Encoded]):
@@ -456,38 +461,40 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     tokenizer, guided = teacher.tokenizer, cell.variant == "kd"
     kind = cell.task.task.kind
     encoded = encodings[cell.args.max_length]
-    batches: Any = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
+    batches: Any = cell.batches(encoded, engine.device)
     if kind in data.WINDOWED and steps is not None:
         short, tokens = SHORT_FIRST
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds)
+    guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine) if guided else None
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                with engine.autocast():
+                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
+                with engine.autocast(), parallel.randomness(ledger.steps):
                     soft = None
-                    if guided:
-                        with torch.no_grad():
-                            soft = guide(**{k: v for k, v in inputs.items() if k != "labels"})
+                    if guide is not None:
+                        texts = {k: v for k, v in inputs.items() if k != "labels"}
+                        soft = guide(batches.ids(ledger.steps), **texts)
                     loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
+                parallel.sum_gradients(student.parameters())
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=int(guided))
+                ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -611,6 +618,7 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
+@parallel.by_main
 @torch.no_grad()
 def profile(args: Args, engine: Accelerator) -> None:
     """Time, memory and parameters of every attention and of full attention, by length: JSON, a table and a plot.

@@ -211,7 +211,7 @@ from torch.nn.utils import clip_grad_norm_, parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
-from common import augment, data, models, packed, plots, results, train
+from common import augment, data, models, packed, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -493,7 +493,7 @@ class Scores(TorchFunctionMode):
 def masked_mse(student: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
     """The mean of the squared differences where `valid`, a mask that broadcasts to them."""
     valid = valid.expand_as(student)
-    return (student - teacher).masked_fill(~valid, 0).square().sum() / valid.sum()
+    return parallel.total((student - teacher).masked_fill(~valid, 0).square().sum()) / parallel.total(valid.sum())
 
 
 def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
@@ -528,7 +528,8 @@ def step_loss(stage: Stage, student: Any, teacher: Any, inputs: dict[str, Tensor
     with Scores() as own:
         s = student(**inputs, output_hidden_states=deep)
     if "hard" in stage.losses:
-        return F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+        hard = F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+        return parallel.mean(hard, len(labels))
     with torch.no_grad(), Scores() as guide:
         t = teacher(**inputs, output_hidden_states=deep)
     mask, loss = inputs["attention_mask"], s.logits.new_zeros(())
@@ -538,7 +539,7 @@ def step_loss(stage: Stage, student: Any, teacher: Any, inputs: dict[str, Tensor
         loss = loss + hidden_loss(list(s.hidden_states), guides, mask)
         loss = loss + attention_loss(own.layers, [guide.layers[l] for l in kept], mask)
     if "logit" in stage.losses:
-        loss = loss + logit_loss(s.logits, t.logits, regression)
+        loss = loss + parallel.mean(logit_loss(s.logits, t.logits, regression), len(labels))
     return loss
 
 
@@ -553,9 +554,9 @@ def share(total: int | None, parts: int, number: int) -> int | None:
 def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: Teacher, encoded: data.Encoded,
            kept: list[int], engine: Accelerator) -> train.Ledger:  # fmt: skip
     """Train the student through the stages of its row, which share the budget equally; returns what it has cost."""
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     regression = cell.task.task.kind == "regression"
     total = train.Ledger()
     for number, stage in enumerate(row.stages):
@@ -564,6 +565,9 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
         steps, seconds = (share(amount, len(row.stages), number) for amount in (cell.steps, cell.seconds))
         optimizer = train.adamw(student, stage.peak * cell.settings["lr"])
         schedule = train.Schedule(optimizer, ledger, steps, seconds)
+        guide = teacher_cache.Guide(compiled(teacher.model, args))
+        if stage.losses == ("logit",):  # attention scores are too large to be kept
+            guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
         checkpoint = train.Checkpoint(
             cell.folder / f"stage{number + 1}", {"student": student}, optimizer, ledger, cell.signature,
             args.save_every, engine.scaler,
@@ -578,16 +582,17 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                 with ledger.clock():
                     step = total.steps + ledger.steps
                     batch = batches[step]
-                    inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                    with engine.autocast():
-                        loss = step_loss(stage, model, guide, inputs, kept, regression)
+                    inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
+                    with engine.autocast(), parallel.randomness(step):
+                        loss = step_loss(stage, model, guide.on(batches.ids(step)), inputs, kept, regression)
                     checkpoint.watch(loss, step, batches.ids)
                     engine.backward(loss)
+                    parallel.sum_gradients(student.parameters())
                     clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
                     optimizer.step()
                     optimizer.zero_grad()
-                    ledger.count(batch, teachers=0 if row.variant == "finetune" else 1)
+                    ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)
                     schedule.step()
                 if ledger.steps % 20 == 0 or not schedule.running():
                     cell.log(step=step + 1, stage=number + 1, lr=rate, loss=round(loss.item(), 6))
@@ -786,7 +791,8 @@ def run_row(args: Args, row: Row, task: TaskData, teacher: Teacher, engine: Acce
     if row.bits < 32:
         reference = build_student(args, teacher, kept, task, "teacher")
         analysis["distance"] = distances(student, reference)
-        save_file(latent(student), cell.folder / "latent.safetensors")  # what `--init` goes on from
+        if parallel.main():
+            save_file(latent(student), cell.folder / "latent.safetensors")  # what `--init` goes on from
         student = pack(student)
     loading = Loading("import common.packed") if row.bits < 32 else None
     init = f"layers {kept} of {source}"
@@ -798,7 +804,7 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     teacher = get_teacher(args, args.teacher, task, engine.device)
     records = [run_row(args, row, task, teacher, engine) for row in args.rows]
     results.show(records, args.out_dir)
-    if args.export is not None:
+    if args.export is not None and parallel.main():
         label = next(row.label for row in args.rows if row.variant == "xtc" and row.bits < 32)
         folder = results.folder_of(args.out_dir, "xtc", task.name, label, args.seed)
         model = AutoModelForSequenceClassification.from_pretrained(folder)

@@ -1,0 +1,239 @@
+"""Several processes are one: losses, gradients, random numbers, curves, resuming, what is written and by whom."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator, debug_launcher
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+
+from common import parallel
+from common.errors import BadInput
+from methods import cka, cmow, efficient_attention, mc3kd, xtc
+
+
+def two(function: Callable[..., None], *given: Any, limit: int = 120) -> None:
+    """Run it in two processes that form a group; what one of them raises is raised here."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"two processes have not come to an end in {limit} s")
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(limit)
+    try:
+        debug_launcher(function, given, num_processes=2)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        for child in multiprocessing.active_children():
+            child.kill()
+
+
+def group() -> None:
+    """Join the group that `two` has started; to be called before anything is measured."""
+    os.environ["WORLD_SIZE"] = "2"
+    Accelerator(cpu=True, kwargs_handlers=[parallel.PATIENCE])
+    assert parallel.processes() == 2
+
+
+# --- the primitives ------------------------------------------------------------------------------------------
+
+
+def test_one_process_gets_back_what_it_gave() -> None:
+    x = torch.randn(4, 3)
+    assert parallel.own(x) is x
+    assert parallel.total(x) is x
+    assert parallel.mean(x, 4) is x
+    assert parallel.inner(x) is x
+    assert parallel.count(4) == 4
+    assert parallel.on_main(lambda: 5) == 5
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    with parallel.randomness(3):
+        assert torch.equal(torch.rand(2), expected)
+
+
+def check_primitives() -> None:
+    group()
+    rank = parallel.rank()
+    batch = {"x": torch.arange(5), "ids": list("abcde")}
+    assert parallel.own(batch)["x"].tolist() == ([0, 1] if rank == 0 else [2, 3, 4])
+    assert parallel.own(batch)["ids"] == (["a", "b"] if rank == 0 else ["c", "d", "e"])
+    with pytest.raises(BadInput, match="1 examples at once are too few for 2 processes"):
+        parallel.own(torch.zeros(1, 3))
+    assert parallel.count(3 + rank) == 7
+    assert parallel.largest(rank) == 1
+
+    # the main process alone: its result, its error, and its random numbers, which stay those of all
+    calls: list[int] = []
+    torch.manual_seed(1)
+    assert parallel.on_main(lambda: (calls.append(1), parallel.processes(), float(torch.rand(()))))[1] == 1  # type: ignore[func-returns-value]
+    assert len(calls) == (rank == 0)
+    after = parallel.on_main(lambda: torch.get_rng_state())
+    assert torch.equal(after, torch.get_rng_state())
+
+    def fails() -> None:
+        raise BadInput("--lr: too high")
+
+    with pytest.raises(BadInput, match="--lr: too high"):
+        parallel.on_main(fails)
+    # dropout differs between processes and between steps, and leaves the common numbers alone
+    drawn = []
+    for step in (0, 1):
+        with parallel.randomness(step):
+            drawn.append(float(torch.rand(())))
+    other = parallel.on_main(lambda: drawn)
+    assert drawn[0] != drawn[1]
+    assert (drawn == other) == (rank == 0)
+    assert torch.equal(after, torch.get_rng_state())
+
+    # a weight that one process has no gradient for, and one that none has
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+    weights[0].grad = torch.full((2,), 1.0 + rank)
+    if rank == 0:
+        weights[1].grad = torch.full((2,), 5.0)
+    parallel.sum_gradients(weights)
+    assert weights[0].grad is not None and weights[0].grad.tolist() == [3.0, 3.0]  # noqa: PT018
+    assert weights[1].grad is not None and weights[1].grad.tolist() == [5.0, 5.0]  # noqa: PT018
+    assert weights[2].grad is None
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.weight, rank)
+    parallel.copy_main([model])
+    assert model.weight.eq(0).all()
+
+
+def test_primitives_of_two_processes() -> None:
+    two(check_primitives)
+
+
+# --- every loss, its value and its gradient, over two shards -------------------------------------------------
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # student (B, L, D), teacher (B, L, E), mask (B, L) -> a scalar
+
+
+def pairs(S: Tensor, T: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Two layers of states, without padding: (2, n, D) and (2, n, E)."""
+    return torch.stack([S[mask], S.tanh()[mask]]), torch.stack([T[mask], T.sin()[mask]])
+
+
+def ccc(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    return mc3kd.ccc(*pairs(S, T, mask), ridge=1e-3).sum()
+
+
+def root_cka(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    return cka.cka_loss(*pairs(S, T, mask)).sum()
+
+
+def root_cka_after_others(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    """Eq. 4 over two parts of the batch, each shared by all processes; S and T are the own rows of both parts."""
+    half = [parallel.count(len(S)) // 2 // parallel.processes()] * 2
+    parts = [pairs(*part) for part in zip(*(x.split(half) for x in (S, T, mask)), strict=True)]
+    with torch.no_grad():
+        past = cka.covariances(*parts[0])
+    return cka.cka_loss(*parts[1], past).sum()
+
+
+def cka_surrogate(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    own = pairs(S, T, mask)
+    with torch.no_grad():
+        sums = cka.covariances(*own)
+    return cka.cka_surrogate(*own, cka.cka_gradients(sums)).sum()
+
+
+def batch_norm(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    norm = cmow.BatchNorm(S.shape[1]).double()
+    assert norm.training
+    weight = torch.randn(S.shape[1], 1, S.shape[2], dtype=torch.float64)
+    return parallel.total((norm(S[:, :, None]).tanh() * weight).sum())
+
+
+def distilbert(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    class Out:
+        def __init__(self, x: Tensor) -> None:
+            self.logits, self.hidden_states = x[..., :5], [x[..., :5].sin()]
+
+    labels = torch.where(mask & (S.detach()[..., 0] > 0.3), 2, -100)
+    return efficient_attention.pretraining_loss(Out(S), Out(T), labels, mask.long(), "masked")
+
+
+def general(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    labels = torch.where(S.detach()[..., 0] > 0.3, 2, -100)
+    return cmow.general_loss(S[mask][:, :5], T[mask][:, :5], labels[mask])
+
+
+def layers_and_scores(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+    scores, guides = (x[..., :4].unsqueeze(1) @ x[..., :4].unsqueeze(1).mT for x in (S, T))
+    layers = xtc.hidden_loss([S[..., :5]], [T[..., :5]], mask) + xtc.attention_loss([scores], [guides], mask)
+    return layers
+
+
+LOSSES: dict[str, Loss] = {
+    f.__name__: f
+    for f in (ccc, root_cka, root_cka_after_others, cka_surrogate, batch_norm, distilbert, general, layers_and_scores)
+}
+
+
+def some_states() -> tuple[Tensor, Tensor, Tensor]:
+    """Few vectors of many dimensions, so that the short cuts of one process are taken there; rows of unlike length."""
+    torch.manual_seed(0)
+    S, T = torch.randn(8, 6, 24, dtype=torch.float64), torch.randn(8, 6, 40, dtype=torch.float64)
+    mask = torch.arange(6) < torch.tensor([6, 2, 3, 6, 1, 2, 2, 4])[:, None]
+    return S + T[..., :24], T, mask
+
+
+def value_and_gradient(loss: Loss, S: Tensor, T: Tensor, mask: Tensor) -> tuple[float, Tensor]:
+    S = S.requires_grad_()
+    value = loss(S, T, mask)
+    value.backward()
+    assert S.grad is not None
+    return value.item(), S.grad
+
+
+def check_losses(expected: dict[str, tuple[float, Tensor]]) -> None:
+    group()
+    for name, loss in LOSSES.items():
+        rows = parallel.own(list(range(8)))
+        if name == "root_cka_after_others":  # of each part its own rows
+            rows = [row for part in (range(4), range(4, 8)) for row in parallel.own(list(part))]
+        value, gradient = value_and_gradient(loss, *(x[rows] for x in some_states()))
+        whole, wanted = expected[name]
+        assert value == pytest.approx(whole, rel=1e-5), name
+        torch.testing.assert_close(gradient, wanted[rows], rtol=1e-4, atol=1e-5 * float(wanted.abs().max()), msg=lambda m: f"{name}: {m}")
+
+
+def test_losses_of_two_shards_are_those_of_the_whole_batch() -> None:
+    """Statistics of a batch (covariances of CKA and CCC, a norm's) and means over unlike numbers of tokens."""
+    expected = {name: value_and_gradient(loss, *some_states()) for name, loss in LOSSES.items()}
+    two(check_losses, expected)
+
+
+def test_norm_is_the_librarys_on_one_process() -> None:
+    torch.manual_seed(0)
+    own, library = cmow.BatchNorm(3), nn.BatchNorm2d(3)
+    x = torch.randn(4, 3, 2, 2)
+    assert torch.equal(own(x), library(x))
+
+
+def check_norm(x: Tensor, expected: dict[str, Tensor]) -> None:
+    group()
+    norm = cmow.BatchNorm(3)
+    norm(parallel.own(x))
+    for name, value in norm.state_dict().items():
+        torch.testing.assert_close(value, expected[name])
+
+
+def test_norm_keeps_the_running_statistics_of_the_whole_batch() -> None:
+    x = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    library = nn.BatchNorm2d(3)
+    library(x)
+    two(check_norm, x, library.state_dict())
