@@ -7,7 +7,6 @@ torch: `--help` and wrong arguments are answered at once. Every mistake ends as 
 from __future__ import annotations
 
 import math
-import os
 import re
 import signal
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common.errors import BadInput, Interrupted
+from common.errors import BadInput, Interrupted, speaks
 
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
@@ -204,11 +203,9 @@ def fail(error: BadInput, debug: bool = False) -> NoReturn:
     """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
     if debug:
         traceback.print_exception(error)
-    if (rank := os.environ.get("RANK", "0")) != "0":
-        # of several processes the first speaks for those that fail as it does, which the launcher then ends
+    if not speaks():  # for those that fail as the first one does, which the launcher then ends, its line is enough
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
-        print(f"in process {rank}:", file=sys.stderr)
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -223,7 +220,7 @@ def run(main: Callable[[T], None], args: T) -> None:
     except BadInput as error:
         fail(error, args.debug)
     except Interrupted as stop:
-        if os.environ.get("RANK", "0") == "0":
+        if speaks():
             name = signal.Signals(stop.number).name
             print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator, debug_launcher
 from accelerate.state import AcceleratorState
+from conftest import bert_config, word_tokenizer, write_sst2
 from torch import Tensor, nn
+from transformers import BertForMaskedLM
 
-from common import parallel
+from common import args as arguments
+from common import models, parallel, train
 from common.errors import BadInput
 from methods import cka, cmow, efficient_attention, mc3kd, xtc
 
@@ -237,3 +242,87 @@ def test_norm_keeps_the_running_statistics_of_the_whole_batch() -> None:
     library = nn.BatchNorm2d(3)
     library(x)
     two(check_norm, x, library.state_dict())
+
+
+# --- whole scripts -------------------------------------------------------------------------------------------
+
+METHODS: dict[str, Any] = {"mc3kd": mc3kd, "cka": cka, "cmow": cmow, "xtc": xtc, "efficient_attention": efficient_attention}
+STEPS = 50
+COMMON = ["--batch-size", "8", "--max-length", "16", "--save-every", "1000", "--seed", "3", "--limit", "200"]
+# Every stage of every method: pre-training too
+CURVES: dict[str, tuple[str, str]] = {
+    "mc3kd": ("mc3kd", "--variant mc3kd --student 2x16 --lr 5e-3"),
+    "pkd": ("mc3kd", "--variant pkd-last --student 2x32 --lr 1e-3"),
+    "dynakd": ("mc3kd", "--variant takd --student 2x16 --lr 5e-3"),
+    "cka": ("cka", "--variant cka --student 2x16 --lr 2e-3 --minibatches 2"),
+    "cka-exact": ("cka", "--variant cka --student 2x16 --lr 2e-3 --minibatches 2 --history exact --pretraining off"),
+    "lin": ("cka", "--variant lin --student 2x16 --lr 2e-3"),
+    "cmow": ("cmow", "--variant kd --student bidirectional-3-9 --mlp-width 16 --init general --lr 5e-3"),
+    "cmow-cnn": ("cmow", "--variant finetune --student cmow-5 --head cnn --lr 5e-3"),
+    "xtc": ("xtc", "--variant xtc --student 2x32 --stages 2 --bits 2 --lr 1e-3"),
+    "efficient": ("efficient_attention", "--variant convert-distil --window 4 --short-length 16 --max-length 32"),
+}
+
+
+@pytest.fixture(scope="session")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A task and a teacher without dropout, which would differ between processes."""
+    root = tmp_path_factory.mktemp("steady")
+    write_sst2(root / "data" / "SST-2", 200, 31)
+    torch.manual_seed(0)
+    config = bert_config(4, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
+    models.save(BertForMaskedLM(config), word_tokenizer(), root / "teacher", "")
+    task = ["--task", "sst2", "--data-dir", str(root / "data"), "--teacher", str(root / "teacher")]
+    return [*task, "--teacher-epochs", "1", "--teacher-lr", "3e-3"]
+
+
+def run_script(method: str, argv: list[str], out: Path, losses: Path) -> None:
+    """A script in this process; every step's loss goes to a file, which is another for each process."""
+    path = losses.with_suffix(f".{torch.distributed.get_rank() if torch.distributed.is_initialized() else 0}")
+    seen = train.Checkpoint.watch
+
+    def watch(self: Any, loss: Tensor, step: int, ids: Any) -> None:
+        if "teachers" not in self.path.parts:  # which the main process trains alone
+            with path.open("a") as file:
+                file.write(json.dumps([step, loss.item()]) + "\n")
+        seen(self, loss, step, ids)
+
+    train.Checkpoint.watch = watch  # type: ignore[method-assign]
+    try:
+        module = METHODS[method]
+        argv = [*argv, "--out-dir", str(out), "--device", "cpu"]
+        arguments.run(module.main, arguments.parse(module.Args, module.__doc__, argv))
+    except SystemExit as stop:
+        if stop.code:
+            raise RuntimeError(f"exit code {stop.code}") from stop
+    finally:
+        train.Checkpoint.watch = seen  # type: ignore[method-assign]
+
+
+def run_two(*given: Any) -> None:
+    os.environ["WORLD_SIZE"] = "2"
+    run_script(*given)
+
+
+def curve(path: Path) -> list[tuple[int, float]]:
+    return [tuple(json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(next(folder.rglob("latent.safetensors"), None) or next(folder.rglob("seed3/model.safetensors")))
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_two_processes_have_the_curve_of_one(name: str, steady: list[str], tmp_path: Path) -> None:
+    """Every step's loss in every stage to 1e-4, in both processes; the same ledger, scores and files."""
+    method, own = CURVES[name]
+    argv = [*steady, *COMMON, "--budget", str(STEPS * 8), *own.split()]
+    AcceleratorState._reset_state(reset_partial_state=True)
+    run_script(method, argv, tmp_path / "one", tmp_path / "losses")
+    two(run_two, method, argv, tmp_path / "two", tmp_path / "shared")
+    one, *both = (curve(tmp_path / file) for file in ("losses.0", "shared.0", "shared.1"))
+    assert len(one) >= STEPS
+    assert both[1] == both[0]
+    print(name, len(one), max(abs(a[1] - b[1]) / abs(a[1]) for a, b in zip(one, both[0], strict=True)), one[0][1], one[-1][1])
