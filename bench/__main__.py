@@ -10,7 +10,10 @@ from common.args import fail
 from common.errors import BadInput
 
 # Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
-COMMANDS = {"papers": "the papers' tables: paper, ours, difference; and the commands of their rows"}
+COMMANDS = {
+    "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
+    "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
+}
 
 
 def usage() -> str:

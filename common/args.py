@@ -7,6 +7,7 @@ torch: `--help` and wrong arguments are answered at once. Every mistake ends as 
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
 import sys
@@ -15,6 +16,7 @@ import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common.errors import BadInput, Interrupted, speaks
@@ -66,8 +68,8 @@ class CommonArgs:
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
     teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
         "auto",
-        "keep the teacher's outputs on the training examples under the cache: fp32 or fp16; auto: fp32, where the budget"
-        " has more examples than the task",
+        "keep the teacher's outputs on the training examples in the cache, as fp32 or fp16; auto: fp32, where the"
+        " budget has more examples than the task",
     )
     batches: Literal["auto", "shuffled", "by-length"] = arg(
         "auto",
@@ -85,15 +87,29 @@ class CommonArgs:
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
         self.check_student()
-        parse_budget(self.budget)
         for name in ("batch_size", "max_length", "limit"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
+        self.check_value("batch_size", lambda v: v <= 2**16, f"be at most {2**16}")
+        kind, amount = parse_budget(self.budget)
+        if kind == "examples" and amount < self.batch_size:
+            raise BadInput(
+                f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
+                " more"
+            )
         for name in ("lr", "teacher_lr"):
             self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
         self.check_value("teacher_epochs", lambda v: 0 <= v < math.inf, "be 0 (the teacher as it is) or more")
+        self.check_value("teacher_epochs", lambda v: v <= 10_000, "be at most 10,000")
         self.check_value("save_every", lambda v: 0 <= v < math.inf, "be 0 seconds (every step) or more")
         self.check_value("seed", lambda v: 0 <= v < 2**32, f"be between 0 and {2**32 - 1}")
         self.check_value("max_length", lambda v: v >= 4, "leave room for text, 4 or more")
+        if not self.teacher:
+            raise BadInput("--teacher '': names no model; give pocket, a folder or a hub id")
+        for name in ("data_dir", "out_dir", "cache_dir"):
+            if getattr(self, name) == "":
+                raise BadInput(f"--{dashed(name)} '': names no folder; leave it out, or give one")
+        for name in ("out_dir", "cache_dir"):
+            check_place(f"--{dashed(name)}", getattr(self, name))
         if self.resume and self.force:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
@@ -130,6 +146,17 @@ class CommonArgs:
     @property
     def variants(self) -> list[str]:
         return split_list(self.variant)
+
+
+def check_place(argument: str, place: str | None, file: bool = False) -> None:
+    """Raise `BadInput` unless a folder (`file`: a file in one) can be made, or written to, at `place`."""
+    if place is not None:
+        path = Path(place).absolute()
+        there = next(path for path in (*([] if file else [path]), *path.parents) if os.path.exists(path))
+        if not there.is_dir():
+            raise BadInput(f"{argument} {place}: {there} is not a folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise BadInput(f"{argument} {place}: {there} cannot be written to; give a folder that can")
 
 
 def split_list(text: str) -> list[str]:
@@ -170,8 +197,8 @@ def parse_budget(text: str) -> tuple[Literal["examples", "seconds", "paper"], in
 T = TypeVar("T", bound=CommonArgs)
 
 
-def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
-    """Parse and check the command line; on a mistake print one line and exit with 2."""
+def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
+    """Parse and check a command line; a mistake is a `BadInput`."""
     # The library's parser imports neither torch nor the models; its start-up is a good second.
     from transformers import HfArgumentParser
 
@@ -185,33 +212,52 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
         def error(self, message: str) -> NoReturn:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
+    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
-    argv = sys.argv[1:] if argv is None else argv
-    try:
-        args, unknown = parser.parse_args_into_dataclasses(
-            argv, return_remaining_strings=True, look_for_args_file=False
-        )
-        if unknown:
-            raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
-        args.check()
-    except BadInput as error:
-        fail(error, "--debug" in argv)
+    args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
+    if unknown:
+        raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
+    args.check()
     return args
 
 
-def fail(error: BadInput, debug: bool = False) -> NoReturn:
+def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
+    """`read`, but on a mistake print one line and exit with 2."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return read(cls, doc, argv)
+    except BadInput as error:
+        fail(error, "--debug" in argv)
+
+
+def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
     """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
     if debug:
         traceback.print_exception(error)
     if not speaks():  # for those that fail as the first one does, which the launcher then ends, its line is enough
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"error: {' '.join((line or str(error)).split())}", file=sys.stderr)
     raise SystemExit(2)
 
 
+def of_the_machine(error: Exception) -> str | None:
+    """The line for an error that is neither the user's nor ours: the disk's or the memory's. None for any other."""
+    from safetensors import SafetensorError
+
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    if isinstance(error, (OSError, SafetensorError)):
+        return f"{text}; what was finished is kept, the same command with --resume goes on"
+    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
+        return f"out of memory ({text}); a smaller --batch-size, --max-length or --student needs less"
+    return None
+
+
 def run(main: Callable[[T], None], args: T) -> None:
-    """Run a script's `main`: mistakes become one line and exit code 2, Ctrl-C 130 and SIGTERM 143."""
+    """Run a script's `main`: mistakes, a full disk and too little memory become one line and exit code 2, Ctrl-C 130
+    and SIGTERM 143."""
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
@@ -219,6 +265,10 @@ def run(main: Callable[[T], None], args: T) -> None:
         main(args)
     except BadInput as error:
         fail(error, args.debug)
+    except Exception as error:
+        if (line := of_the_machine(error)) is None:
+            raise
+        fail(error, args.debug, line)
     except Interrupted as stop:
         if speaks():
             name = signal.Signals(stop.number).name
@@ -228,6 +278,11 @@ def run(main: Callable[[T], None], args: T) -> None:
 
 def interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
+
+
+def leave(number: int, _frame: object) -> NoReturn:
+    print(f"\nstopped by {signal.Signals(number).name}; nothing had begun", file=sys.stderr)
+    raise SystemExit(128 + number)
 
 
 def as_dict(args: CommonArgs) -> dict[str, Any]:

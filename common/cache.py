@@ -1,6 +1,7 @@
 """Model folders that several runs share: made once, under a lock, written whole or not at all.
 
-runs/cache/<kind>/<key>/    Hugging Face layout + a JSON note: how it was made, and the digest of its files
+runs/cache/<kind>/<key>/             Hugging Face layout + a JSON note: how it was made, and the digest of its files
+runs/cache/<kind>/<key>.training/    while it is made: the checkpoint from which a killed run goes on
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
             partial = folder.with_suffix(f".{os.getpid()}.partial")
             made = make(partial)
             parallel.on_main(lambda: finish(partial, folder, note, made))
-    return json.loads((folder / note).read_text(encoding="utf-8")) | {"fresh": fresh}
+        if parallel.main():
+            shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
+        return json.loads((folder / note).read_text(encoding="utf-8")) | {"fresh": fresh}
 
 
 def wanting(folder: Path, note: str, what: str) -> bool:
@@ -53,7 +56,8 @@ def wanting(folder: Path, note: str, what: str) -> bool:
 
 def finish(partial: Path, folder: Path, note: str, made: dict[str, Any]) -> None:
     """Give a model that was written its note and its place."""
-    write_json(partial / note, made | {"digest": models.file_digest(partial)})
+    made = made | {"digest": models.file_digest(partial)}
+    write_json(partial / note, made | {"note_digest": key(made)})
     partial.rename(folder)
 
 
@@ -62,9 +66,11 @@ def intact(folder: Path, note: str, what: str) -> bool:
     if not (folder / note).exists():
         return False
     try:
-        if json.loads((folder / note).read_text(encoding="utf-8"))["digest"] == models.file_digest(folder):
+        found = json.loads((folder / note).read_text(encoding="utf-8"))
+        whole = found.pop("note_digest", None) in (None, key(found))  # notes of older versions have none
+        if whole and found["digest"] == models.file_digest(folder):
             return True
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     print(f"{folder}: damaged {what} in the cache; it is made again")
     return False

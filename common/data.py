@@ -299,7 +299,9 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
             if not isinstance(value, str):
-                raise BadInput(f"{rows.place(i)}: {text} is {value!r}; it must be text")
+                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text")
+            if _SURROGATE.search(value):
+                raise BadInput(f"{rows.place(i)}: {text} has half a character (a lone surrogate); it must be text")
             if not value.strip() and not (rows.blanks and any(other.strip() for other in row if other)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
     read = _LABEL_READERS[task.kind]
@@ -317,6 +319,17 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
             raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
         split = _rows(split, kept)
     return split
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
+
+
+def shown(value: Any) -> str:
+    """A value as an error line shows it: its beginning, and never an integer of thousands of digits."""
+    try:
+        return repr(value)[:60]
+    except ValueError:
+        return "a huge number"
 
 
 def _documents(lines: list[str]) -> list[str]:
@@ -341,7 +354,7 @@ def _documents(lines: list[str]) -> list[str]:
 def _read_class(task: Task, rows: Rows, i: int) -> int:
     """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
     value = rows.columns["label"][i]
-    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    whole = isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and value.is_integer()
     if whole and rows.names is not None and 0 <= value < len(rows.names):
         value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
     if isinstance(value, str):
@@ -351,7 +364,7 @@ def _read_class(task: Task, rows: Rows, i: int) -> int:
     elif whole and rows.integers and 0 <= value < len(task.labels):
         return int(value)
     ids = f" or {', '.join(str(i) for i in range(len(task.labels)))}" if rows.integers else ""
-    raise BadInput(f"{rows.place(i)}: label {value!r} is unknown; {task.name} has {', '.join(task.labels)}{ids}")
+    raise BadInput(f"{rows.place(i)}: label {shown(value)} is unknown; {task.name} has {', '.join(task.labels)}{ids}")
 
 
 def _read_score(task: Task, rows: Rows, i: int) -> float:
@@ -360,11 +373,11 @@ def _read_score(task: Task, rows: Rows, i: int) -> float:
     low, high = task.score_range or (-math.inf, math.inf)
     try:
         score = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not low <= score <= high:  # false for NaN as well
         raise BadInput(
-            f"{rows.place(i)}: score {value!r} is wrong; {task.name} needs a number from {low:g} to {high:g}"
+            f"{rows.place(i)}: score {shown(value)} is wrong; {task.name} needs a number from {low:g} to {high:g}"
         )
     return score
 
@@ -405,8 +418,8 @@ def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
 def _read_text(task: Task, rows: Rows, i: int) -> str:
     """Row i's answer, a text."""
     value = rows.columns["label"][i]
-    if not isinstance(value, str) or not value.strip():
-        raise BadInput(f"{rows.place(i)}: the answer is {value!r}; it must be text")
+    if not isinstance(value, str) or not value.strip() or _SURROGATE.search(value):
+        raise BadInput(f"{rows.place(i)}: the answer is {shown(value)}; it must be text")
     return value
 
 
@@ -461,7 +474,7 @@ def _class_of(name: str, task: Task) -> int | None:
     """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
     digits = name.strip()
     if digits.isascii() and digits.isdigit():
-        return int(digits) if int(digits) < len(task.labels) else None
+        return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None
     for i, label in enumerate(task.labels):
         if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
             return i

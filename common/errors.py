@@ -1,11 +1,10 @@
 """The two exceptions that end a script in an orderly way; `common.args.run` turns them into exit codes."""
 
-
 import os
 
 
 def speaks() -> bool:
-    """Whether this process is the one of a group that has the word, as its launcher says: the first, or the only one."""
+    """Whether this process speaks for its group, as the launcher says: the first, or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 

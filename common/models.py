@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import transformers
 from tokenizers.processors import TemplateProcessing
@@ -344,7 +347,9 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     A pocket BERT is lengthened where `config` has more positions than its file.
     """
     if pretrained is None:
-        return HEADS[kind].from_config(config)
+        build = functools.partial(HEADS[kind].from_config, config)
+        check_memory(build, f"--student {sum(stack_depths(config))}x{config.hidden_size}")
+        return build()
     positions: Any = getattr(config, "max_position_embeddings", None)
     if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
         return load_model(pretrained, config, kind)
@@ -421,6 +426,19 @@ RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 4e-3
 def default_lr(width: int) -> float:
     """Peak learning rate for fine-tuning: BERT-base's usual 5e-5 at width 768, larger for narrower models."""
     return 5e-5 * 768 / width
+
+
+def check_memory(build: Callable[[], nn.Module], what: str) -> None:
+    """Raise `BadInput` for a model that no memory of this machine could train; it is built without any."""
+    with torch.device("meta"):
+        count = parameters(build())
+    # weights, gradients and both of Adam's moments in float32
+    needed, there = 16 * count, psutil.virtual_memory().total
+    if needed > there:
+        raise BadInput(
+            f"{what}: {count:,} parameters need {needed / 2**30:,.0f} GiB of memory to train, this machine has"
+            f" {there / 2**30:.0f}; give less"
+        )
 
 
 # --- sizes and files ---------------------------------------------------------------------------------------

@@ -80,9 +80,7 @@ def own(batch: Any) -> Any:
         return {name: own(values) for name, values in batch.items()}
     size, parts = len(batch), processes()
     if size < parts:
-        raise BadInput(
-            f"--batch-size: {size} examples at once are too few for {parts} processes"
-        )
+        raise BadInput(f"--batch-size: {size} examples at once are too few for {parts} processes")
     return batch[size * rank() // parts : size * (rank() + 1) // parts]
 
 

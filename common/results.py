@@ -32,11 +32,14 @@ def write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)  # of a disk that is full
 
 
 @functools.cache
@@ -66,7 +69,7 @@ def load(path: Path) -> dict[str, Any]:
         jsonschema.validate(record, schema())
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: damaged result (not JSON: {error}); run again with --force") from error
     except jsonschema.ValidationError as error:
         where = "/".join(str(p) for p in error.absolute_path) or "the top level"
@@ -87,6 +90,7 @@ def environment() -> dict[str, Any]:
         "device": device,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),  # that have trained one student
         "system": platform.system(),
     }
     return {"versions": versions, "hardware": hardware, "git": git_state()}

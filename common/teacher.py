@@ -20,7 +20,6 @@ a pre-trained causal language model, which has its head before it has seen the t
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,11 +160,7 @@ def fine_tune(
     checkpoint = train.Checkpoint(
         folder.with_suffix(".training"), {"teacher": model}, optimizer, ledger, settings, save_every
     )
-    try:
-        checkpoint.load()
-    except BadInput as error:
-        print(f"{str(error).split(';')[0]}; the teacher's training starts again")
-        checkpoint.remove()
+    checkpoint.load(again=True)
     model.train()
     bar = train.progress(recipe["steps"], label, ledger.steps)
     with checkpoint:
@@ -183,7 +178,6 @@ def fine_tune(
             bar.update()
             checkpoint.step()
     bar.close()
-    shutil.rmtree(checkpoint.path.parent, ignore_errors=True)
 
 
 def frozen(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -48,6 +48,7 @@ def accelerator(args: CommonArgs) -> Accelerator:
     cpu = args.device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it is a twentieth of a small student's step
     precision = {"fp32": "no"}.get(args.precision, args.precision)
     try:
         engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[parallel.PATIENCE])
@@ -187,8 +188,9 @@ class Checkpoint:
 
     A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
     digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
-    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. Of several
-    processes all read it and the main one writes it.
+    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. At its end the
+    last step is saved: whoever stops a run in what follows, an evaluation or another stage, loses nothing. Of several
+    processes all read the file and the main one writes it.
     """
 
     LOOK = 20  # steps
@@ -198,7 +200,7 @@ class Checkpoint:
         self.path = folder / "checkpoint.safetensors"
         self.modules, self.optimizer, self.ledger, self.scaler = modules, optimizer, ledger, scaler
         self.settings, self.every = settings, every
-        self.saved = time.perf_counter()
+        self.saved, self.saved_steps = time.perf_counter(), 0
         self.stop: int | None = None
         self.watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
         self.ids: Callable[[int], list[str]] = lambda step: []
@@ -212,10 +214,16 @@ class Checkpoint:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-        if kind is None:
-            self.look()
+        try:
+            if kind is None:
+                self.look()
+                if self.saved_steps < self.ledger.steps:
+                    self.save()
+        finally:
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+        if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
+            raise Interrupted(stop)
 
     def _defer(self, number: int, _frame: object) -> None:
         # asked twice: do not wait for the step; a launcher passes on to its processes what they have got already
@@ -255,7 +263,7 @@ class Checkpoint:
 
     def save(self) -> None:
         self.look()
-        self.saved = time.perf_counter()
+        self.saved, self.saved_steps = time.perf_counter(), self.ledger.steps
         if not parallel.main():
             return
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
@@ -272,13 +280,25 @@ class Checkpoint:
             state["scaler"] = self.scaler.state_dict()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        save_file(tensors, partial, metadata={"state": json.dumps(state)})
-        os.replace(partial, self.path)
+        try:
+            save_file(tensors, partial, metadata={"state": json.dumps(state)})
+            os.replace(partial, self.path)
+        finally:
+            partial.unlink(missing_ok=True)  # of a disk that is full
 
-    def load(self) -> bool:
-        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`."""
-        if not self.path.exists():
+    def load(self, again: bool = False) -> bool:
+        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`, or, with
+        `again`, named and left behind: what is only there to be shared is made again."""
+        try:
+            return self.path.exists() and self._load()
+        except BadInput as error:
+            if not again:
+                raise
+            print(f"{str(error).split(';')[0]}; this training starts again")
+            self.path.unlink(missing_ok=True)
             return False
+
+    def _load(self) -> bool:
         try:
             with safe_open(self.path, "pt") as file:
                 state = json.loads(file.metadata()["state"])
@@ -308,10 +328,8 @@ class Checkpoint:
             self.scaler.load_state_dict(state["scaler"])
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
+        self.saved_steps = self.ledger.steps
         return True
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -400,9 +418,13 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
 
 @parallel.by_main
 def evaluate(
-    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes."""
+    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
+
+    Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
+    command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
+    """
     scores, examples, seconds = {}, 0, 0.0
     for name in task.reported:
         split = task.splits[name]
@@ -422,6 +444,11 @@ def evaluate(
             examples += len(texts)
             scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
             scores[name] = scorer(texts, split.labels)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for kind, lines in (("written", texts), ("reference", split.labels)):
+                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
+                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
         elif task.task.kind in data.WINDOWED:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()

@@ -55,7 +55,6 @@ from __future__ import annotations
 import copy
 import math
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -130,8 +129,9 @@ class Args(CommonArgs):
         for name in (name for name in SAME_AS if name in self.variants):
             for task in (task for task in self.tasks if not self.pretrains(task)):
                 raise BadInput(f"--variant {name}: is {SAME_AS[name]} where nothing is pre-trained, as for {task}")
-        for name in ("beta", "temperature", "pretraining_lr"):
+        for name in ("beta", "pretraining_lr"):
             self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
+        self.check_value("temperature", lambda v: 0 < v <= 1000, "be above 0, and at most 1000")
         for name in ("minibatches", "ffn"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
         if self.batch_size % self.minibatches:
@@ -316,17 +316,23 @@ class Objective:
     projections: nn.ModuleList  # of Lin: for each stack a list
 
 
-def make_objective(args: Args, hidden: Hidden, labels: bool, guided: bool, student: PreTrainedModel,
-                   teacher: PreTrainedModel) -> Objective:  # fmt: skip
-    """The losses of a stage, after a check that the hidden loss can compare the two widths."""
-    D_S, D_T = student.config.hidden_size, teacher.config.hidden_size
+def matched_layers(args: Args, hidden: Hidden, student: PreTrainedConfig, teacher: PreTrainedConfig) -> list[list[int]]:
+    """The partners of every stack's layers, after a check that the hidden loss can compare the two widths."""
+    D_S, D_T = student.hidden_size, teacher.hidden_size
     if hidden in ("cosine", "mse") and D_S != D_T:
         raise BadInput(
             f"--variant {hidden}: compares states of one width, the student has {D_S} and the teacher {D_T};"
             f" --student {args.student.split('x')[0]}x{D_T}, or --variant lin or cka"
         )
-    depths = zip(models.stack_depths(teacher.config), models.stack_depths(student.config), strict=True)
-    layers = [layer_map(N, m, args.layer_map) for N, m in depths] if hidden != "none" else []
+    depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
+    return [layer_map(N, m, args.layer_map) for N, m in depths] if hidden != "none" else []
+
+
+def make_objective(args: Args, hidden: Hidden, labels: bool, guided: bool, student: PreTrainedModel,
+                   teacher: PreTrainedModel) -> Objective:  # fmt: skip
+    """The losses of a stage; Lin's projections start at random."""
+    D_S, D_T = student.config.hidden_size, teacher.config.hidden_size
+    layers = matched_layers(args, hidden, student.config, teacher.config)
     lin = nn.ModuleList()
     if hidden == "lin":
         lin.extend(nn.ModuleList(nn.Linear(D_S, D_T) for _ in stack) for stack in layers)
@@ -500,7 +506,7 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
     checkpoint = train.Checkpoint(
         stage.folder, modules, optimizer, ledger, stage.signature, args.save_every, engine.scaler
     )
-    if resume and checkpoint.load():
+    if resume and checkpoint.load(again=stage.cell is None):
         print(f"{stage.name}: continued at step {ledger.steps}")
     if stage.cell is not None:
         stage.cell.start(ledger.steps)
@@ -689,7 +695,6 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         return {"recipe": recipe, "ledger": asdict(ledger), "curve": curve}
 
     note = cache.fetch(folder, "pretraining.json", "pre-trained student", make)
-    shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
     model = family.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
     return Pretrained(model, f"pre-training #{folder.name}", train.Ledger.of(note), note["curve"])
 
@@ -774,6 +779,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     if pretrained and cell.steps == 1:
         raise BadInput(f"--budget {args.budget}: pays for one step; pre-training and what follows need two")
     config = student_config(args, teacher.model.config, args.student, **models.task_settings(task.task))
+    matched_layers(args, variant.hidden, config, teacher.model.config)  # before anything is trained
     train.seed_everything(args.seed)
     student = models.build_student(config, task.task.kind, None)
     if args.init == "copy":

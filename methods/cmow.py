@@ -155,7 +155,7 @@ class Args(CommonArgs):
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
                 raise BadInput(f"--init {init}: must be random, general, or a folder made by general distillation")
         self.check_value("alpha", lambda v: 0 <= v <= 1, "be between 0 and 1")
-        self.check_value("temperature", lambda v: 0 < v < math.inf, "be above 0")
+        self.check_value("temperature", lambda v: 0 < v <= 1000, "be above 0, and at most 1000")
         for name in ("embedding_dropout", "hidden_dropout"):
             self.check_value(name, lambda v: 0 <= v < 1, "be 0 or more, and below 1")
         self.check_value("general_share", lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
@@ -200,6 +200,7 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -722,7 +723,7 @@ def distil_general(
         folder.with_suffix(".training"), {"student": student}, optimizer, ledger, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
-    if checkpoint.load():
+    if checkpoint.load(again=True):
         print(f"general distillation: continued at step {ledger.steps}")
     bar = train.progress(steps or 0, "general distillation", ledger.steps)
     with checkpoint:
@@ -750,7 +751,6 @@ def distil_general(
             bar.update()
             checkpoint.step()
     bar.close()
-    checkpoint.remove()
 
 
 # --- task-specific distillation and fine-tuning --------------------------------------------------------------
@@ -772,10 +772,16 @@ def stsb_classes(task: TaskData) -> TaskData:
 
 def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Tensor]:
     """The embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
+    if models.load_config(folder, "--init").model_type != MatrixEmbeddingConfig.model_type:
+        raise BadInput(f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache")
     try:
-        saved = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
+    if report["missing_keys"] or report["mismatched_keys"]:
+        raise BadInput(f"--init {folder}: not all of its weights are in its file; it is of a run on a task, or damaged")
     for name in ("vocab_size", "matrix_size", "vector_size", "bidirectional"):
         if getattr(saved.config, name) != getattr(config, name):
             raise BadInput(
@@ -1012,10 +1018,10 @@ def run_variant(
     if init == "general" and cell.steps == 1:
         raise BadInput(f"--budget {args.budget}: pays for one step; general distillation and what follows need two")
     train.seed_everything(args.seed)
-    changes = models.task_settings(task.task)
-    student = MatrixEmbeddingForSequenceClassification(
-        student_config(args, teacher.tokenizer, diffcat=diffcat, **changes)
-    )
+    config = student_config(args, teacher.tokenizer, diffcat=diffcat, **models.task_settings(task.task))
+    build = functools.partial(MatrixEmbeddingForSequenceClassification, config)
+    models.check_memory(build, f"--student {args.student} --mlp-width {args.mlp_width}")
+    student = build()
     general = train.Ledger()  # what the first embeddings have cost
     started_from = init
     if init == "general":

@@ -262,6 +262,11 @@ def length_of(args: Args, converted: bool) -> int:
     return args.max_length if converted else min(args.short_length, args.max_length)
 
 
+def share_of(args: Args, stage: str) -> float:
+    """Of the budget."""
+    return args.convert_share if stage == "convert" else args.distil_share
+
+
 def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
     """A masked LM from a folder or the hub, converted or not, and whether its head came with it."""
     config = models.load_config(folder)
@@ -286,7 +291,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
     *before, stage = chain
     parent, spent = pretrained(args, cell, teacher, texts, tuple(before), engine)
     converted = stage == "convert" or "convert" in before
-    share = args.convert_share if stage == "convert" else args.distil_share
+    share = share_of(args, stage)
     width = teacher.model.config.hidden_size
     recipe: dict[str, Any] = {
         "parent": f"{Path(parent).name}@{models.file_digest(Path(parent))}" if Path(parent).is_dir() else parent,
@@ -361,7 +366,7 @@ def pretrain(
         folder.with_suffix(".training"), {"student": student}, optimizer, own, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
-    if checkpoint.load():
+    if checkpoint.load(again=True):
         print(f"{stage}: continued at step {own.steps}")
     # nothing is global here: where every text is of full length, no token of it is more important than others
     extra: dict[str, Any] = {}
@@ -395,7 +400,6 @@ def pretrain(
             bar.update()
             checkpoint.step()
     bar.close()
-    checkpoint.remove()
     ledger.add(own)
 
 
@@ -702,13 +706,15 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     cell = Run(own, "efficient_attention", name, task, teacher, PAPER_EPOCHS, settings)
     if (record := cell.finished()) is not None:
         return record
+    nothing_left = f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
+    if cell.steps is not None and cell.kind != "paper":
+        if sum(max(1, round(share_of(args, stage) * cell.steps)) for stage in chain) >= cell.steps:
+            raise BadInput(nothing_left)
     folder, before = pretrained(args, cell, teacher, texts, chain, engine)
     steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - before.steps
     seconds = None if cell.seconds is None else cell.seconds - before.seconds
-    if (steps is not None and steps < 1) or (seconds is not None and seconds <= 0):
-        raise BadInput(
-            f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
-        )
+    if seconds is not None and seconds <= 0:
+        raise BadInput(nothing_left)
     lm, _ = open_checkpoint(args, folder)
     train.seed_everything(args.seed)
     student = with_head(lm if chain else halve(lm), task.task, teacher.tokenizer)

@@ -123,7 +123,7 @@ class Args(CommonArgs):
         if self.analyse == "":
             raise BadInput("--analyse '': name a model: pocket, a folder or a hub id")
         self.check_value("alpha", lambda v: 0 <= v <= 1, "be between 0 and 1")
-        self.check_value("temperature", lambda v: 0 < v < math.inf, "be above 0")
+        self.check_value("temperature", lambda v: 0 < v <= 1000, "be above 0, and at most 1000")
         self.check_value("beta", lambda v: 0 <= v < math.inf, "be 0 or more")
         self.check_value("ridge", lambda v: 0 < v < math.inf, "be above 0, or covariances may have no inverse")
         self.check_value("selection_examples", lambda v: v >= 2, "be 2 or more")
@@ -531,8 +531,6 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
                 track(args, cell, student, teacher, encoded, ledger.steps, ledger.steps // batches.steps_per_epoch)
             bar.update()
             checkpoint.step()
-        if not stage.last:
-            checkpoint.save()  # from which a run that is killed in the next stage has this one's result
     bar.close()
     return {t.name: float(p) for t, p in zip(teachers, choice.probabilities(), strict=True)}
 

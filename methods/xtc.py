@@ -55,7 +55,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, fail, parse, run, split_list, student_shape
+from common.args import CommonArgs, arg, check_place, fail, parse, run, split_list, student_shape
 from common.errors import BadInput
 
 VARIANTS = ("finetune", "kd", "xtc")
@@ -133,6 +133,10 @@ class Args(CommonArgs):
                 f"--export {self.export}: one file holds one student of --variant xtc; give one of --bits, 8 or fewer,"
                 " one of --stages and one --task"
             )
+        if self.export is not None and (self.export == "" or Path(self.export).is_dir()):
+            raise BadInput(f"--export {self.export}: is a folder; give a file")
+        if self.export is not None:
+            check_place("--export", self.export, file=True)
         if self.export is not None and Path(self.export).exists() and not self.force:
             raise BadInput(
                 f"--export {self.export}: is there already; give another name, or --force, which also trains again"
@@ -598,8 +602,6 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                     cell.log(step=step + 1, stage=number + 1, lr=rate, loss=round(loss.item(), 6))
                 bar.update()
                 checkpoint.step()
-            if number + 1 < len(row.stages):
-                checkpoint.save()  # from which a run that is killed in a later stage has this one's result
         bar.close()
         total.add(ledger)
     return total

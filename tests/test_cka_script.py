@@ -14,7 +14,7 @@ from conftest import ROOT, bert_config, error_line, in_process, kill_at_checkpoi
 from test_texts import text_tokenizer, tiny_bart, write_pairs
 from transformers import AutoModelForSeq2SeqLM, BertForMaskedLM, MarianConfig, MBartConfig, T5Config
 
-from common import data, masked_lm, models, results, train
+from common import data, masked_lm, metrics, models, results, train
 from methods import cka
 
 Inside = Callable[..., tuple[int, str, str]]
@@ -140,6 +140,12 @@ def test_families_of_encoder_decoders(family: str, pairs: Path, tmp_path: Path, 
     assert models.stack_depths(student.config) == [1, 1]
     assert student.config.hidden_size == 8
     assert train.evaluate(student, text_tokenizer(), task, 16)[0] == found["metrics"]
+    written, given = (
+        (cell(tmp_path, "cka", "tatoeba/en-fr") / f"test.{kind}.txt").read_text().splitlines()
+        for kind in ("written", "reference")
+    )
+    assert given == task.splits["test"].labels
+    assert metrics.bleu(written, given) == found["metrics"]["test"]
 
 
 def test_both_sides_are_matched(bart: Path) -> None:

@@ -42,7 +42,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         del record[name]
     for part in (record["teacher"], record["student"]):
         del part["speed"]
-    for name in ("seconds", "peak_memory_bytes"):
+    for name in ("seconds", "shared_seconds", "peak_memory_bytes"):
         del record["ledger"][name]
     return record | {"weights": digest(folder)}
 

@@ -329,7 +329,7 @@ def test_the_interval(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         clock.now += seconds
         run.checkpoint.step()
         assert run.checkpoint.path.exists() == expected
-    run.checkpoint.remove()
+    run.checkpoint.path.unlink()
     clock.now += 9
     run.checkpoint.step()
     assert not run.checkpoint.path.exists()
@@ -373,7 +373,7 @@ class Elsewhere:
     def __init__(self, value: float) -> None:
         self.value, self.device = value, torch.device("meta")
 
-    def detach(self) -> "Elsewhere":
+    def detach(self) -> Elsewhere:
         return self
 
     def item(self) -> float:

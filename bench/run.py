@@ -1,0 +1,309 @@
+"""A matrix of runs: methods x variants x tasks x seeds under one budget, each command in a process of its own.
+
+    python -m bench run bench/quick.toml                        # bench/matrix.py describes the file
+    python -m bench run bench/quick.toml --dry-run              # the commands, each with its budget
+    python -m bench run bench/quick.toml --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
+    python -m bench run --methods mc3kd,cka --tasks pocket/rte --seeds 0,1,2 --budget 6400     # without a file
+    python -m bench run bench/quick.toml --dry-run --json       # for an array of jobs elsewhere: one object a line
+
+Interrupted in whatever way and started again it goes on: a finished command is not run again, an unfinished one goes
+on from its checkpoint. A command that fails stops no other; its variants are then tried one by one, so that one of
+them costs the table a cell and not a row. OUT/jobs/ has the log of each command and a note on how it ended. The
+teacher of a task is made by the first command that needs it, while the others do something else.
+Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments, 130 or 143 when stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from bench import matrix
+from bench.cli import Parser
+from bench.matrix import Job, Matrix
+from common import results
+from common.args import fail, interrupt, split_list
+from common.errors import BadInput, Interrupted
+
+PATIENCE = 60.0  # seconds that a command has to save its checkpoint when it is stopped
+POLL = 0.2
+
+
+# --- notes: how a command ended ------------------------------------------------------------------------------
+
+
+def note_path(out: Path, job: Job) -> Path:
+    return out / "jobs" / f"{job.key}.json"
+
+
+def read_note(out: Path, job: Job) -> dict[str, Any]:
+    """The note of this very command; {} if there is none or it is damaged."""
+    try:
+        note = json.loads(note_path(out, job).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) and note.get("command") == list(job.words) else {}
+
+
+def write_note(out: Path, job: Job, status: str, **more: Any) -> None:
+    note = {"row": job.row, "task": job.task, "seed": job.seed, "variants": job.args.variants, "status": status}
+    results.write_json(note_path(out, job), note | {"command": list(job.words)} | more)
+
+
+def done(out: Path, job: Job) -> bool:
+    """Whether the command ended well and its results are still there."""
+    note = read_note(out, job)
+    return note.get("status") == "done" and all((out / path).is_file() for path in note["results"])
+
+
+def found_results(out: Path, job: Job) -> list[str]:
+    """The result files of a command, relative to OUT."""
+    folder = out / job.row / job.method / job.task
+    return [str(path.relative_to(out)) for path in sorted(folder.glob(f"*/seed{job.seed}/result.json"))]
+
+
+def last_line(log: Path) -> str:
+    """What a command said last."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "no output")
+
+
+# --- processes -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Running:
+    job: Job
+    process: subprocess.Popen[bytes]
+    started: float
+
+
+def start(out: Path, job: Job, threads: int) -> Running:
+    log = note_path(out, job).with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as file:
+        # a session of its own: Ctrl-C reaches it through `stop` alone
+        process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
+                                   stdout=file, stderr=file, env=environment, start_new_session=True)  # fmt: skip
+    write_note(out, job, "running", pid=process.pid)
+    return Running(job, process, time.monotonic())
+
+
+def stop(processes: list[psutil.Process]) -> None:
+    """Ask for an end, which saves a checkpoint, and wait for it."""
+    for process in processes:
+        process.terminate()
+    _, alive = psutil.wait_procs(processes, PATIENCE)
+    for process in alive:
+        process.kill()
+
+
+def stop_orphans(out: Path, jobs: list[Job]) -> None:
+    """End commands that outlived a killed runner: two processes must not write one run."""
+    orphans = []
+    for job in jobs:
+        note = read_note(out, job)
+        if note.get("status") == "running":
+            try:
+                process = psutil.Process(note["pid"])
+                if process.cmdline()[1:] == list(job.words):
+                    orphans.append(process)
+            except psutil.Error:
+                continue
+    stop(orphans)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_jobs() -> int:
+    """One a processor, up to four; one at a time with an accelerator."""
+    import torch
+
+    return 1 if torch.cuda.is_available() else min(4, cores())
+
+
+# --- the schedule --------------------------------------------------------------------------------------------
+
+
+def in_order(jobs: list[Job]) -> list[Job]:
+    """The first command for each teacher first, so that no two wait for the same one."""
+    first: dict[tuple[Any, ...], Job] = {}
+    for job in jobs:
+        first.setdefault(job.teacher, job)
+    return [*first.values(), *(job for job in jobs if job is not first[job.teacher])]
+
+
+def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any, ...]]) -> Job | None:
+    """The first one whose teacher is ready, or is being made by nobody."""
+    busy = {found.job.teacher for found in running}
+    return next((job for job in waiting if job.teacher in teachers or job.teacher not in busy), None)
+
+
+def left(waiting: list[Job], running: list[Running], seconds: dict[str, list[float]], at_once: int) -> str:
+    """The time left, from how long commands of the same row took, or any."""
+    every = [value for values in seconds.values() for value in values]
+    if not every:
+        return "time left unknown"
+
+    def expected(job: Job) -> float:
+        return statistics.median(seconds.get(job.row) or every)
+
+    now = time.monotonic()
+    total = sum(map(expected, waiting)) + sum(max(0.0, expected(r.job) - (now - r.started)) for r in running)
+    return f"about {total / at_once / 60:.0f} min left"
+
+
+def execute(plan: Matrix, at_once: int, threads: int) -> list[Job]:
+    """Run what is not done yet; returns the commands that failed."""
+    out = plan.out
+    stop_orphans(out, [part for job in plan.jobs for part in (job, *job.one_by_one())])
+    finished = [job for job in plan.jobs if done(out, job)]
+    waiting = in_order([job for job in plan.jobs if job not in finished])
+    teachers = {job.teacher for job in finished}
+    seconds: dict[str, list[float]] = {}
+    for job in finished:
+        seconds.setdefault(job.row, []).append(read_note(out, job)["seconds"])
+    total, count = len(plan.jobs), len(finished)
+    running: list[Running] = []
+    failed: list[Job] = []
+    try:
+        while waiting or running:
+            while len(running) < at_once and (job := next_job(waiting, running, teachers)) is not None:
+                waiting.remove(job)
+                running.append(start(out, job, threads))
+            time.sleep(POLL)
+            for found in [r for r in running if r.process.poll() is not None]:
+                running.remove(found)
+                job, took = found.job, time.monotonic() - found.started
+                count += 1
+                if found.process.returncode == 0:
+                    write_note(out, job, "done", seconds=took, results=found_results(out, job))
+                    teachers.add(job.teacher)
+                    seconds.setdefault(job.row, []).append(took)
+                    said = f"done in {took:.0f} s"
+                else:
+                    said = f"FAILED ({found.process.returncode}): {last_line(note_path(out, job).with_suffix('.log'))}"
+                    write_note(out, job, "failed", seconds=took, error=said)
+                    parts = job.one_by_one()
+                    todo = [part for part in parts if not done(out, part)]
+                    waiting, total = [*todo, *waiting], total + len(todo)
+                    if not parts:
+                        failed.append(job)
+                print(f"[{count}/{total}] {job.name}: {said}; {left(waiting, running, seconds, at_once)}", flush=True)
+    except Interrupted:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        stop([psutil.Process(found.process.pid) for found in running])
+        raise
+    return failed
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
+    """The options, and the keys of the file that they replace."""
+    parser = Parser("run", __doc__)
+    parser.add_argument("file", nargs="?", type=Path, help="the matrix, for example bench/quick.toml")
+    parser.add_argument("--methods", help="instead of a file: scripts under methods/, with commas, as they are")
+    parser.add_argument("--tasks", help="tasks, with commas")
+    parser.add_argument("--seeds", help="seeds, with commas")
+    parser.add_argument("--budget", help="examples through each student, or as in the scripts")
+    parser.add_argument("--out", help="where results go (default: the file's, or runs/bench)")
+    parser.add_argument("--jobs", type=int, help="commands at the same time (default: one a processor, at most 4)")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
+    parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a line")
+    options = parser.parse_args(argv)
+    changes: dict[str, Any] = {}
+    if options.tasks is not None:
+        changes["tasks"] = split_list(options.tasks)
+    if options.seeds is not None:
+        seeds = split_list(options.seeds)
+        if not all(seed.isdecimal() for seed in seeds):
+            raise BadInput(f"--seeds {options.seeds}: must be numbers with commas, as 0,1,2")
+        changes["seeds"] = [int(seed) for seed in seeds]
+    if options.budget is not None:
+        changes["budget"] = options.budget
+    if options.jobs is not None and options.jobs < 1:
+        raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
+    if (options.file is None) == (options.methods is None):
+        raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks and --seeds")
+    return options, changes
+
+
+def plan_of(options: Any, changes: dict[str, Any]) -> Matrix:
+    if options.file is not None:
+        return matrix.load(options.file, changes, options.out)
+    rows = [{"method": name} for name in split_list(options.methods)]
+    return matrix.build({"rows": rows} | changes, "bench", options.out, "--methods")
+
+
+def dry_run(plan: Matrix, as_json: bool) -> None:
+    for job in plan.jobs:
+        if as_json:
+            record = {"name": job.name, "command": ["python", *job.words], "budget": job.args.budget}
+            record |= {"row": job.row, "task": job.task, "seed": job.seed, "variants": job.args.variants}
+            print(json.dumps(record))
+        else:
+            print(f"{shlex.join(['python', *job.words])}  # budget {job.args.budget} for each student")
+    if not as_json:
+        rows = len({job.row for job in plan.jobs})
+        print(f"# {len(plan.jobs)} commands in {rows} rows; results under {plan.out}")
+
+
+def main(argv: list[str]) -> None:
+    try:
+        options, changes = arguments(argv)
+        plan = plan_of(options, changes)
+        if options.dry_run:
+            return dry_run(plan, options.json)
+        plan.out.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(plan.out / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise BadInput(f"--out {plan.out}: another run of the bench is at work there") from None
+    except BadInput as error:
+        fail(error)
+    at_once = options.jobs or default_jobs()
+    threads = max(1, cores() // at_once)
+    before = sum(done(plan.out, job) for job in plan.jobs)
+    print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
+    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    try:
+        failed = execute(plan, at_once, threads)
+    except Interrupted as stopped:
+        print(f"\nstopped by {signal.Signals(stopped.number).name}; the same command goes on", file=sys.stderr)
+        raise SystemExit(128 + stopped.number) from None
+    finally:
+        lock.release()
+    for job in failed:
+        print(f"failed: {job.name}; log: {note_path(plan.out, job).with_suffix('.log')}", file=sys.stderr)
+    if failed:
+        raise SystemExit(1)
+    print(f"all done: {plan.out}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
