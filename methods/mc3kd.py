@@ -323,7 +323,10 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
         return student.sum((-2, -1)) * 0.0  # one vector has no covariance
     with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
         S, T = reduced(student), reduced(teacher.detach())
-        return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+        try:
+            return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+        except torch.linalg.LinAlgError:  # states that are not finite; the loop stops at such a loss
+            return student.sum((-2, -1)) * math.nan
 
 
 def reduced(x: Tensor) -> Tensor:

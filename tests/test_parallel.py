@@ -302,10 +302,10 @@ def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0,
                 os.kill(os.getpid(), signal.SIGINT)
         real_watch(self, loss, step, ids)
 
-    def eval_batches(encoded: data.Encoded, *given: Any) -> Any:
-        for indices, batch in real_eval_batches(encoded, *given):
+    def forward(model: Any, encoded: data.Encoded, *given: Any) -> Any:
+        for indices, *found in real_forward(model, encoded, *given):
             note("evaluated", [encoded.ids[i] for i in indices])
-            yield indices, batch
+            yield indices, *found
 
     def audit(event: str, given: tuple[Any, ...]) -> None:
         if event == "open" and str(given[0]).startswith(str(out)) and given[2] & (os.O_WRONLY | os.O_RDWR):
@@ -314,9 +314,9 @@ def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0,
     seen.mkdir(exist_ok=True)
     if parallel.distributed.is_initialized():  # a process of its own
         sys.addaudithook(audit)
-    real_watch, real_eval_batches, real_dropout = train.Checkpoint.watch, data.eval_batches, nn.Dropout.forward
+    real_watch, real_forward, real_dropout = train.Checkpoint.watch, train.forward, nn.Dropout.forward
     train.Checkpoint.watch = watch  # type: ignore[method-assign]
-    data.eval_batches = eval_batches
+    train.forward = forward
     nn.Dropout.forward = lambda self, x: x  # type: ignore[method-assign]
     found = 0
     try:
@@ -326,7 +326,7 @@ def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0,
         found = int(end.code or 0)
     finally:
         train.Checkpoint.watch = real_watch  # type: ignore[method-assign]
-        data.eval_batches = real_eval_batches
+        train.forward = real_forward
         nn.Dropout.forward = real_dropout  # type: ignore[method-assign]
     assert found == code
 
@@ -375,7 +375,7 @@ def test_two_processes_have_the_curve_of_one(name: str, steady: list[str], tmp_p
     assert one["signature"] == shared["signature"]
     assert (one["environment"]["hardware"]["processes"], shared["environment"]["hardware"]["processes"]) == (1, 2)
     # every example of dev once for the teacher and once for the student, in the main process
-    evaluated = [i for batch in lines(tmp_path / "both" / "evaluated.0") for i in batch if i.startswith("dev")]
+    evaluated = [i for batch in lines(tmp_path / "both" / "evaluated.0") for i in batch]
     assert sorted(evaluated) == sorted(2 * [f"dev-{i}" for i in range(31)])
     assert not (tmp_path / "both" / "evaluated.1").exists()
     assert lines(tmp_path / "both" / "written.0")
@@ -401,6 +401,7 @@ def test_resume_with_another_number_of_processes(before: int, steady: list[str],
     assert record(tmp_path / "out")["ledger"]["student_examples"] == STEPS * 8
 
 
+@pytest.mark.slow
 def test_seconds_are_the_main_processs(steady: list[str], tmp_path: Path) -> None:
     """A budget in seconds ends after the same step in both, though each has a clock of its own."""
     two(of_two, 0, CURVES["cka"], [*steady, *COMMON, "--budget", "2s"], tmp_path / "out", tmp_path / "seen")
@@ -425,13 +426,18 @@ def launched(steady: list[str], out: Path, launcher: str, *more: str) -> subproc
 
 
 def test_a_launcher(steady: list[str], tmp_path: Path) -> None:
-    """One table, and with a loss that is not finite one line and exit code 2."""
+    """One table, and the warnings of one process."""
     done = launched(steady, tmp_path, "torchrun --nproc-per-node 2", "--budget", "40")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("saved: ") == 1
     assert done.stderr.count("warning: sst2 train has 200 rows") == 1
     assert record(tmp_path)["environment"]["hardware"]["processes"] == 2
-    done = launched(steady, tmp_path, "torchrun --nproc-per-node 2", "--force", "--lr", "1e30")
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_ends_all(steady: list[str], tmp_path: Path) -> None:
+    """One line, and exit code 2 of each; the launcher's own report follows, and its exit code is its own."""
+    done = launched(steady, tmp_path, "torchrun --nproc-per-node 2", "--lr", "1e30")
     assert done.returncode != 0
     assert "exitcode  : 2" in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 1
