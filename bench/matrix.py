@@ -63,8 +63,8 @@ class Job:
     @property
     def teacher(self) -> tuple[Any, ...]:
         """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
-        names = ("teacher", "max_length", "batch_size", "limit", "data_dir", "teacher_epochs", "teacher_lr", "precision")
-        return (self.task, *(getattr(self.args, name) for name in names))
+        a = self.args
+        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
 
     def one_by_one(self) -> list[Job]:
         """The same with one command for each variant; none where there is but one."""
@@ -152,7 +152,7 @@ def jobs_of(label: str, method: str, table: dict[str, Any], out: Path) -> list[J
 
 def listed(table: dict[str, Any], key: str, kind: type) -> list[Any]:
     """A list of distinct values of one type, not empty."""
-    values = table.get(key)
+    values: Any = table.get(key)
     right = isinstance(values, list) and values and all(type(value) is kind for value in values)
     if not right or len(set(values)) < len(values):
         raise BadInput(f"{key} = {values!r}: must be a list of one or more different {kind.__name__} values")

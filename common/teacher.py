@@ -86,10 +86,21 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         config.max_position_embeddings = max(config.max_position_embeddings, args.max_length)
         tokenizer.model_max_length = config.max_position_embeddings
     check_length(args.max_length, config, tokenizer)
+    words = max(tokenizer.get_vocab().values(), default=0) + 1
+    if words > getattr(config, "vocab_size", words):
+        raise BadInput(
+            f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings; they are not"
+            " of one model"
+        )
+    if written and not config.is_encoder_decoder:
+        raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
     if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
         # one output cannot be out of order, whatever it is called, and words are their ids
         one = task.task.kind == "regression"
-        order = [0] if one else [] if not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
+        try:
+            order = [0] if one or not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
+        except BadInput as error:
+            raise BadInput(f"--teacher {name}: {error}") from error
         if order is not None:
             model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
             models.set_languages(model, tokenizer, task.task)

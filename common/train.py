@@ -377,7 +377,10 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
     """Logits (examples x outputs) as float32, in the order of the examples."""
     rows: dict[int, np.ndarray] = {}
     for indices, _, output in forward(model, encoded, tokenizer, batch_size):
-        rows.update(zip(indices, output.logits.float().cpu().numpy(), strict=True))
+        logits = output.logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise BadInput(f"outputs that are not finite, first for {encoded.ids[indices[0]]}: try a lower --lr")
+        rows.update(zip(indices, logits.numpy(), strict=True))
     return np.stack([rows[i] for i in range(len(encoded))])
 
 
@@ -426,6 +429,7 @@ def evaluate(
     command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
     """
     scores, examples, seconds = {}, 0, 0.0
+    models.check_finite(model, f"the model for {task.name}")
     for name in task.reported:
         split = task.splits[name]
         if task.task.kind == "language modelling":

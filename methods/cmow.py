@@ -773,7 +773,9 @@ def stsb_classes(task: TaskData) -> TaskData:
 def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Tensor]:
     """The embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
     if models.load_config(folder, "--init").model_type != MatrixEmbeddingConfig.model_type:
-        raise BadInput(f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache")
+        raise BadInput(
+            f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache"
+        )
     try:
         saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
             folder, use_safetensors=True, output_loading_info=True

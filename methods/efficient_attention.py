@@ -708,7 +708,8 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
         return record
     nothing_left = f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
     if cell.steps is not None and cell.kind != "paper":
-        if sum(max(1, round(share_of(args, stage) * cell.steps)) for stage in chain) >= cell.steps:
+        stages = sum(max(1, round(share_of(args, stage) * cell.steps)) for stage in chain)
+        if stages >= cell.steps:
             raise BadInput(nothing_left)
     folder, before = pretrained(args, cell, teacher, texts, chain, engine)
     steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - before.steps

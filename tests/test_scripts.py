@@ -283,30 +283,6 @@ def test_a_damaged_training_of_the_teacher_is_named_and_started_again(
     assert digest(folder) == whole
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (["--teacher", "/no/such/folder"], "--teacher /no/such/folder"),
-        (["--teacher", "pocket"], "--teacher pocket: reads only the pocket suite"),
-        (["--max-length", "100"], "--max-length 100: the teacher has 64 positions"),
-        (["--variant", "pkd-skip"], "--variant pkd-skip: PKD's MSE needs equal widths"),
-        (["--variant", "mc3kd", "--student", "5x16"], "--student"),
-        (["--init", "pretrained"], "--init pretrained"),
-        (["--init", "/no/such/folder"], "--init /no/such/folder"),
-        (["--init", "pocket"], "--init pocket: a bert of"),
-        (["--variant", "dynakd", "--pool", "/no/such/folder"], "/no/such/folder"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_what_does_not_fit_the_teacher_is_one_line(
-    changes: list[str], says: str, common_arguments: list[str], tmp_path: Path, inside: Inside
-) -> None:
-    code, _, err = inside(*common_arguments, *SMALL, *changes, "--out-dir", tmp_path)
-    assert code == 2
-    assert says in error_line(err)
-    assert not list(tmp_path.rglob("result.json"))
-
-
 # --- other tasks and variants ------------------------------------------------------------------------------
 
 
