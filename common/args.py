@@ -63,6 +63,12 @@ class CommonArgs:
         3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is"
     )
     tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
+    teacher_precision: Literal["fp32", "bf16", "fp16"] = arg(
+        "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
+    )
+    teacher_device_map: Literal["off", "auto"] = arg(
+        "off", "auto: a fine-tuned teacher is spread over all GPUs and the main memory, if it is larger than one GPU"
+    )
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
@@ -78,6 +84,9 @@ class CommonArgs:
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
+    gradient_checkpointing: bool = arg(
+        False, "compute the student's activations again in the backward pass: less memory, a third more time"
+    )
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
     resume: bool = arg(False, "continue unfinished runs from their checkpoints")
     force: bool = arg(False, "run again and replace results that exist")

@@ -176,7 +176,7 @@ from transformers import (
 from common import cache, data, masked_lm, models, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, own_precision
 
 # Shapes: B batch, L length, n valid tokens, m pairs of layers, D_S and D_T widths of student and teacher, C classes
 # or words.
@@ -642,7 +642,7 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         "lr": args.pretraining_lr,
     }
     names = ("student", "init", "ffn", "layer_map", "beta", "temperature", "minibatches", "history", "batch_size")
-    recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")}
+    recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")} | own_precision(args)
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "pretraining" / cache.key(recipe)
 
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
@@ -669,7 +669,7 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         if not whole:
             with ledger.clock():
                 masked_lm.train_head(guide, teacher.tokenizer, training, ledger)
-        guide.requires_grad_(False)
+        guide = frozen(guide, engine.device, args.teacher_precision)
         weights = None if written else masked_lm.token_weights(training, teacher.tokenizer, smoothing=0.0)
 
         def masked(batch: dict[str, Tensor]) -> dict[str, Tensor]:

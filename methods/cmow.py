@@ -172,6 +172,8 @@ class Args(CommonArgs):
                 )
         if self.corpus is not None and not Path(self.corpus).is_file():
             raise BadInput(f"--corpus {self.corpus}: no such file; it must be text with one passage a line")
+        if self.gradient_checkpointing:
+            raise BadInput("--gradient-checkpointing: the student has no layers whose activations could be left out")
         if self.head == "cnn":
             cnn_shape(encoder_shape(self.student))
 
@@ -210,7 +212,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from common import augment, cache, data, masked_lm, models, parallel, results, speed, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, own_precision
 
 # Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
 # V vocabulary, n chosen positions of a batch.
@@ -680,6 +682,7 @@ def general_distillation(
         "max_length": args.max_length,
         "precision": args.precision,
         "seed": GENERAL_SEED,
+        **own_precision(args),
     }
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "general" / cache.key(recipe)
 
@@ -709,7 +712,7 @@ def distil_general(
     if not whole:
         with ledger.clock():
             masked_lm.train_head(guide, tokenizer, encoded, ledger)
-    guide.requires_grad_(False)
+    guide = frozen(guide, engine.device, args.teacher_precision)
     student.train()
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98), eps=1e-6, weight_decay=0.0, fused=True

@@ -157,7 +157,7 @@ from common import cache, data, masked_lm, models, parallel, plots, results, spe
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, own_precision
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
@@ -311,7 +311,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
     if stage == "convert":
         recipe |= {"attention": args.attention, "max_length": args.max_length, **settings_of(args)}
     else:
-        recipe |= {"soft_labels": args.soft_labels}
+        recipe |= {"soft_labels": args.soft_labels, **own_precision(args)}
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "efficient" / cache.key(recipe)
 
     def make(partial: Path) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         if stage == "convert":
             convert(model, args.attention, args.max_length, teacher.tokenizer, **settings_of(args))
         student = model if stage == "convert" else halve(model)
-        guide = None if stage == "convert" else model.eval().requires_grad_(False)
+        guide = None if stage == "convert" else frozen(model, engine.device, args.teacher_precision)
         pretrain(args, student, guide, teacher.tokenizer, encoded, recipe, folder, ledger, engine)
         if is_longformer(student):
             copy_globals(student)

@@ -141,6 +141,11 @@ class Args(CommonArgs):
             raise BadInput(
                 f"--export {self.export}: is there already; give another name, or --force, which also trains again"
             )
+        if self.teacher_device_map != "off":
+            raise BadInput(
+                f"--teacher-device-map {self.teacher_device_map}: the student is a part of the teacher here,"
+                " which fits where the teacher does; leave it out"
+            )
         from common import data
 
         for task in self.tasks:
@@ -418,7 +423,8 @@ def build_student(args: Args, teacher: Teacher, kept: list[int], task: TaskData,
     own = teacher.model.config
     head = models.task_settings(task.task)
     if init == "teacher":
-        student = reduce_layers(copy.deepcopy(teacher.model), kept).requires_grad_()
+        student = reduce_layers(copy.deepcopy(teacher.model), kept).float().requires_grad_()
+        student._forward_hooks.clear()  # those of a teacher in half precision
         for key, value in head.items():
             setattr(student.config, key, value)
         return student

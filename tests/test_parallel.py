@@ -283,7 +283,8 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*task, "--teacher-epochs", "1", "--teacher-lr", "3e-3", "--device", "cpu"]
 
 
-def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0, stop: int = 0) -> None:
+def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0, stop: int = 0,
+               dropout: bool = False) -> None:  # fmt: skip
     """A script in this process, which ends with `code`. What happens goes to files, others for each process: the loss
     of every step, the ids that are evaluated, the files below `out` that are opened for writing. Before step `stop`
     SIGINT is sent to the main process."""
@@ -311,13 +312,14 @@ def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0,
         if event == "open" and str(given[0]).startswith(str(out)) and given[2] & (os.O_WRONLY | os.O_RDWR):
             note("written", str(given[0]))
 
-    seen.mkdir(exist_ok=True)
+    seen.mkdir(parents=True, exist_ok=True)
     if parallel.distributed.is_initialized():  # a process of its own
         sys.addaudithook(audit)
     real_watch, real_forward, real_dropout = train.Checkpoint.watch, train.forward, nn.Dropout.forward
     train.Checkpoint.watch = watch  # type: ignore[method-assign]
     train.forward = forward
-    nn.Dropout.forward = lambda self, x: x  # type: ignore[method-assign]
+    if not dropout:
+        nn.Dropout.forward = lambda self, x: x  # type: ignore[method-assign]
     found = 0
     try:
         argv = [*argv, *own, "--out-dir", str(out)]
