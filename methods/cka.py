@@ -63,6 +63,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from common import stream
 from common.args import CommonArgs, arg, parse, run, student_shape
 from common.errors import BadInput
 
@@ -117,7 +118,9 @@ class Args(CommonArgs):
     pretraining_share: float = arg(0.25, "pre-training: its share of the budget")
     pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate")
     corpus: str | None = arg(
-        None, "pre-training: text file, one passage a line (default: pocket documents, or the task's own texts)"
+        None,
+        "pre-training: text file, one passage a line, or stream:FILE or stream:hub:NAME, which are read as they are"
+        " used (default: pocket documents, or the task's own texts)",
     )
     finetuning: Literal["kd", "labels"] = arg("kd", "after pre-training: the teacher and labels, or labels alone")
     prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
@@ -141,8 +144,7 @@ class Args(CommonArgs):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
         if self.prompt and any(self.kind(task) not in self.KINDS[2:] for task in self.tasks):
             raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation alone")
-        if self.corpus is not None and not Path(self.corpus).is_file():
-            raise BadInput(f"--corpus {self.corpus}: no such file; it must be text with one passage a line")
+        stream.check(self.corpus)
 
     def kind(self, task: str) -> str:
         from common import data
@@ -629,13 +631,14 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
     source = teacher.pretrained or (teacher.signature if written else teacher.name)
     steps = None if cell.steps is None else max(1, round(args.pretraining_share * cell.steps))
     documents = masked_lm.DOCUMENTS if steps is None else min(masked_lm.DOCUMENTS, steps * args.batch_size + HELD_OUT)
-    texts = masked_lm.corpus(args.corpus, cell.task, documents)
+    flow = stream.of(args.corpus, cell.kind)
+    texts = flow.head() if flow else masked_lm.corpus(args.corpus, cell.task, documents)
     if cell.kind == "paper":
         steps = max(1, PAPER_PRETRAINING_EPOCHS * len(texts) // args.batch_size)
     seconds = None if cell.seconds is None else args.pretraining_share * cell.seconds
     recipe = {
         "teacher": f"{Path(source).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else source,
-        "texts": cache.key({"texts": texts}),
+        "texts": flow.signature() if flow else cache.key({"texts": texts}),
         "hidden": hidden,
         "steps": steps,
         "seconds": seconds,
@@ -661,11 +664,13 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         objective = make_objective(args, hidden, written, True, student, guide)
         guide.to(engine.device).eval()  # type: ignore[arg-type]
         as_split = copies if written else masked_lm.passages
+
+        def encode(part: list[str]) -> data.Encoded:
+            kind = COPY if written else masked_lm.TEXT
+            return data.encode(teacher.tokenizer, as_split(part), kind, args.max_length)
+
         held = min(HELD_OUT, max(1, len(texts) // 10))
-        training, other = (
-            data.encode(teacher.tokenizer, as_split(part), COPY if written else masked_lm.TEXT, args.max_length)
-            for part in (texts[:-held], texts[-held:])
-        )
+        training, other = encode(texts[:-held]), encode(texts[-held:])
         if not whole:
             with ledger.clock():
                 masked_lm.train_head(guide, teacher.tokenizer, training, ledger)
@@ -682,7 +687,9 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             held_out = [masked(batch) for _, batch in data.eval_batches(other, teacher.tokenizer, args.batch_size)]
-        batches = data.Batches(training, teacher.tokenizer, args.batch_size, args.seed)
+        batches: Any = data.Batches(training, teacher.tokenizer, args.batch_size, args.seed)
+        if flow:
+            batches = stream.Batches(lambda: flow.drawn(args.seed), teacher.tokenizer, encode, args.batch_size)
         stage = Stage(
             f"pre-training {hidden}", folder.with_suffix(".training"), cache.key(recipe), steps, seconds,
             args.pretraining_lr, lambda step: masked(batches[step]), batches.ids, held_out,

@@ -54,6 +54,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from common import stream
 from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
@@ -141,7 +142,9 @@ class Args(CommonArgs):
     general_lr: float = arg(2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)")
     general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)")
     corpus: str | None = arg(
-        None, "--init general: text file, one passage a line (default: pocket documents, or the task's own texts)"
+        None,
+        "--init general: text file, one passage a line, or stream:FILE or stream:hub:NAME, which are read as they are"
+        " used (default: pocket documents, or the task's own texts)",
     )
     params: bool = arg(False, "print the paper's tables VII and VIII, counted from modules built here; train nothing")
     profile: bool = arg(False, "measure sentences per second of teacher and students; train nothing")
@@ -170,8 +173,7 @@ class Args(CommonArgs):
                 raise BadInput(
                     f"--task {task}: matrix embeddings encode whole texts; classification and regression only"
                 )
-        if self.corpus is not None and not Path(self.corpus).is_file():
-            raise BadInput(f"--corpus {self.corpus}: no such file; it must be text with one passage a line")
+        stream.check(self.corpus)
         if self.gradient_checkpointing:
             raise BadInput("--gradient-checkpointing: the student has no layers whose activations could be left out")
         if self.head == "cnn":
@@ -656,7 +658,7 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
 
 
 def general_distillation(
-    args: Args, cell: Run, teacher: Teacher, texts: list[str], engine: Accelerator
+    args: Args, cell: Run, teacher: Teacher, engine: Accelerator
 ) -> tuple[MatrixEmbeddingForMaskedLM, str, train.Ledger]:
     """The masked LM that a student's embeddings start from, what it is called, and what it has cost.
 
@@ -664,13 +666,15 @@ def general_distillation(
     full. Its share of a budget is `--general-share`; with `--budget paper` it is one epoch of the texts.
     """
     source = teacher.pretrained or teacher.name
+    flow = stream.of(args.corpus, cell.kind)
+    texts = flow.head() if flow else masked_lm.corpus(args.corpus, cell.task)
     steps = None if cell.steps is None else max(1, round(args.general_share * cell.steps))
     if cell.kind == "paper":
         steps = -(-len(texts) // args.batch_size)
     config = student_config(args, teacher.tokenizer)
     recipe = {
         "teacher": f"{Path(source).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else source,
-        "texts": cache.key({"texts": texts}),
+        "texts": flow.signature() if flow else cache.key({"texts": texts}),
         "student": args.student,
         "steps": steps,
         "seconds": None if cell.seconds is None else args.general_share * cell.seconds,
@@ -690,7 +694,7 @@ def general_distillation(
         train.seed_everything(GENERAL_SEED)
         student = MatrixEmbeddingForMaskedLM(config).to(engine.device)
         ledger = train.Ledger()
-        distil_general(args, student, teacher.tokenizer, source, texts, recipe, folder, ledger, engine)
+        distil_general(args, student, teacher.tokenizer, source, texts, flow, recipe, folder, ledger, engine)
         models.save(student, teacher.tokenizer, partial, "# Matrix embeddings, made as `general.json` says\n")
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
@@ -701,12 +705,19 @@ def general_distillation(
 
 def distil_general(
     args: Args, student: MatrixEmbeddingForMaskedLM, tokenizer: Any, source: str, texts: list[str],
-    recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
+    flow: stream.Stream | None, recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
 ) -> None:  # fmt: skip
-    """Train the student's masked LM on the teacher's. Killed and started again, it goes on from its checkpoint."""
-    encoded = data.encode(tokenizer, masked_lm.passages(texts), masked_lm.TEXT, args.max_length)
+    """Train the student's masked LM on the teacher's, on `texts` or on the stream whose head they are. Killed and
+    started again, it goes on from its checkpoint."""
+
+    def encode(part: list[str]) -> data.Encoded:
+        return data.encode(tokenizer, masked_lm.passages(part), masked_lm.TEXT, args.max_length)
+
+    encoded = encode(texts)
     weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING)
-    batches = data.Batches(encoded, tokenizer, recipe["batch_size"], GENERAL_SEED)
+    batches: Any = data.Batches(encoded, tokenizer, recipe["batch_size"], GENERAL_SEED)
+    if flow:
+        batches = stream.Batches(lambda: flow.drawn(GENERAL_SEED), tokenizer, encode, recipe["batch_size"])
     guide, whole = masked_lm.load(source)
     guide.to(engine.device).eval()  # type: ignore[arg-type]
     if not whole:
@@ -1030,9 +1041,7 @@ def run_variant(
     general = train.Ledger()  # what the first embeddings have cost
     started_from = init
     if init == "general":
-        made, started_from, general = general_distillation(
-            args, cell, teacher, masked_lm.corpus(args.corpus, task), engine
-        )
+        made, started_from, general = general_distillation(args, cell, teacher, engine)
         student.embeddings.load_state_dict(made.embeddings.state_dict())
     elif init != "random":
         student.embeddings.load_state_dict(pretrained_embeddings(init, student.config))

@@ -57,7 +57,7 @@ from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common import corpus
+from common import corpus, stream
 from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
@@ -97,8 +97,8 @@ class Args(CommonArgs):
     corpus: str = arg(
         "auto",
         "text of the stages before fine-tuning, several with commas: task (its training texts), pocket-short,"
-        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); auto: task, and"
-        " pocket-short with a pocket task",
+        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); or stream:FILE or"
+        " stream:hub:NAME alone, which are read as they are used; auto: task, and pocket-short with a pocket task",
     )
     convert_share: float = arg(0.1, "share of the budget for masked language modelling after conversion")
     distil_share: float = arg(0.4, "share of the budget for distillation")
@@ -127,7 +127,9 @@ class Args(CommonArgs):
         if self.attention == "lsg" and (self.window or 128) % 4:
             raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
         others = [name for name in split_list(self.corpus) if name != "task"]
-        if self.corpus != "auto" and (others or not split_list(self.corpus)):
+        if self.corpus.startswith(stream.PREFIX):
+            stream.check(self.corpus)
+        elif self.corpus != "auto" and (others or not split_list(self.corpus)):
             corpus.check(",".join(others))
 
     def check_student(self) -> None:
@@ -217,14 +219,18 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
 
 @dataclass(frozen=True)
 class Corpus:
-    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many."""
+    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many. Or the head
+    of a stream."""
 
     texts: list[str]
     signature: str
+    flow: stream.Stream | None = None
 
 
 def corpus_of(args: Args, task: TaskData) -> Corpus:
     """What `--corpus` names: the training texts of the task, without their labels, and mixes of others (table 8)."""
+    if flow := stream.of(args.corpus, args.budget):
+        return Corpus(flow.head(), flow.signature(), flow)
     names = split_list(args.corpus)
     if names == ["auto"]:
         names = ["task", "pocket-short"] if task.source == "pocket" else ["task"]
@@ -320,6 +326,10 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         ledger = train.Ledger()
         blocks = None if recipe["steps"] is None else recipe["steps"] * batch_of(recipe)
         encoded = masked_lm.packed(teacher.tokenizer, texts.texts, recipe["length"], blocks)
+        batches: Any = data.Batches(encoded, teacher.tokenizer, batch_of(recipe), PRETRAINING_SEED)
+        if flow := texts.flow:
+            how = (teacher.tokenizer, recipe["length"], batch_of(recipe))
+            batches = stream.Blocks(lambda: flow.drawn(PRETRAINING_SEED), *how)
         model.to(engine.device)  # type: ignore[arg-type]
         if not whole:  # the checkpoint has no such head: one is trained while it still is what it was
             short = masked_lm.packed(teacher.tokenizer, texts.texts, length_of(args, False), 10_000)
@@ -329,7 +339,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
             convert(model, args.attention, args.max_length, teacher.tokenizer, **settings_of(args))
         student = model if stage == "convert" else halve(model)
         guide = None if stage == "convert" else frozen(model, engine.device, args.teacher_precision)
-        pretrain(args, student, guide, teacher.tokenizer, encoded, recipe, folder, ledger, engine)
+        pretrain(args, student, guide, teacher.tokenizer, encoded, batches, recipe, folder, ledger, engine)
         if is_longformer(student):
             copy_globals(student)
         models.save(student, teacher.tokenizer, partial, "# A masked language model, made as `stage.json` says\n")
@@ -348,12 +358,11 @@ def batch_of(recipe: dict[str, Any]) -> int:
 
 def pretrain(
     args: Args, student: PreTrainedModel, guide: PreTrainedModel | None, tokenizer: Any, encoded: data.Encoded,
-    recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
+    batches: Any, recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
 ) -> None:  # fmt: skip
     """Train a masked LM, with a teacher or without. Killed and started again, it goes on from its checkpoint."""
     stage, distils = recipe["stage"], guide is not None
     weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING if distils else 0.0)
-    batches = data.Batches(encoded, tokenizer, batch_of(recipe), PRETRAINING_SEED)
     student.train()
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98 if distils else 0.999), eps=1e-6,
