@@ -33,6 +33,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from common import parallel
 from common.data import GENERATED, Task
 from common.errors import BadInput
 
@@ -242,7 +243,10 @@ def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
 
 
-def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False) -> PreTrainedModel:
+def load_model(
+    name: str, config: PreTrainedConfig, kind: str, head: bool = False, dtype: torch.dtype = torch.float32,
+    device_map: str | None = None,
+) -> PreTrainedModel:  # fmt: skip
     """Weights from safetensors into the task's architecture.
 
     Every weight outside the task head, and with `head` every weight, must come from the file: a model that is
@@ -250,8 +254,8 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     """
     try:
         model, report = HEADS[kind].from_pretrained(
-            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
-            output_loading_info=True, ignore_mismatched_sizes=True,
+            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
+            output_loading_info=True, ignore_mismatched_sizes=True, device_map=device_map,
         )  # fmt: skip
     except SafetensorError as error:
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
@@ -468,7 +472,12 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
-    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights."""
+    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
+
+    Of several processes the main one writes.
+    """
+    if not parallel.main():
+        return 0
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
