@@ -12,6 +12,8 @@ from common.errors import BadInput
 # Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
 COMMANDS = {
     "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
+    "table": "the tables of a matrix, from its results",
+    "report": "one page about it: runs/report/RESULTS.md and index.html",
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import bench_xtc, mc3kd_claims, pocket_suite, readme, report, sweep, xtc_pocket
+from bench import bench_xtc, mc3kd_claims, pocket_suite, readme, stats, sweep, xtc_pocket
 from common import data, results
 from common.data import Split, TaskData
 from methods import mc3kd
@@ -69,7 +69,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = 0
     for sample in rng.normal(3.0, 2.0, size=(2000, 5)):
-        mean, low, high = report.interval(list(sample))
+        mean, low, high = stats.interval(list(sample))
         assert low is not None
         assert high is not None
         assert low < mean < high
@@ -78,7 +78,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    assert report.interval([0.5]) == (0.5, None, None)
+    assert stats.interval([0.5]) == (0.5, None, None)
 
 
 def test_summary_by_hand() -> None:
@@ -113,11 +113,11 @@ def test_bag_of_words_sees_words_and_not_their_order() -> None:
 def test_claims_are_paired_by_seed_and_named() -> None:
     """A constant lead is distinguishable however far the seeds are apart; noise around nothing is not."""
     base = [0.50, 0.70, 0.60, 0.80, 0.55]
-    assert report.difference([x + 0.02 for x in base], base).endswith("higher")
-    assert report.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
+    assert stats.difference([x + 0.02 for x in base], base).endswith("higher")
+    assert stats.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
     noise = [0.03, -0.02, 0.01, -0.03, 0.01]
-    assert report.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
-    assert report.difference([0.6], [0.5]) == "+10.0 (one seed)"
+    assert stats.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
+    assert stats.difference([0.6], [0.5]) == "+10.0 (one seed)"
 
 
 def test_the_text_of_the_claims() -> None:
