@@ -13,12 +13,12 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bench import table
 from bench.cli import Parser
-from bench.table import Grid, Table
+from bench.table import Grid, Row, Table
 from common import plots, results
 from common.args import fail
 from common.errors import BadInput
@@ -42,18 +42,19 @@ def profiled(folders: list[Path]) -> dict[str, float]:
 
 def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
     """The plots of score against bytes and against time, as SVG files; their names."""
-    whole = [row for row in found.rows if found.mean(row) is not None]
-    if not whole:
+    means = {row.path: mean for row in found.rows if (mean := found.mean(row)) is not None}
+    if not means:
         return []
     latency = profiled(folders)
-    measured = all(row.path in latency for row in whole)
+    measured = means.keys() <= latency.keys()
     what = "latency at batch 1, ms" if measured else "ms per example, as evaluated"
 
-    def points(x: Any) -> dict[str, list[plots.Point]]:
+    def points(x: Callable[[Row], float]) -> dict[str, list[plots.Point]]:
         groups: dict[str, list[plots.Point]] = {}
         for kind, rows in found.kinds().items():
-            if members := [row for row in rows if row in whole]:
-                groups[kind] = [(x(row), 100 * found.mean(row).mean, row.label) for row in members]  # type: ignore[union-attr]
+            for row in (row for row in rows if row.path in means):
+                label = f"{row.label}, {kind.removeprefix('student ')}"
+                groups.setdefault(kind, []).append((x(row), 100 * means[row.path].mean, label))
         return groups
 
     size = points(lambda row: row.typical("student", "bytes") / 1e6)
@@ -124,12 +125,14 @@ thead th { border-top: 0; background: var(--soft); }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
 @media (prefers-color-scheme: dark) { th:first-child, td:first-child { background: #14171a; } }
 thead th:first-child, .kind th { background: var(--soft); }
+.kind td { background: var(--soft); }
 .kind th { text-align: left; font-weight: 600; }
 th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--link); }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 .higher { color: var(--good); font-weight: 600; } .lower { color: var(--bad); font-weight: 600; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
+.plots figure { margin: 0; }
 .plots svg { width: 100%; height: auto; }
 code { font-size: .85em; overflow-wrap: anywhere; } summary { cursor: pointer; color: var(--link); }
 .missing { border-left: 4px solid var(--bad); padding-left: .8rem; }

@@ -140,7 +140,7 @@ class Table:
 
 def kind_of(record: dict[str, Any]) -> str:
     bits = record["settings"].get("bits", 32)
-    return record["student"]["shape"] + (f", {bits} bit{'s' if bits > 1 else ''}" if bits < 32 else "")
+    return f"student {record['student']['shape']}" + (f", {bits} bit{'s' if bits > 1 else ''}" if bits < 32 else "")
 
 
 def load(folders: Iterable[Path]) -> Table:
@@ -226,7 +226,7 @@ def short(task: str) -> str:
 def scores(table: Table) -> Grid:
     """Scores by task, their mean, sizes and times."""
     titles = [f"{short(task)} {metrics.TITLES[metrics.primary(data.task_of(task))]}" for task in table.tasks]
-    header = ["student", "script", *titles, "mean", "parameters", "MB", "train s"]
+    header = ["student", *titles, "mean", "parameters", "MB", "train s", "script"]
     rows = []
     for name, tasks in table.teachers().items():
         values = []
@@ -236,16 +236,16 @@ def scores(table: Table) -> Grid:
         cells = dict(zip(tasks, (f"{100 * value:.1f}" for value in values), strict=True))
         mean = f"{100 * statistics.mean(values):.1f}" if len(values) == len(table.tasks) else "-"
         first = next(iter(tasks.values()))
-        rows.append([f"teacher {Path(name).name}", "-", *(cells.get(task, "-") for task in table.tasks), mean,
-                     f"{first['parameters'] / 1e6:.2f}M", f"{first['bytes'] / 1e6:.2f}", "-"])  # fmt: skip
+        rows.append([f"teacher {Path(name).name}", *(cells.get(task, "-") for task in table.tasks), mean,
+                     f"{first['parameters'] / 1e6:.2f}M", f"{first['bytes'] / 1e6:.2f}", "-", "-"])  # fmt: skip
     for kind, members in table.kinds().items():
         rows.append([kind])
         for row in members:
             cells = {task: cell(row.values(task)) for task in table.tasks if row.values(task)}
-            rows.append([name_of(table, row), row.method, *(cells.get(task, "-") for task in table.tasks),
+            rows.append([name_of(table, row), *(cells.get(task, "-") for task in table.tasks),
                          mean_cell(table.mean(row)), f"{row.typical('student', 'parameters') / 1e6:.2f}M",
                          f"{row.typical('student', 'bytes') / 1e6:.2f}",
-                         f"{row.typical('ledger', 'seconds'):.0f}"])  # fmt: skip
+                         f"{row.typical('ledger', 'seconds'):.0f}", row.method])  # fmt: skip
     return Grid(header, rows)
 
 
@@ -267,9 +267,8 @@ def differences(table: Table, by_task: bool = False) -> Grid:
     """Each row over the undistilled student and over vanilla KD of its kind: over all tasks, or task by task."""
     roles = list(ROLES.values())
     tasks = list(table.tasks) if by_task else [None]
-    header = ["student", "script"] + [
-        f"over {role}" + (f", {short(task)}" if task else "") for role in roles for task in tasks
-    ]
+    titles = [f"over {role}" + (f", {short(task)}" if task else "") for role in roles for task in tasks]
+    header = ["student", *titles, "script"]
     rows = []
     for kind, members in table.kinds().items():
         block = []
@@ -287,20 +286,21 @@ def differences(table: Table, by_task: bool = False) -> Grid:
                         part = "" if count == len(table.tasks) else f" ({count} of {len(table.tasks)} tasks)"
                         cells.append(verdict(found.mean) + part)
             if any(text != "-" for text in cells):
-                block.append([name_of(table, row), row.method, *cells])
+                block.append([name_of(table, row), *cells, row.method])
         if block:
             rows += [[kind], *block]
     return Grid(header, rows)
 
 
 def how(table: Table) -> str:
-    """What all rows share, in a line."""
+    """What all rows share, in a paragraph."""
     records = [record for row in table.rows for record in row.all()]
-    seeds = sorted({record["seed"] for record in records})
+    seeds = ", ".join(str(seed) for seed in sorted({record["seed"] for record in records}))
     teachers = ", ".join(Path(name).name for name in table.teachers())
+    tasks = ", ".join(map(short, table.tasks))
     return (
-        f"{len(table.tasks)} tasks, seeds {', '.join(map(str, seeds))}; budget {shown(records[0]['budget'])} through"
-        f" each student; teacher {teachers}. Scores in percent: mean ± standard deviation over seeds; means and"
+        f"Tasks: {tasks}. Seeds: {seeds}. Budget: {shown(records[0]['budget'])} through each student. Teacher: {teachers}."
+        " Scores are in percent, mean ± standard deviation over seeds; means over tasks and"
         " differences with 95% intervals, differences in points and paired by seed."
     )
 

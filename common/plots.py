@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")  # files only; no window system is needed
 import numpy as np
 from matplotlib import pyplot as plt
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 
 def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
@@ -102,6 +102,9 @@ def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: st
         for a, b, label in best:
             axes.annotate(label, (a, b), xytext=(4, 5), textcoords="offset points", fontsize=8)
         axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.18, y=0.12)
         axes.grid(alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
