@@ -11,15 +11,16 @@ the arguments to run them with, the best first.
 
 from __future__ import annotations
 
-import argparse
+import functools
 import importlib
 import itertools
 import random
 from dataclasses import replace
 from typing import Any
 
+from bench.cli import Parser
 from common import metrics, results
-from common.args import dashed, fail, parse, split_list
+from common.args import dashed, fail, parse, run, split_list
 from common.data import task_of
 from common.errors import BadInput
 
@@ -45,32 +46,34 @@ def sweep(name: str, args: Any, variant: str, trials: int, draw: int) -> list[tu
     return sorted(found, key=lambda row: -row[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def search(options: Any, args: Any) -> None:
+    """Sweep every variant, and print its points."""
+    for variant in split_list(options.variants):
+        rows = sweep(options.method, args, variant, options.trials, options.draw)
+        title = metrics.TITLES[metrics.primary(task_of(args.tasks[0]))]
+        print(f"\n{variant} on {args.task}, {len(rows)} trials, {title} on the tuning split")
+        for score, point in rows:
+            print(f"  {100 * score:6.2f}  " + " ".join(f"--{dashed(name)} {value}" for name, value in point.items()))
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = Parser("sweep", __doc__)
+    parser.prog = "python -m bench.sweep"
     parser.add_argument("method", choices=["cmow", "mc3kd"], help="a script under methods/")
     parser.add_argument("--variants", required=True, help="comma-separated variants of the method")
     parser.add_argument("--trials", type=int, default=12, help="points of the grid per variant")
     parser.add_argument("--draw", type=int, default=0, help="seed of the order in which points are drawn")
-    options, rest = parser.parse_known_args()
+    options, rest = parser.parse_known_args(argv)
     method = importlib.import_module(f"methods.{options.method}")
+    if options.trials < 1:
+        fail(BadInput(f"--trials {options.trials}: must be 1 or more"))
+    names = split_list(options.variants)
+    if wrong := [name for name in names if name not in method.VARIANTS] or ([] if names else [options.variants]):
+        fail(BadInput(f"--variants {wrong[0]!r}: must be one or several of {', '.join(method.VARIANTS)}"))
     args = parse(method.Args, method.__doc__, rest)
-    try:
-        if options.trials < 1:
-            raise BadInput(f"--trials {options.trials}: must be 1 or more")
-        if len(args.tasks) != 1:
-            raise BadInput(f"--task {args.task}: a sweep is over one task")
-        for variant in split_list(options.variants):
-            if variant not in method.VARIANTS:
-                raise BadInput(f"--variants {variant}: must be of {', '.join(method.VARIANTS)}")
-            rows = sweep(options.method, args, variant, options.trials, options.draw)
-            title = metrics.TITLES[metrics.primary(task_of(args.tasks[0]))]
-            print(f"\n{variant} on {args.task}, {len(rows)} trials, {title} on the tuning split")
-            for score, point in rows:
-                print(
-                    f"  {100 * score:6.2f}  " + " ".join(f"--{dashed(name)} {value}" for name, value in point.items())
-                )
-    except BadInput as error:
-        fail(error, args.debug)
+    if len(args.tasks) != 1:
+        fail(BadInput(f"--task {args.task}: a sweep is over one task"))
+    run(functools.partial(search, options), args)
 
 
 if __name__ == "__main__":

@@ -299,8 +299,8 @@ def how(table: Table) -> str:
     teachers = ", ".join(Path(name).name for name in table.teachers())
     tasks = ", ".join(map(short, table.tasks))
     return (
-        f"Tasks: {tasks}. Seeds: {seeds}. Budget: {shown(records[0]['budget'])} through each student. Teacher: {teachers}."
-        " Scores are in percent, mean ± standard deviation over seeds; means over tasks and"
+        f"Tasks: {tasks}. Seeds: {seeds}. Budget: {shown(records[0]['budget'])} through each student."
+        f" Teacher: {teachers}. Scores are in percent, mean ± standard deviation over seeds; means over tasks and"
         " differences with 95% intervals, differences in points and paired by seed."
     )
 

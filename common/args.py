@@ -7,6 +7,7 @@ torch: `--help` and wrong arguments are answered at once. Every mistake ends as 
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
 import sys
@@ -14,6 +15,7 @@ import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common.errors import BadInput, Interrupted
@@ -63,6 +65,16 @@ class CommonArgs:
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
+    teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
+        "auto",
+        "keep the teacher's outputs on the training examples in the cache, as fp32 or fp16; auto: fp32, where the"
+        " budget has more examples than the task",
+    )
+    batches: Literal["auto", "shuffled", "by-length"] = arg(
+        "auto",
+        "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
+        " tasks, whose texts are alike in length",
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
@@ -74,15 +86,29 @@ class CommonArgs:
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
         self.check_student()
-        parse_budget(self.budget)
         for name in ("batch_size", "max_length", "limit"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
+        self.check_value("batch_size", lambda v: v <= 2**16, f"be at most {2**16}")
+        kind, amount = parse_budget(self.budget)
+        if kind == "examples" and amount < self.batch_size:
+            raise BadInput(
+                f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
+                " more"
+            )
         for name in ("lr", "teacher_lr"):
             self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
         self.check_value("teacher_epochs", lambda v: 0 <= v < math.inf, "be 0 (the teacher as it is) or more")
+        self.check_value("teacher_epochs", lambda v: v <= 10_000, "be at most 10,000")
         self.check_value("save_every", lambda v: 0 <= v < math.inf, "be 0 seconds (every step) or more")
         self.check_value("seed", lambda v: 0 <= v < 2**32, f"be between 0 and {2**32 - 1}")
         self.check_value("max_length", lambda v: v >= 4, "leave room for text, 4 or more")
+        if not self.teacher:
+            raise BadInput("--teacher '': names no model; give pocket, a folder or a hub id")
+        for name in ("data_dir", "out_dir", "cache_dir"):
+            if getattr(self, name) == "":
+                raise BadInput(f"--{dashed(name)} '': names no folder; leave it out, or give one")
+        for name in ("out_dir", "cache_dir"):
+            check_place(f"--{dashed(name)}", getattr(self, name))
         if self.resume and self.force:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
@@ -119,6 +145,17 @@ class CommonArgs:
     @property
     def variants(self) -> list[str]:
         return split_list(self.variant)
+
+
+def check_place(argument: str, place: str | None, file: bool = False) -> None:
+    """Raise `BadInput` unless a folder (`file`: a file in one) can be made, or written to, at `place`."""
+    if place is not None:
+        path = Path(place).absolute()
+        there = next(path for path in (*([] if file else [path]), *path.parents) if os.path.exists(path))
+        if not there.is_dir():
+            raise BadInput(f"{argument} {place}: {there} is not a folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise BadInput(f"{argument} {place}: {there} cannot be written to; give a folder that can")
 
 
 def split_list(text: str) -> list[str]:
@@ -174,6 +211,9 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
         def error(self, message: str) -> NoReturn:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
+    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -191,16 +231,29 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
         fail(error, "--debug" in argv)
 
 
-def fail(error: BadInput, debug: bool = False) -> NoReturn:
+def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
     """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
     if debug:
         traceback.print_exception(error)
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"error: {' '.join((line or str(error)).split())}", file=sys.stderr)
     raise SystemExit(2)
 
 
+def of_the_machine(error: Exception) -> str | None:
+    """The line for an error that is neither the user's nor ours: the disk's or the memory's. None for any other."""
+    from safetensors import SafetensorError
+
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    if isinstance(error, (OSError, SafetensorError)):
+        return f"{text}; what was finished is kept, the same command with --resume goes on"
+    if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
+        return f"out of memory ({text}); a smaller --batch-size, --max-length or --student needs less"
+    return None
+
+
 def run(main: Callable[[T], None], args: T) -> None:
-    """Run a script's `main`: mistakes become one line and exit code 2, Ctrl-C 130 and SIGTERM 143."""
+    """Run a script's `main`: mistakes, a full disk and too little memory become one line and exit code 2, Ctrl-C 130
+    and SIGTERM 143."""
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
@@ -208,6 +261,10 @@ def run(main: Callable[[T], None], args: T) -> None:
         main(args)
     except BadInput as error:
         fail(error, args.debug)
+    except Exception as error:
+        if (line := of_the_machine(error)) is None:
+            raise
+        fail(error, args.debug, line)
     except Interrupted as stop:
         print(
             f"\nstopped by {signal.Signals(stop.number).name}; the same command with --resume goes on", file=sys.stderr
@@ -217,6 +274,11 @@ def run(main: Callable[[T], None], args: T) -> None:
 
 def interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
+
+
+def leave(number: int, _frame: object) -> NoReturn:
+    print(f"\nstopped by {signal.Signals(number).name}; nothing had begun", file=sys.stderr)
+    raise SystemExit(128 + number)
 
 
 def as_dict(args: CommonArgs) -> dict[str, Any]:

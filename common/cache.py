@@ -1,6 +1,7 @@
 """Model folders that several runs share: made once, under a lock, written whole or not at all.
 
-runs/cache/<kind>/<key>/    Hugging Face layout + a JSON note: how it was made, and the digest of its files
+runs/cache/<kind>/<key>/             Hugging Face layout + a JSON note: how it was made, and the digest of its files
+runs/cache/<kind>/<key>.training/    while it is made: the checkpoint from which a killed run goes on
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def key(recipe: dict[str, Any]) -> str:
 
 
 def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The note of `folder`, which `make` fills first if it is absent or damaged.
+    """The note of `folder`, which `make` fills first if it is absent or damaged; its "fresh" says whether that was now.
 
     `make` writes the model into the folder it is given and returns what is to be noted; `what` names the model in
     the line about damage.
@@ -33,14 +34,17 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
     folder.parent.mkdir(parents=True, exist_ok=True)
     # two runs at once: the second waits for the first one's model instead of training another
     with FileLock(folder.with_suffix(".lock")):
-        if not intact(folder, note, what):
+        fresh = not intact(folder, note, what)
+        if fresh:
             for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
                 shutil.rmtree(old, ignore_errors=True)
             partial = folder.with_suffix(f".{os.getpid()}.partial")
             made = make(partial)
-            write_json(partial / note, made | {"digest": models.file_digest(partial)})
+            made |= {"digest": models.file_digest(partial)}
+            write_json(partial / note, made | {"note_digest": key(made)})
             partial.rename(folder)
-    return json.loads((folder / note).read_text(encoding="utf-8"))
+        shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
+        return json.loads((folder / note).read_text(encoding="utf-8")) | {"fresh": fresh}
 
 
 def intact(folder: Path, note: str, what: str) -> bool:
@@ -48,9 +52,11 @@ def intact(folder: Path, note: str, what: str) -> bool:
     if not (folder / note).exists():
         return False
     try:
-        if json.loads((folder / note).read_text(encoding="utf-8"))["digest"] == models.file_digest(folder):
+        found = json.loads((folder / note).read_text(encoding="utf-8"))
+        whole = found.pop("note_digest", None) in (None, key(found))  # notes of older versions have none
+        if whole and found["digest"] == models.file_digest(folder):
             return True
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     print(f"{folder}: damaged {what} in the cache; it is made again")
     return False

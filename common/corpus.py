@@ -145,7 +145,7 @@ def _documents(name: str, path: Path | None, filters: Filters, reasons: Counter[
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
         oscar = isinstance(record, dict) and isinstance(record.get("metadata"), dict)
         text = record.get("content" if oscar else "text") if isinstance(record, dict) else None

@@ -13,7 +13,9 @@ Shapes: B batch, L length (tokens, padding included), N examples of a split.
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -26,6 +28,7 @@ from common.hub import BUILT_IN, HUB, fetch
 from common.local import LOCAL, Rows, dataset_rows, find_files, read_local, warn
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from transformers import PreTrainedTokenizerBase
 
@@ -296,7 +299,9 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
             if not isinstance(value, str):
-                raise BadInput(f"{rows.place(i)}: {text} is {value!r}; it must be text")
+                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text")
+            if _SURROGATE.search(value):
+                raise BadInput(f"{rows.place(i)}: {text} has half a character (a lone surrogate); it must be text")
             if not value.strip() and not (rows.blanks and any(other.strip() for other in row if other)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
     read = _LABEL_READERS[task.kind]
@@ -314,6 +319,17 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
             raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
         split = _rows(split, kept)
     return split
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
+
+
+def shown(value: Any) -> str:
+    """A value as an error line shows it: its beginning, and never an integer of thousands of digits."""
+    try:
+        return repr(value)[:60]
+    except ValueError:
+        return "a huge number"
 
 
 def _documents(lines: list[str]) -> list[str]:
@@ -338,7 +354,7 @@ def _documents(lines: list[str]) -> list[str]:
 def _read_class(task: Task, rows: Rows, i: int) -> int:
     """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
     value = rows.columns["label"][i]
-    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if whole and rows.names is not None and 0 <= value < len(rows.names):
         value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
     if isinstance(value, str):
@@ -348,7 +364,7 @@ def _read_class(task: Task, rows: Rows, i: int) -> int:
     elif whole and rows.integers and 0 <= value < len(task.labels):
         return int(value)
     ids = f" or {', '.join(str(i) for i in range(len(task.labels)))}" if rows.integers else ""
-    raise BadInput(f"{rows.place(i)}: label {value!r} is unknown; {task.name} has {', '.join(task.labels)}{ids}")
+    raise BadInput(f"{rows.place(i)}: label {shown(value)} is unknown; {task.name} has {', '.join(task.labels)}{ids}")
 
 
 def _read_score(task: Task, rows: Rows, i: int) -> float:
@@ -357,11 +373,11 @@ def _read_score(task: Task, rows: Rows, i: int) -> float:
     low, high = task.score_range or (-math.inf, math.inf)
     try:
         score = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not low <= score <= high:  # false for NaN as well
         raise BadInput(
-            f"{rows.place(i)}: score {value!r} is wrong; {task.name} needs a number from {low:g} to {high:g}"
+            f"{rows.place(i)}: score {shown(value)} is wrong; {task.name} needs a number from {low:g} to {high:g}"
         )
     return score
 
@@ -402,8 +418,8 @@ def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
 def _read_text(task: Task, rows: Rows, i: int) -> str:
     """Row i's answer, a text."""
     value = rows.columns["label"][i]
-    if not isinstance(value, str) or not value.strip():
-        raise BadInput(f"{rows.place(i)}: the answer is {value!r}; it must be text")
+    if not isinstance(value, str) or not value.strip() or _SURROGATE.search(value):
+        raise BadInput(f"{rows.place(i)}: the answer is {shown(value)}; it must be text")
     return value
 
 
@@ -458,7 +474,7 @@ def _class_of(name: str, task: Task) -> int | None:
     """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
     digits = name.strip()
     if digits.isascii() and digits.isdigit():
-        return int(digits) if int(digits) < len(task.labels) else None
+        return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None
     for i, label in enumerate(task.labels):
         if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
             return i
@@ -515,6 +531,23 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @functools.cached_property
+    def flat(self) -> dict[str, np.ndarray]:
+        """The features with the lists of all examples end to end, int32: from these batches are cut."""
+        import numpy as np
+
+        return {
+            name: np.fromiter(itertools.chain.from_iterable(lists), np.int32, sum(self.lengths))
+            for name, lists in self.features.items()
+        }
+
+    @functools.cached_property
+    def ends(self) -> np.ndarray:
+        """[N], where each example ends in `flat`."""
+        import numpy as np
+
+        return np.cumsum(self.lengths)
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
@@ -583,7 +616,10 @@ def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> torch.Tens
     import torch
 
     if tokenizer.eos_token_id is None:
-        raise BadInput(f"{type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with")
+        raise BadInput(
+            f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
+            " give a causal language model, such as GPT-2"
+        )
     stream: list[int] = []
     for start in range(0, len(split), _CHUNK):
         texts = [text for (text,) in split.texts[start : start + _CHUNK]]
@@ -601,36 +637,61 @@ def epoch_size(tokenizer: PreTrainedTokenizerBase, data: TaskData, max_length: i
     return len(data.splits["train"])
 
 
-def collate(tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+def collate(
+    tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int], multiple: int = 1
+) -> dict[str, torch.Tensor]:
     """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B], [B, L], [B, 2] or [B, M].
 
-    L is the longest of the batch; the tokeniser decides the side and the ids of the padding, where any is needed.
+    L is the longest of the batch or, where there is padding at all, the next multiple of `multiple`; the tokeniser
+    decides the side and the ids of the padding.
     """
+    import numpy as np
     import torch
 
     chosen = list(indices)
-    picked = {name: [values[i] for i in chosen] for name, values in encoded.features.items()}
-    if len({encoded.lengths[i] for i in chosen}) == 1:
-        batch = {name: torch.tensor(values) for name, values in picked.items()}
-    elif tokenizer.pad_token_id is None:
-        raise BadInput(
-            f"{type(tokenizer).__name__} has no padding token: set one (tokenizer.pad_token) before batching"
-        )
-    else:
-        batch = dict(tokenizer.pad(picked, padding="longest", return_tensors="pt"))
+    lengths = [encoded.lengths[i] for i in chosen]
+    L = max(lengths)
+    if min(lengths) < L:
+        if tokenizer.pad_token_id is None:
+            raise BadInput(
+                f"{type(tokenizer).__name__} has no padding token: set one (tokenizer.pad_token) before batching"
+            )
+        L = max(L, min(-(-L // multiple) * multiple, tokenizer.model_max_length))
+    positions, padding = places(encoded, chosen, L, tokenizer.padding_side)
+    pads = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
+    batch = {}
+    for name, flat in encoded.flat.items():
+        rows = flat[positions].astype(np.int64)
+        rows[padding] = pads.get(name) or 0
+        batch[name] = torch.from_numpy(rows)
     batch["labels"] = encoded.labels[chosen]
     if encoded.answers:
         batch["labels"] = batch["labels"][:, : int((batch["labels"] >= 0).sum(1).max())].contiguous()
     if encoded.windows is not None:
         spans = encoded.windows[0].places.ndim == 2
-        _align(batch, [encoded.lengths[i] for i in chosen], tokenizer.padding_side, spans)
+        _align(batch, lengths, tokenizer.padding_side, spans)
     return batch
+
+
+def places(encoded: Encoded, indices: Sequence[int], L: int, side: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where in `encoded.flat` the tokens of a batch stand, [B, L], and which of its L columns are padding, [B, L]."""
+    import numpy as np
+
+    lengths = np.array([encoded.lengths[i] for i in indices])[:, None]
+    # column c of a row holds token number `at` of its example
+    at = np.arange(L) - (L - lengths if side == "left" else 0)
+    padding = (at < 0) | (at >= lengths)
+    return np.where(padding, 0, encoded.ends[list(indices)][:, None] - lengths + at), padding
 
 
 def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans: bool) -> None:
     """Bring the labels of windows, tags or `spans`, to where the batch's padding has put their tokens."""
     longest = batch["input_ids"].shape[1]
-    labels = batch["labels"] if spans else batch["labels"][:, :longest]
+    labels = batch["labels"]
+    if not spans:
+        import torch.nn.functional as F
+
+        labels = F.pad(labels, (0, max(0, longest - labels.shape[1])), value=-100)[:, :longest]
     if side == "left":
         for i, length in enumerate(lengths):
             labels[i] = labels[i] + longest - length if spans else labels[i].roll(longest - length)
@@ -649,7 +710,8 @@ class Batches:
 
     Epochs are seeded permutations laid end to end; every batch is full, so a batch may straddle two epochs.
     The stream has no end: the budget stops it. `by_length` draws the batches of an epoch from pools of 50 batches that
-    are sorted by length, and then in any order, so that examples of one length meet and little is padding.
+    are sorted by length, and then in any order, so that examples of one length meet and little is padding. `multiple`
+    is `collate`'s.
     """
 
     POOL = 50
@@ -661,13 +723,14 @@ class Batches:
         batch_size: int,
         seed: int,
         by_length: bool = False,
+        multiple: int = 1,
     ) -> None:
         if batch_size < 1 or seed < 0:
             raise BadInput(f"batch size {batch_size}, seed {seed}: at least 1 and at least 0 are needed")
         if not len(encoded):
             raise BadInput("no training examples to draw batches from")
         self.encoded, self.tokenizer, self.batch_size, self.seed = encoded, tokenizer, batch_size, seed
-        self.by_length = by_length
+        self.by_length, self.multiple = by_length, multiple
         self._epochs: dict[int, list[int]] = {}
 
     @property
@@ -689,7 +752,7 @@ class Batches:
 
     def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
         """Batch `step` (from 0) as `collate` makes it."""
-        return collate(self.tokenizer, self.encoded, self.indices(step))
+        return collate(self.tokenizer, self.encoded, self.indices(step), self.multiple)
 
     def _epoch(self, epoch: int) -> list[int]:
         if epoch not in self._epochs:

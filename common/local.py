@@ -300,6 +300,7 @@ def _read_lines(path: Path, text: str) -> Rows:
 def _read_table(task: Task, path: Path, text: str) -> Rows:
     """CSV with the usual quoting; TSV (and .txt) without any, so that a quotation mark is just text."""
     commas = path.suffix == ".csv"
+    csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
     stream = io.StringIO(text, newline="")
     reader = csv.reader(stream, strict=True) if commas else csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
     rows: list[list[str]] = []
@@ -357,7 +358,7 @@ def _read_json(task: Task, path: Path, text: str) -> Rows:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
         if not isinstance(record, dict):
             raise BadInput(f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected")
@@ -385,7 +386,7 @@ def _read_questions(task: Task, path: Path, text: str) -> Rows:
                  "label": {name: [answer.get(name) for answer in qa["answers"]] for name in ("text", "answer_start")}}
                 for article in found["data"] for paragraph in article["paragraphs"] for qa in paragraph["qas"]
             ]  # fmt: skip
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(

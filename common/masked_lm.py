@@ -113,7 +113,7 @@ def train_head(model: PreTrainedModel, tokenizer: Any, encoded: data.Encoded, le
         labels = mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
         inputs = {k: v.to(device) for k, v in batch.items()}
         loss = F.cross_entropy(model(**inputs).logits.flatten(0, 1), labels.to(device).flatten())
-        train.check_finite(loss, own.steps, batches.ids(own.steps))
+        train.check_finite(loss, own.steps, batches.ids)
         grads = torch.autograd.grad(loss, head)
         for parameter, grad in zip(head, grads, strict=True):
             parameter.grad = grad

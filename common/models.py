@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import transformers
+from safetensors import SafetensorError
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
@@ -199,7 +203,7 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     """The configuration behind a hub id or a folder; `BadInput` names the argument and says what would work."""
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the library has many ways to say that a file is no configuration
         what = "is a folder without a config.json that names a known model_type" if Path(name).is_dir() else (
             "is no folder here and cannot be had from the hub"
         )  # fmt: skip
@@ -210,9 +214,12 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
 
 def load_tokenizer(name: str) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # the tokenizers' own errors are plain ones
         raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes of a folder without one
+        raise BadInput(f"--teacher {name}: has no tokenizer; its files have to be in the same folder")
+    return tokenizer
 
 
 LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
@@ -242,21 +249,27 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
             name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
             output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
-    except Exception as error:  # safetensors' own error class, raised for damaged files
-        if type(error).__name__ != "SafetensorError":
-            raise
+    except SafetensorError as error:
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
+    except Exception as error:  # whatever a wrong configuration breaks first
+        raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
     body = model.base_model_prefix + "."
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     lost = [key for key in absent if head or (key.startswith(body) and ".pooler." not in key)]
     if lost:
         raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    check_finite(model, f"--teacher {name}")
     if kind == "language modelling" and not is_causal(model):
         raise BadInput(f"--teacher {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
+
+
+def check_finite(model: nn.Module, what: str) -> None:
+    """Raise `BadInput` for weights that are not finite: of such a model every figure would be wrong."""
+    for name, weights in model.named_parameters():
+        if not torch.isfinite(weights).all():
+            raise BadInput(f"{what}: its {name} is not finite; another file, or in training a lower --lr, would do")
 
 
 @torch.no_grad()
@@ -343,7 +356,9 @@ def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -
     A pocket BERT is lengthened where `config` has more positions than its file.
     """
     if pretrained is None:
-        return HEADS[kind].from_config(config)
+        build = functools.partial(HEADS[kind].from_config, config)
+        check_memory(build, f"--student {sum(stack_depths(config))}x{config.hidden_size}")
+        return build()
     positions: Any = getattr(config, "max_position_embeddings", None)
     if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
         return load_model(pretrained, config, kind)
@@ -422,6 +437,19 @@ def default_lr(width: int) -> float:
     return 5e-5 * 768 / width
 
 
+def check_memory(build: Callable[[], nn.Module], what: str) -> None:
+    """Raise `BadInput` for a model that no memory of this machine could train; it is built without any."""
+    with torch.device("meta"):
+        count = parameters(build())
+    # weights, gradients and both of Adam's moments in float32
+    needed, there = 16 * count, psutil.virtual_memory().total
+    if needed > there:
+        raise BadInput(
+            f"{what}: {count:,} parameters need {needed / 2**30:,.0f} GiB of memory to train, this machine has"
+            f" {there / 2**30:.0f}; give less"
+        )
+
+
 # --- sizes and files ---------------------------------------------------------------------------------------
 
 
@@ -448,7 +476,10 @@ def file_digest(folder: Path) -> str:
     """Short SHA-256 of the weights and the configuration in a model folder."""
     total = hashlib.sha256()
     for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
-        total.update(path.read_bytes() if path.exists() else b"")
+        if path.exists():
+            with path.open("rb") as file:
+                while part := file.read(2**20):
+                    total.update(part)
     return total.hexdigest()[:12]
 
 

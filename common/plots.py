@@ -6,17 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # files only; no window system is needed
 import numpy as np
+<<<<<<< HEAD
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogLocator, MaxNLocator
+=======
+
+
+def pyplot() -> Any:
+    """matplotlib's; it takes half a second to load, which only those who plot should wait for."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # files only; no window system is needed
+    from matplotlib import pyplot
+
+    return pyplot
+>>>>>>> 3a69ddf2166ff83397e10552b7dc75ccb89bb921
 
 
 def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
     """A square matrix with entries in [0, 1], row and column 0 in the upper left, each value in its cell."""
-    size = len(matrix)
+    plt, size = pyplot(), len(matrix)
     figure, axes = plt.subplots(figsize=(max(3.6, 0.45 * size + 1.6),) * 2, layout="constrained")
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
     axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
@@ -37,6 +47,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
           right: dict[str, Line] | None = None, log: bool = False) -> None:  # fmt: skip
     """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis;
     `log`: both axes in powers of two."""
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     for name, (xs, ys) in series.items():
         axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
@@ -49,7 +60,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
         for which in (axes.xaxis, axes.yaxis):
             which.set_major_formatter("{x:g}")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.3)
     if len(series) > 1:
         axes.legend()
@@ -63,6 +74,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
 
 def histograms(series: dict[str, np.ndarray], path: Path, title: str, x: str) -> None:
     """The density of each named set of values over one axis, its outermost thousandth on either side left out."""
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     ends = [np.quantile(values, (0.001, 0.999)) for values in series.values()]
     bins = list(np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 121))

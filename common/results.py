@@ -9,6 +9,7 @@ this run its own. `result.schema.json` beside this file describes every field.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -32,11 +33,14 @@ def write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)  # of a disk that is full
 
 
 @functools.cache
@@ -49,10 +53,15 @@ def folder_of(out_dir: str | Path, method: str, task: str, variant: str, seed: i
     return Path(out_dir) / method / task / variant / f"seed{seed}"
 
 
+def digest(record: dict[str, Any]) -> str:
+    """16 hexadecimal digits over a record's content, whatever its order and layout."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def save(folder: Path, record: dict[str, Any]) -> None:
-    """Validate and write `result.json`."""
+    """Validate and write `result.json`, with a digest by which `load` knows that no figure has changed since."""
     jsonschema.validate(record, schema())
-    write_json(folder / "result.json", record)
+    write_json(folder / "result.json", record | {"digest": digest(record)})
 
 
 def _refuse(constant: str) -> None:
@@ -64,15 +73,18 @@ def load(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         jsonschema.validate(record, schema())
+        written = record.pop("digest", None)  # results of older versions have none
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: damaged result (not JSON: {error}); run again with --force") from error
     except jsonschema.ValidationError as error:
         where = "/".join(str(p) for p in error.absolute_path) or "the top level"
         raise BadInput(
             f"{path}: not a valid result ({where}: {error.message[:120]}); run again with --force"
         ) from error
+    if written not in (None, digest(record)):
+        raise BadInput(f"{path}: damaged result (its digest does not match); run again with --force")
     return record
 
 

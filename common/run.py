@@ -6,8 +6,11 @@ without `--force`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import shlex
 import sys
 from dataclasses import asdict
@@ -29,8 +32,34 @@ from common.teacher import Teacher
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
     *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
-    *("export", "export_rest"),
+    *("export", "export_rest", "teacher_cache", "batches"),
 }
+
+
+_HELD: dict[Path, int] = {}  # folder -> descriptor; the system frees the lock when the process ends, however it does
+
+
+def hold(folder: Path) -> None:
+    """Keep other processes out of an output folder; `BadInput` if one is at work there."""
+    folder = folder.resolve()
+    if folder not in _HELD:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise BadInput(
+                f"{folder}: another process is at work here; wait for its end, or give another --out-dir"
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+        _HELD[folder] = descriptor
+
+
+def release(folder: Path) -> None:
+    """Let other processes in again."""
+    if (descriptor := _HELD.pop(folder.resolve(), None)) is not None:
+        os.close(descriptor)
 
 
 class Run:
@@ -51,6 +80,14 @@ class Run:
         self.seconds = amount if kind == "seconds" else None
         self.amount = self.seconds if self.steps is None else self.steps * args.batch_size
         self.settings = {k: v for k, v in as_dict(args).items() if k not in NOT_SETTINGS} | settings
+        # settings of their own only where they change more than the rounding of a float32
+        blocks = task.task.kind == "language modelling"  # all of one length
+        self.by_length = not blocks and args.batches != "shuffled"
+        self.by_length &= args.batches == "by-length" or task.source != "pocket"
+        if self.by_length:
+            self.settings["batches"] = "by-length"
+        if args.teacher_cache == "fp16":
+            self.settings["teacher_cache"] = "fp16"
         fields = {
             "task": task.name,
             "data": f"{task.origin}#{task.fingerprint}",
@@ -71,10 +108,17 @@ class Run:
             + results.one_line({"method": method, "variant": variant, "teacher": teacher.signature, **own})
         )
 
+    def batches(self, encoded: data.Encoded, device: torch.device) -> data.Batches:
+        """The training stream as `--batches` says; on a GPU, lengths are multiples of 8, as its kernels like them."""
+        multiple = 8 if device.type == "cuda" else 1
+        args = self.args
+        return data.Batches(encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple)
+
     def finished(self) -> dict[str, Any] | None:
         """The record of this cell if it was run before with the same settings; `--force` forgets it."""
         path = self.folder / "result.json"
-        if self.args.force:
+        if self.args.force and self.folder.exists():
+            hold(self.folder)
             for old in (path, self.folder / "log.jsonl", *self.checkpoints()):
                 old.unlink(missing_ok=True)
         if path.exists():
@@ -86,6 +130,8 @@ class Run:
                 f"{path}: holds a result of other settings ({difference(record, self)}); --force replaces it,"
                 " --out-dir keeps both"
             )
+        if self.folder.exists():
+            hold(self.folder)
         if self.checkpoints() and not self.args.resume:
             raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
         return None
@@ -96,15 +142,21 @@ class Run:
 
     def start(self, steps: int = 0) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        hold(self.folder)
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
         kept = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
         (self.folder / "log.jsonl").write_text("".join(kept), encoding="utf-8")
 
     def read_log(self) -> list[dict[str, Any]]:
-        """The lines of `log.jsonl`; a kill may have cut the last one, which is left out."""
+        """The lines of `log.jsonl`, without those that are damaged: a kill may have cut the last one."""
         path = self.folder / "log.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        found = []
+        for line in path.read_bytes().splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                row = json.loads(line)
+                found += [row] if isinstance(row["step"], int) else []
+        return found
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`."""
@@ -121,7 +173,7 @@ class Run:
         where that is not the library's usual way.
         """
         task, args = self.task, self.args
-        scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length)
+        scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length, self.folder)
         primary = metrics.primary(task.task)
         value = float(np.mean([scores[split][primary] for split in task.reported]))
         card = model_card(self, scores, loading or Loading())
@@ -169,8 +221,9 @@ class Run:
             "signature": self.signature,
         }
         results.save(self.folder, record)
-        for checkpoint in self.checkpoints():
+        for checkpoint in self.folder.rglob("checkpoint.*"):  # also what a kill has left of one
             checkpoint.unlink()
+        release(self.folder)
         return record
 
 

@@ -20,7 +20,6 @@ a pre-trained causal language model, which has its head before it has seen the t
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,10 +86,21 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         config.max_position_embeddings = max(config.max_position_embeddings, args.max_length)
         tokenizer.model_max_length = config.max_position_embeddings
     check_length(args.max_length, config, tokenizer)
+    words = max(tokenizer.get_vocab().values(), default=0) + 1
+    if words > getattr(config, "vocab_size", words):
+        raise BadInput(
+            f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings; they are not"
+            " of one model"
+        )
+    if written and not config.is_encoder_decoder:
+        raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
     if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
         # one output cannot be out of order, whatever it is called, and words are their ids
         one = task.task.kind == "regression"
-        order = [0] if one else [] if not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
+        try:
+            order = [0] if one or not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
+        except BadInput as error:
+            raise BadInput(f"--teacher {name}: {error}") from error
         if order is not None:
             model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
             models.set_languages(model, tokenizer, task.task)
@@ -160,11 +170,7 @@ def fine_tune(
     checkpoint = train.Checkpoint(
         folder.with_suffix(".training"), {"teacher": model}, optimizer, ledger, settings, save_every
     )
-    try:
-        checkpoint.load()
-    except BadInput as error:
-        print(f"{str(error).split(';')[0]}; the teacher's training starts again")
-        checkpoint.remove()
+    checkpoint.load(again=True)
     model.train()
     bar = train.progress(recipe["steps"], label, ledger.steps)
     with checkpoint:
@@ -172,7 +178,7 @@ def fine_tune(
             batch = batches[ledger.steps]
             inputs = {k: v.to(device) for k, v in batch.items()}
             loss = model(**models.inputs_with_labels(inputs, task.task.kind)).loss
-            train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+            checkpoint.watch(loss, ledger.steps, batches.ids)
             loss.backward()
             clip_grad_norm_(model.parameters(), train.CLIP)
             optimizer.step()
@@ -182,7 +188,6 @@ def fine_tune(
             bar.update()
             checkpoint.step()
     bar.close()
-    shutil.rmtree(checkpoint.path.parent, ignore_errors=True)
 
 
 def frozen(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def accelerator(args: CommonArgs) -> Accelerator:
         raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it is a twentieth of a small student's step
     precision = {"fp32": "no"}.get(args.precision, args.precision)
     try:
         engine = Accelerator(cpu=args.device == "cpu", mixed_precision=precision)
@@ -83,6 +85,7 @@ class Ledger:
     teacher_examples: int = 0
     seconds: float = 0.0
     peak_memory_bytes: int = 0
+    shared_seconds: float = 0.0  # of the seconds, those of an earlier run, whose work this one read from the cache
 
     def __post_init__(self) -> None:
         self._opened: float | None = None  # when the clock was started, if it runs
@@ -94,6 +97,13 @@ class Ledger:
         self.student_examples += len(mask)
         self.student_tokens += int(mask.sum())
         self.teacher_examples += teachers * len(mask)
+
+    @classmethod
+    def of(cls, note: dict[str, Any]) -> Ledger:
+        """What was spent on something in the cache (`cache.fetch`), by this run or by an earlier one."""
+        ledger = cls(**note["ledger"])
+        ledger.shared_seconds = 0.0 if note["fresh"] else ledger.seconds
+        return ledger
 
     def add(self, other: Ledger) -> None:
         """Charge what another stage of the same run has spent."""
@@ -173,16 +183,21 @@ class Checkpoint:
 
     A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
     digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
-    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised.
+    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. At its end the
+    last step is saved: whoever stops a run in what follows, an evaluation or another stage, loses nothing.
     """
+
+    LOOK = 20  # steps
 
     def __init__(self, folder: Path, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer, ledger: Ledger,
                  settings: str, every: float = 30.0, scaler: Any = None) -> None:  # fmt: skip
         self.path = folder / "checkpoint.safetensors"
         self.modules, self.optimizer, self.ledger, self.scaler = modules, optimizer, ledger, scaler
         self.settings, self.every = settings, every
-        self.saved = time.perf_counter()
+        self.saved, self.saved_steps = time.perf_counter(), 0
         self.stop: int | None = None
+        self.watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
+        self.ids: Callable[[int], list[str]] = lambda step: []
 
     def __enter__(self) -> Checkpoint:
         self.before = {}
@@ -191,14 +206,40 @@ class Checkpoint:
                 self.before[number] = signal.signal(number, self._defer)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self.look()
+                if self.saved_steps < self.ledger.steps:
+                    self.save()
+        finally:
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+        if kind is None and self.stop is not None:  # while the last step was saved
+            raise Interrupted(self.stop)
 
     def _defer(self, number: int, _frame: object) -> None:
         if self.stop is not None:  # asked twice: do not wait for the step
             raise Interrupted(number)
         self.stop = number
+
+    def watch(self, loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
+        """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch.
+
+        A look at a GPU's number waits for the GPU: there, one in every `LOOK` steps looks at all of them, and no
+        checkpoint is written before.
+        """
+        self.ids = ids
+        self.watched.append((loss.detach(), step))
+        if loss.device.type == "cpu" or len(self.watched) >= self.LOOK:
+            self.look()
+
+    def look(self) -> None:
+        watched, self.watched = self.watched, []
+        if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
+            return
+        for loss, step in watched:
+            check_finite(loss, step, self.ids)
 
     def step(self) -> None:
         """Call at the end of every step, off the clock: saves when `every` seconds have passed or on a signal."""
@@ -209,6 +250,7 @@ class Checkpoint:
             raise Interrupted(self.stop)
 
     def save(self) -> None:
+        self.look()
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items()}
@@ -223,14 +265,26 @@ class Checkpoint:
             state["scaler"] = self.scaler.state_dict()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        save_file(tensors, partial, metadata={"state": json.dumps(state)})
-        os.replace(partial, self.path)
-        self.saved = time.perf_counter()
+        try:
+            save_file(tensors, partial, metadata={"state": json.dumps(state)})
+            os.replace(partial, self.path)
+        finally:
+            partial.unlink(missing_ok=True)  # of a disk that is full
+        self.saved, self.saved_steps = time.perf_counter(), self.ledger.steps
 
-    def load(self) -> bool:
-        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`."""
-        if not self.path.exists():
+    def load(self, again: bool = False) -> bool:
+        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`, or, with
+        `again`, named and left behind: what is only there to be shared is made again."""
+        try:
+            return self.path.exists() and self._load()
+        except BadInput as error:
+            if not again:
+                raise
+            print(f"{str(error).split(';')[0]}; this training starts again")
+            self.path.unlink()
             return False
+
+    def _load(self) -> bool:
         try:
             with safe_open(self.path, "pt") as file:
                 state = json.loads(file.metadata()["state"])
@@ -260,10 +314,8 @@ class Checkpoint:
             self.scaler.load_state_dict(state["scaler"])
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
+        self.saved_steps = self.ledger.steps
         return True
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -278,10 +330,10 @@ def digest(tensors: dict[str, Tensor]) -> str:
 # --- the rest of a step -----------------------------------------------------------------------------------
 
 
-def check_finite(loss: Tensor, step: int, ids: list[str]) -> None:
-    """Stop at a loss that is not finite, with the step and the ids of the batch."""
-    if not torch.isfinite(loss):
-        raise BadInput(f"the loss is {loss.item()} at step {step}, batch {', '.join(ids)}: try a lower --lr")
+def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
+    """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch."""
+    if not math.isfinite(loss.item()):
+        raise BadInput(f"the loss is {loss.item()} at step {step}, batch {', '.join(ids(step))}: try a lower --lr")
 
 
 def progress(total: int, label: str, initial: int = 0) -> tqdm:
@@ -310,7 +362,10 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
     """Logits (examples x outputs) as float32, in the order of the examples."""
     rows: dict[int, np.ndarray] = {}
     for indices, _, output in forward(model, encoded, tokenizer, batch_size):
-        rows.update(zip(indices, output.logits.float().cpu().numpy(), strict=True))
+        logits = output.logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise BadInput(f"outputs that are not finite, first for {encoded.ids[indices[0]]}: try a lower --lr")
+        rows.update(zip(indices, logits.numpy(), strict=True))
     return np.stack([rows[i] for i in range(len(encoded))])
 
 
@@ -350,10 +405,15 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
 
 
 def evaluate(
-    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
 ) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes."""
+    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
+
+    Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
+    command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
+    """
     scores, examples, seconds = {}, 0, 0.0
+    models.check_finite(model, f"the model for {task.name}")
     for name in task.reported:
         split = task.splits[name]
         if task.task.kind == "language modelling":
@@ -372,6 +432,11 @@ def evaluate(
             examples += len(texts)
             scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
             scores[name] = scorer(texts, split.labels)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for kind, lines in (("written", texts), ("reference", split.labels)):
+                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
+                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
         elif task.task.kind in data.WINDOWED:
             encoded = data.encode(tokenizer, split, task.task, max_length)
             started = time.perf_counter()

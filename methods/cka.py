@@ -55,7 +55,6 @@ from __future__ import annotations
 import copy
 import math
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -130,8 +129,9 @@ class Args(CommonArgs):
         for name in (name for name in SAME_AS if name in self.variants):
             for task in (task for task in self.tasks if not self.pretrains(task)):
                 raise BadInput(f"--variant {name}: is {SAME_AS[name]} where nothing is pre-trained, as for {task}")
-        for name in ("beta", "temperature", "pretraining_lr"):
+        for name in ("beta", "pretraining_lr"):
             self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
+        self.check_value("temperature", lambda v: 0 < v <= 1000, "be above 0, and at most 1000")
         for name in ("minibatches", "ffn"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
         if self.batch_size % self.minibatches:
@@ -173,7 +173,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, train
+from common import cache, data, masked_lm, models, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -314,17 +314,23 @@ class Objective:
     projections: nn.ModuleList  # of Lin: for each stack a list
 
 
-def make_objective(args: Args, hidden: Hidden, labels: bool, guided: bool, student: PreTrainedModel,
-                   teacher: PreTrainedModel) -> Objective:  # fmt: skip
-    """The losses of a stage, after a check that the hidden loss can compare the two widths."""
-    D_S, D_T = student.config.hidden_size, teacher.config.hidden_size
+def matched_layers(args: Args, hidden: Hidden, student: PreTrainedConfig, teacher: PreTrainedConfig) -> list[list[int]]:
+    """The partners of every stack's layers, after a check that the hidden loss can compare the two widths."""
+    D_S, D_T = student.hidden_size, teacher.hidden_size
     if hidden in ("cosine", "mse") and D_S != D_T:
         raise BadInput(
             f"--variant {hidden}: compares states of one width, the student has {D_S} and the teacher {D_T};"
             f" --student {args.student.split('x')[0]}x{D_T}, or --variant lin or cka"
         )
-    depths = zip(models.stack_depths(teacher.config), models.stack_depths(student.config), strict=True)
-    layers = [layer_map(N, m, args.layer_map) for N, m in depths] if hidden != "none" else []
+    depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
+    return [layer_map(N, m, args.layer_map) for N, m in depths] if hidden != "none" else []
+
+
+def make_objective(args: Args, hidden: Hidden, labels: bool, guided: bool, student: PreTrainedModel,
+                   teacher: PreTrainedModel) -> Objective:  # fmt: skip
+    """The losses of a stage; Lin's projections start at random."""
+    D_S, D_T = student.config.hidden_size, teacher.config.hidden_size
+    layers = matched_layers(args, hidden, student.config, teacher.config)
     lin = nn.ModuleList()
     if hidden == "lin":
         lin.extend(nn.ModuleList(nn.Linear(D_S, D_T) for _ in stack) for stack in layers)
@@ -479,6 +485,7 @@ class Stage:
     ids: Callable[[int], list[str]]
     held_out: list[dict[str, Tensor]]
     cell: Run | None = None  # where its loss is logged
+    guide: teacher_cache.Guide | None = None  # the teacher, if its outputs are kept
 
 
 def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedModel, teacher: PreTrainedModel,
@@ -494,23 +501,23 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
     checkpoint = train.Checkpoint(
         stage.folder, modules, optimizer, ledger, stage.signature, args.save_every, engine.scaler
     )
-    if resume and checkpoint.load():
+    if resume and checkpoint.load(again=stage.cell is None):
         print(f"{stage.name}: continued at step {ledger.steps}")
     if stage.cell is not None:
         stage.cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher, args)
+    model, guide = compiled(student, args), stage.guide or teacher_cache.Guide(compiled(teacher, args))
     bar = train.progress(stage.steps or 0, f"{stage.name} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
             with ledger.clock():
                 batch = stage.batch(ledger.steps)
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                loss = accumulate(args, objective, model, guide, inputs, engine)
-                train.check_finite(loss, ledger.steps, stage.ids(ledger.steps))
+                loss = accumulate(args, objective, model, guide.on(stage.ids(ledger.steps)), inputs, engine)
+                checkpoint.watch(loss, ledger.steps, stage.ids)
                 clip_grad_norm_(weights, train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=int(objective.teacher))
+                ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
                 schedule.step()
             if stage.cell is not None and ledger.steps % 20 == 0:
                 stage.cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -681,9 +688,8 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         return {"recipe": recipe, "ledger": asdict(ledger), "curve": curve}
 
     note = cache.fetch(folder, "pretraining.json", "pre-trained student", make)
-    shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
     model = family.from_pretrained(folder, use_safetensors=True, dtype=torch.float32)
-    return Pretrained(model, f"pre-training #{folder.name}", train.Ledger(**note["ledger"]), note["curve"])
+    return Pretrained(model, f"pre-training #{folder.name}", train.Ledger.of(note), note["curve"])
 
 
 # --- tables 2, 3 and 6: numbers of parameters ----------------------------------------------------------------
@@ -766,6 +772,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     if pretrained and cell.steps == 1:
         raise BadInput(f"--budget {args.budget}: pays for one step; pre-training and what follows need two")
     config = student_config(args, teacher.model.config, args.student, **models.task_settings(task.task))
+    matched_layers(args, variant.hidden, config, teacher.model.config)  # before anything is trained
     train.seed_everything(args.seed)
     student = models.build_student(config, task.task.kind, None)
     if args.init == "copy":
@@ -785,15 +792,18 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     seconds = None if cell.seconds is None else cell.seconds - earlier.seconds
     if seconds is not None and seconds <= 0:
         raise BadInput(f"--budget {args.budget}: pre-training took {earlier.seconds:.1f} s; give more")
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     other = next(split for split in task.splits if split != "train")
     seen = data.encode(teacher.tokenizer, data.head(task.splits[other], HELD_OUT), task.task, args.max_length)
     held_out = [batch for _, batch in data.eval_batches(seen, teacher.tokenizer, args.batch_size)]
+    ledger, guide = train.Ledger(), None
+    if guided and args.minibatches == 1:
+        layers = tuple(sorted({l for stack in objective.layers for l in stack}))
+        guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine, layers)
     stage = Stage(
-        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell
+        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell, guide
     )  # fmt: skip
     train.seed_everything(args.seed)
-    ledger = train.Ledger()
     on_task = distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)
     ledger.add(earlier)
     analysis = {"teacher": objective.teacher, "validation": {"pretraining": curve, "task": on_task}}

@@ -155,7 +155,7 @@ class Args(CommonArgs):
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
                 raise BadInput(f"--init {init}: must be random, general, or a folder made by general distillation")
         self.check_value("alpha", lambda v: 0 <= v <= 1, "be between 0 and 1")
-        self.check_value("temperature", lambda v: 0 < v < math.inf, "be above 0")
+        self.check_value("temperature", lambda v: 0 < v <= 1000, "be above 0, and at most 1000")
         for name in ("embedding_dropout", "hidden_dropout"):
             self.check_value(name, lambda v: 0 <= v < 1, "be 0 or more, and below 1")
         self.check_value("general_share", lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
@@ -200,13 +200,14 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import augment, cache, data, masked_lm, models, results, speed, train
+from common import augment, cache, data, masked_lm, models, results, speed, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -673,7 +674,7 @@ def general_distillation(
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
     student = MatrixEmbeddingForMaskedLM.from_pretrained(folder)
-    return student, f"general distillation #{folder.name}", train.Ledger(**note["ledger"])
+    return student, f"general distillation #{folder.name}", train.Ledger.of(note)
 
 
 def distil_general(
@@ -703,7 +704,7 @@ def distil_general(
         folder.with_suffix(".training"), {"student": student}, optimizer, ledger, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
-    if checkpoint.load():
+    if checkpoint.load(again=True):
         print(f"general distillation: continued at step {ledger.steps}")
     bar = train.progress(steps or 0, "general distillation", ledger.steps)
     with checkpoint:
@@ -718,7 +719,7 @@ def distil_general(
                         soft = guide(**inputs).logits[positions]
                     logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
                     loss = general_loss(logits, soft, labels.to(engine.device)[positions])
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
@@ -728,7 +729,6 @@ def distil_general(
             bar.update()
             checkpoint.step()
     bar.close()
-    checkpoint.remove()
 
 
 # --- task-specific distillation and fine-tuning --------------------------------------------------------------
@@ -750,10 +750,18 @@ def stsb_classes(task: TaskData) -> TaskData:
 
 def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Tensor]:
     """The embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
+    if models.load_config(folder, "--init").model_type != MatrixEmbeddingConfig.model_type:
+        raise BadInput(
+            f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache"
+        )
     try:
-        saved = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
+    if report["missing_keys"] or report["mismatched_keys"]:
+        raise BadInput(f"--init {folder}: not all of its weights are in its file; it is of a run on a task, or damaged")
     for name in ("vocab_size", "matrix_size", "vector_size", "bidirectional"):
         if getattr(saved.config, name) != getattr(config, name):
             raise BadInput(
@@ -769,17 +777,20 @@ def distil(
     engine: Accelerator,
 ) -> None:  # fmt: skip
     """Train the student on the task, with the teacher (kd) or without (finetune). No warm-up, linear decay."""
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, args.lr)
     schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup=0.0)
+    guide = None
+    if name != "finetune":
+        guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
@@ -789,18 +800,17 @@ def distil(
                 labels = inputs.pop("labels")
                 with engine.autocast():
                     logits = model(**inputs).logits
-                    if name == "finetune":
+                    if guide is None:
                         loss = hard_loss(logits, labels)
                     else:
-                        with torch.no_grad():
-                            soft = guide(**inputs).logits
+                        soft = guide(batches.ids(ledger.steps), **inputs).logits
                         loss = distillation_loss(args, logits, soft, labels)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=0 if name == "finetune" else 1)
+                ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -985,10 +995,10 @@ def run_variant(
     if init == "general" and cell.steps == 1:
         raise BadInput(f"--budget {args.budget}: pays for one step; general distillation and what follows need two")
     train.seed_everything(args.seed)
-    changes = models.task_settings(task.task)
-    student = MatrixEmbeddingForSequenceClassification(
-        student_config(args, teacher.tokenizer, diffcat=diffcat, **changes)
-    )
+    config = student_config(args, teacher.tokenizer, diffcat=diffcat, **models.task_settings(task.task))
+    build = functools.partial(MatrixEmbeddingForSequenceClassification, config)
+    models.check_memory(build, f"--student {args.student} --mlp-width {args.mlp_width}")
+    student = build()
     general = train.Ledger()  # what the first embeddings have cost
     started_from = init
     if init == "general":

@@ -153,7 +153,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, speed, train
+from common import cache, data, masked_lm, models, plots, results, speed, teacher_cache, train
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
@@ -260,6 +260,11 @@ def length_of(args: Args, converted: bool) -> int:
     return args.max_length if converted else min(args.short_length, args.max_length)
 
 
+def share_of(args: Args, stage: str) -> float:
+    """Of the budget."""
+    return args.convert_share if stage == "convert" else args.distil_share
+
+
 def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
     """A masked LM from a folder or the hub, converted or not, and whether its head came with it."""
     config = models.load_config(folder)
@@ -284,7 +289,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
     *before, stage = chain
     parent, spent = pretrained(args, cell, teacher, texts, tuple(before), engine)
     converted = stage == "convert" or "convert" in before
-    share = args.convert_share if stage == "convert" else args.distil_share
+    share = share_of(args, stage)
     width = teacher.model.config.hidden_size
     recipe: dict[str, Any] = {
         "parent": f"{Path(parent).name}@{models.file_digest(Path(parent))}" if Path(parent).is_dir() else parent,
@@ -329,7 +334,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "stage.json", f"{stage} stage", make)
-    own = train.Ledger(**note["ledger"])
+    own = train.Ledger.of(note)
     own.add(spent)
     return str(folder), own
 
@@ -359,7 +364,7 @@ def pretrain(
         folder.with_suffix(".training"), {"student": student}, optimizer, own, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
-    if checkpoint.load():
+    if checkpoint.load(again=True):
         print(f"{stage}: continued at step {own.steps}")
     # nothing is global here: where every text is of full length, no token of it is more important than others
     extra: dict[str, Any] = {}
@@ -382,7 +387,7 @@ def pretrain(
                     loss = pretraining_loss(
                         out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
                     )
-                train.check_finite(loss, own.steps, batches.ids(own.steps))
+                checkpoint.watch(loss, own.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
                 optimizer.step()
@@ -392,7 +397,6 @@ def pretrain(
             bar.update()
             checkpoint.step()
     bar.close()
-    checkpoint.remove()
     ledger.add(own)
 
 
@@ -456,20 +460,21 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     tokenizer, guided = teacher.tokenizer, cell.variant == "kd"
     kind = cell.task.task.kind
     encoded = encodings[cell.args.max_length]
-    batches: Any = data.Batches(encoded, tokenizer, args.batch_size, args.seed)
+    batches: Any = cell.batches(encoded, engine.device)
     if kind in data.WINDOWED and steps is not None:
         short, tokens = SHORT_FIRST
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds)
+    guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine) if guided else None
     checkpoint = train.Checkpoint(
         cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")
     cell.start(ledger.steps)
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     bar = train.progress(steps or 0, f"{cell.variant} seed {args.seed}", ledger.steps)
     with checkpoint:
         while schedule.running():
@@ -478,16 +483,16 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 with engine.autocast():
                     soft = None
-                    if guided:
-                        with torch.no_grad():
-                            soft = guide(**{k: v for k, v in inputs.items() if k != "labels"})
+                    if guide is not None:
+                        texts = {k: v for k, v in inputs.items() if k != "labels"}
+                        soft = guide(batches.ids(ledger.steps), **texts)
                     loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
-                train.check_finite(loss, ledger.steps, batches.ids(ledger.steps))
+                checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
-                ledger.count(batch, teachers=int(guided))
+                ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=ledger.steps, loss=round(loss.item(), 6))
@@ -694,13 +699,16 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
     cell = Run(own, "efficient_attention", name, task, teacher, PAPER_EPOCHS, settings)
     if (record := cell.finished()) is not None:
         return record
+    nothing_left = f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
+    if cell.steps is not None and cell.kind != "paper":
+        stages = sum(max(1, round(share_of(args, stage) * cell.steps)) for stage in chain)
+        if stages >= cell.steps:
+            raise BadInput(nothing_left)
     folder, before = pretrained(args, cell, teacher, texts, chain, engine)
     steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - before.steps
     seconds = None if cell.seconds is None else cell.seconds - before.seconds
-    if (steps is not None and steps < 1) or (seconds is not None and seconds <= 0):
-        raise BadInput(
-            f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
-        )
+    if seconds is not None and seconds <= 0:
+        raise BadInput(nothing_left)
     lm, _ = open_checkpoint(args, folder)
     train.seed_everything(args.seed)
     student = with_head(lm if chain else halve(lm), task.task, teacher.tokenizer)

@@ -123,7 +123,7 @@ class Args(CommonArgs):
         if self.analyse == "":
             raise BadInput("--analyse '': name a model: pocket, a folder or a hub id")
         self.check_value("alpha", lambda v: 0 <= v <= 1, "be between 0 and 1")
-        self.check_value("temperature", lambda v: 0 < v < math.inf, "be above 0")
+        self.check_value("temperature", lambda v: 0 < v <= 1000, "be above 0, and at most 1000")
         self.check_value("beta", lambda v: 0 <= v < math.inf, "be 0 or more")
         self.check_value("ridge", lambda v: 0 < v < math.inf, "be above 0, or covariances may have no inverse")
         self.check_value("selection_examples", lambda v: v >= 2, "be 2 or more")
@@ -167,7 +167,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from common import data, metrics, models, plots, results, train
+from common import data, metrics, models, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, choose_student, compiled
 from common.teacher import Teacher, get_teacher
@@ -478,10 +478,13 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
     `layers`: the teacher layers that guide student layers 1, 2, ... `ledger` is this stage's alone.
     """
     teacher = teachers[0]
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, stage.steps, stage.seconds)
+    guides = [teacher_cache.Guide(compiled(t.model, args)) for t in teachers]
+    if name not in ("finetune", "takd", "dynakd"):  # one teacher for the whole run
+        guides = [teacher_cache.guide(args, cell, teacher, encoded, stage.steps, ledger, engine, tuple(layers))]
     choice = TeacherChoice(len(teachers))
     checkpoint = train.Checkpoint(
         cell.folder / stage.folder, {"student": student, "choice": choice}, optimizer, ledger, cell.signature,
@@ -491,7 +494,7 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
         print(f"{name}: continued at step {stage.before + ledger.steps}")
     if schedule.running():
         cell.start(stage.before + ledger.steps)
-    model, guides = compiled(student, args), [compiled(t.model, args) for t in teachers]
+    model = compiled(student, args)
     regression = cell.task.task.kind == "regression"
     bar = train.progress(stage.steps or 0, f"{name} {stage.folder} seed {args.seed}", ledger.steps)
     with checkpoint:
@@ -502,15 +505,15 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 k = choice.draw() if len(guides) > 1 else 0
                 with engine.autocast():
-                    loss = step_loss(args, name, model, guides[k], inputs, layers, regression)
-                train.check_finite(loss, step, batches.ids(step))
+                    loss = step_loss(args, name, model, guides[k].on(batches.ids(step)), inputs, layers, regression)
+                checkpoint.watch(loss, step, batches.ids)
                 engine.backward(loss)
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
                 optimizer.zero_grad()
                 if len(guides) > 1:
                     choice.learn(k, loss.item())
-                ledger.count(batch, teachers=0 if name == "finetune" else 1)
+                ledger.count(batch, teachers=0 if name == "finetune" else guides[k].charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
                 cell.log(step=stage.before + ledger.steps, loss=round(loss.item(), 6))
@@ -518,8 +521,6 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
                 track(args, cell, student, teacher, encoded, ledger.steps, ledger.steps // batches.steps_per_epoch)
             bar.update()
             checkpoint.step()
-        if not stage.last:
-            checkpoint.save()  # from which a run that is killed in the next stage has this one's result
     bar.close()
     return {t.name: float(p) for t, p in zip(teachers, choice.probabilities(), strict=True)}
 

@@ -55,7 +55,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, fail, parse, run, split_list, student_shape
+from common.args import CommonArgs, arg, check_place, fail, parse, run, split_list, student_shape
 from common.errors import BadInput
 
 VARIANTS = ("finetune", "kd", "xtc")
@@ -133,6 +133,10 @@ class Args(CommonArgs):
                 f"--export {self.export}: one file holds one student of --variant xtc; give one of --bits, 8 or fewer,"
                 " one of --stages and one --task"
             )
+        if self.export is not None and (self.export == "" or Path(self.export).is_dir()):
+            raise BadInput(f"--export {self.export}: is a folder; give a file")
+        if self.export is not None:
+            check_place("--export", self.export, file=True)
         if self.export is not None and Path(self.export).exists() and not self.force:
             raise BadInput(
                 f"--export {self.export}: is there already; give another name, or --force, which also trains again"
@@ -211,7 +215,7 @@ from torch.nn.utils import clip_grad_norm_, parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
-from common import augment, data, models, packed, plots, results, train
+from common import augment, data, models, packed, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -553,9 +557,9 @@ def share(total: int | None, parts: int, number: int) -> int | None:
 def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: Teacher, encoded: data.Encoded,
            kept: list[int], engine: Accelerator) -> train.Ledger:  # fmt: skip
     """Train the student through the stages of its row, which share the budget equally; returns what it has cost."""
-    batches = data.Batches(encoded, teacher.tokenizer, args.batch_size, args.seed)
+    batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
-    model, guide = compiled(student, args), compiled(teacher.model, args)
+    model = compiled(student, args)
     regression = cell.task.task.kind == "regression"
     total = train.Ledger()
     for number, stage in enumerate(row.stages):
@@ -564,6 +568,9 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
         steps, seconds = (share(amount, len(row.stages), number) for amount in (cell.steps, cell.seconds))
         optimizer = train.adamw(student, stage.peak * cell.settings["lr"])
         schedule = train.Schedule(optimizer, ledger, steps, seconds)
+        guide = teacher_cache.Guide(compiled(teacher.model, args))
+        if stage.losses == ("logit",):  # attention scores are too large to be kept
+            guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
         checkpoint = train.Checkpoint(
             cell.folder / f"stage{number + 1}", {"student": student}, optimizer, ledger, cell.signature,
             args.save_every, engine.scaler,
@@ -580,21 +587,19 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                     batch = batches[step]
                     inputs = {k: v.to(engine.device) for k, v in batch.items()}
                     with engine.autocast():
-                        loss = step_loss(stage, model, guide, inputs, kept, regression)
-                    train.check_finite(loss, step, batches.ids(step))
+                        loss = step_loss(stage, model, guide.on(batches.ids(step)), inputs, kept, regression)
+                    checkpoint.watch(loss, step, batches.ids)
                     engine.backward(loss)
                     clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
                     optimizer.step()
                     optimizer.zero_grad()
-                    ledger.count(batch, teachers=0 if row.variant == "finetune" else 1)
+                    ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)
                     schedule.step()
                 if ledger.steps % 20 == 0 or not schedule.running():
                     cell.log(step=step + 1, stage=number + 1, lr=rate, loss=round(loss.item(), 6))
                 bar.update()
                 checkpoint.step()
-            if number + 1 < len(row.stages):
-                checkpoint.save()  # from which a run that is killed in a later stage has this one's result
         bar.close()
         total.add(ledger)
     return total

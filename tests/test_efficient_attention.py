@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, word_tokenizer
+from conftest import ENVIRONMENT, ROOT, bert_config, in_process, word_tokenizer
 from test_attention import converted
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
@@ -240,28 +240,6 @@ def test_a_killed_run_ends_with_the_same_bits(
     assert "convert-distil: continued at step 2" in out
     files = [(cell(out, "convert-distil") / "model.safetensors").read_bytes() for out in (whole, parts)]
     assert files[0] == files[1]
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (("--variant", "distill"), "--variant 'distill': must be one or several of finetune, kd, distil"),
-        (("--attention", "linformer"), "--attention"),
-        (("--student", "2x128"), "--student 2x128: must be half"),
-        (("--window", "0"), "--window 0: must be 1 or more"),
-        (("--attention", "lsg", "--window", "6"), "--window 6: LSG"),
-        (("--distil-share", "0.9", "--convert-share", "0.2"), "their sum must be below 1"),
-        (("--distil-lr", "0"), "--distil-lr 0.0: must be a number above 0"),
-        (("--corpus", "nowhere"), "--corpus"),
-        (("--short-length", "2"), "--short-length 2: must leave room for text"),
-        (("--budget", "16", "--batch-size", "16", "--variant", "convert-distil"), "leave nothing to fine-tune with"),
-    ],
-)
-def test_bad_input(argv: tuple[str, ...], words: str, basic: list[str], tmp_path: Path, inside: Inside) -> None:
-    code, _, err = inside(*basic, *argv, "--out-dir", tmp_path)
-    assert code == 2
-    assert words in error_line(err)
-    assert not list(tmp_path.rglob("result.json"))
 
 
 # --- sizes and profile --------------------------------------------------------------------------------------

@@ -329,7 +329,7 @@ def test_the_interval(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         clock.now += seconds
         run.checkpoint.step()
         assert run.checkpoint.path.exists() == expected
-    run.checkpoint.remove()
+    run.checkpoint.path.unlink()
     clock.now += 9
     run.checkpoint.step()
     assert not run.checkpoint.path.exists()
@@ -361,8 +361,52 @@ def test_a_signal_waits_for_the_step_and_is_saved(number: signal.Signals, tmp_pa
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_stops_with_the_batch(value: float) -> None:
     with pytest.raises(BadInput, match=r"step 17, batch train-3, train-9"):
-        train.check_finite(torch.tensor(value), 17, ["train-3", "train-9"])
-    train.check_finite(torch.tensor(1e30), 17, ["train-3"])
+        train.check_finite(torch.tensor(value), 17, lambda step: ["train-3", "train-9"])
+    train.check_finite(torch.tensor(1e30), 17, lambda step: ["train-3"])
+
+
+class Elsewhere:
+    """Stands for a loss on another device, where a look waits; counts the looks."""
+
+    looks = 0
+
+    def __init__(self, value: float) -> None:
+        self.value, self.device = value, torch.device("meta")
+
+    def detach(self) -> Elsewhere:
+        return self
+
+    def item(self) -> float:
+        return self.value
+
+
+def test_a_devices_losses_are_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each step, but before a checkpoint is written and at the end; the first bad one is named."""
+
+    def stack(losses: list[Any]) -> torch.Tensor:
+        Elsewhere.looks += 1
+        return torch.tensor([loss.value for loss in losses])
+
+    monkeypatch.setattr(train.torch, "stack", stack)
+
+    def losses(bad: int, count: int) -> train.Checkpoint:
+        checkpoint = Training(tmp_path).checkpoint
+        for step in range(count):
+            loss: Any = Elsewhere(math.nan if step >= bad else 1.0)
+            checkpoint.watch(loss, step, lambda step: [f"example-{step}"])
+        return checkpoint
+
+    losses(bad=999, count=60)
+    assert Elsewhere.looks == 3
+    with pytest.raises(BadInput, match="step 7, batch example-7:"):
+        losses(bad=7, count=60)
+    checkpoint = losses(bad=7, count=10)
+    with pytest.raises(BadInput, match="step 7"):
+        checkpoint.save()
+    assert not checkpoint.path.exists()
+    checkpoint = losses(bad=7, count=10)
+    with pytest.raises(BadInput, match="step 7"), checkpoint:
+        pass
 
 
 class Echo(nn.Module):
