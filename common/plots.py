@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-<<<<<<< HEAD
-from matplotlib import pyplot as plt
-from matplotlib.ticker import LogLocator, MaxNLocator
-=======
 
 
 def pyplot() -> Any:
@@ -21,7 +17,6 @@ def pyplot() -> Any:
     from matplotlib import pyplot
 
     return pyplot
->>>>>>> 3a69ddf2166ff83397e10552b7dc75ccb89bb921
 
 
 def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
@@ -103,7 +98,10 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: str) -> None:
     """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line,
     and its points are labelled. An SVG whose text has the colour of the page around it."""
-    style: Any = {"svg.fonttype": "none", "svg.hashsalt": title, "text.color": INK, "axes.labelcolor": INK}
+    from matplotlib.ticker import LogLocator
+
+    plt = pyplot()
+    style = {"svg.fonttype": "none", "svg.hashsalt": title, "text.color": INK, "axes.labelcolor": INK}
     style |= {"axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "legend.labelcolor": INK}
     with plt.rc_context(style):
         figure, axes = plt.subplots(figsize=(5.0, 3.8), layout="constrained")
