@@ -1,5 +1,7 @@
 """The bench's arithmetic, and that README.md says what the checked-in results say."""
 
+import dataclasses
+import importlib
 import re
 from pathlib import Path
 
@@ -47,21 +49,42 @@ def test_points_of_a_sweep() -> None:
 
 
 def test_a_sweep_scores_on_the_tuning_split_and_goes_on(
-    glue: Path, expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    glue: Path, expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = f"mc3kd --variants kd,mc3kd --trials 2 --task sst2 --data-dir {glue} --teacher {expert} --student 2x16"
     argv += f" --budget 64 --max-length 16 --selection-examples 32 --out-dir {tmp_path}"
-    monkeypatch.setattr("sys.argv", ["sweep", *argv.split()])
-    sweep.main()
+    sweep.main(argv.split())
     first = capsys.readouterr().out
     assert "mc3kd on sst2, 2 trials, Acc on the tuning split" in first
     records = [results.load(path) for path in tmp_path.rglob("result.json")]
     assert len(records) == 4
     assert {tuple(record["metrics"]) for record in records} == {("held_out",)}
-    sweep.main()
+    sweep.main(argv.split())
     again = capsys.readouterr().out
     assert again.count("finished before") == 4
     assert again.split("trials", 1)[1].count("--lr") == first.split("trials", 1)[1].count("--lr") == 4
+
+
+@pytest.mark.parametrize("method", ["cka", "cmow", "efficient_attention", "mc3kd", "xtc"])
+def test_every_method_declares_a_grid(method: str) -> None:
+    """Of arguments that it has, with values that it takes."""
+    module = importlib.import_module(f"methods.{method}")
+    for variant in ("finetune", "kd"):
+        for point in sweep.points(module.grid(module.Args(), variant), 1000, 0):
+            dataclasses.replace(module.Args(variant=variant), **point).check()
+
+
+def test_every_variant_has_as_many_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The undistilled student's grid has three points, MC3KD's 36: three trials each."""
+    asked: list[tuple[str, int]] = []
+
+    def record(name: str, args: object, variant: str, trials: int, draw: int) -> list[object]:
+        asked.append((variant, trials))
+        return []
+
+    monkeypatch.setattr(sweep, "sweep", record)
+    sweep.main(["mc3kd", "--variants", "finetune,mc3kd", "--task", "pocket/rte"])
+    assert asked == [("finetune", 3), ("mc3kd", 3)]
 
 
 def test_interval_covers_as_often_as_it_says() -> None:
