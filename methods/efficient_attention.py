@@ -137,6 +137,16 @@ class Args(CommonArgs):
             raise BadInput(f"--student {self.student}: must be half, every other layer of the teacher's")
 
 
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """The paper's search is population-based and names no range: BERT's rates, which scale with 768 / width, and of
+    distillation DistilBERT's and half of it."""
+    from common import models
+
+    width = models.load_config(models.source(args.teacher)).hidden_size
+    space: dict[str, tuple[float, ...]] = {"lr": tuple(lr * 768 / width for lr in (2e-5, 3e-5, 5e-5))}
+    return space | ({"distil_lr": (5e-4, 2.5e-4)} if "distil" in VARIANTS[variant] else {})
+
+
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
     ARGS = parse(Args, __doc__)
 
