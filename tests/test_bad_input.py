@@ -606,6 +606,7 @@ def test_code_and_pickles_of_a_checkpoint_would_have_run(expert: Path, tmp_path:
 
 def test_a_hub_that_cannot_be_reached(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, and with what would work without it."""
+    import datasets  # noqa: F401  (it reads the setting when it is imported, and keeps it)
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
