@@ -514,12 +514,16 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
             with ledger.clock():
                 step = stage.before + ledger.steps
                 batch = batches[step]
-                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
                 k = choice.draw() if len(guides) > 1 else 0
-                with engine.autocast(), parallel.randomness(step):
-                    loss = step_loss(args, name, model, guides[k].on(batches.ids(step)), inputs, layers, regression)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(step), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    with engine.autocast(), parallel.randomness(step, part.number):
+                        own = step_loss(args, name, model, guides[k].on(part.ids), inputs, layers, regression)
+                        own = part.share * own
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, step, batches.ids)
-                engine.backward(loss)
                 parallel.sum_gradients(student.parameters())
                 clip_grad_norm_(student.parameters(), train.CLIP)
                 optimizer.step()
