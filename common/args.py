@@ -73,7 +73,7 @@ class CommonArgs:
     batches: Literal["auto", "shuffled", "by-length"] = arg(
         "auto",
         "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
-        " tasks, whose texts are alike in length",
+        " tasks, whose texts differ less in length",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
