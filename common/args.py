@@ -80,7 +80,7 @@ class CommonArgs:
     batches: Literal["auto", "shuffled", "by-length"] = arg(
         "auto",
         "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
-        " tasks, whose texts are alike in length",
+        " tasks, whose texts differ less in length",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
@@ -222,9 +222,6 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
         def error(self, message: str) -> NoReturn:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
-    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -235,7 +232,10 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
 
 def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     """`read`, but on a mistake print one line and exit with 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
+        argv = sys.argv[1:]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
     try:
         return read(cls, doc, argv)
     except BadInput as error:

@@ -161,10 +161,14 @@ def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
     return config, tokenizer
 
 
+def pocket_bert(name: str) -> Any:
+    return AutoModel.from_pretrained(POCKET[name], use_safetensors=True, trust_remote_code=False, dtype=torch.float32)
+
+
 @torch.no_grad()
 def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
     """Give a `pocket_bart` the word embeddings and the encoder of the pocket BERT `name`, whose layers are alike."""
-    bert: Any = AutoModel.from_pretrained(POCKET[name], dtype=torch.float32)
+    bert: Any = pocket_bert(name)
     encoder: Any = model.base_model.encoder
     words = bert.embeddings.word_embeddings.weight
     encoder.embed_tokens.weight[: len(words)] = words
@@ -191,7 +195,7 @@ def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
 @torch.no_grad()
 def embed_as_pocket_bert(model: PreTrainedModel) -> None:
     """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
-    words = AutoModel.from_pretrained(POCKET["pocket"], dtype=torch.float32).get_input_embeddings()
+    words = pocket_bert("pocket").get_input_embeddings()
     model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
 
 

@@ -225,7 +225,7 @@ def by_main(function: Callable[P, T]) -> Callable[P, T]:
 
 def largest(value: int) -> int:
     """The largest of the processes' values."""
-    return value if processes() == 1 else int(reduce(torch.tensor(value, device=PartialState().device), "max"))
+    return value if processes() == 1 else int(reduce(torch.tensor(int(value), device=PartialState().device), "max"))
 
 
 @torch.no_grad()

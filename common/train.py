@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from accelerate import Accelerator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
@@ -243,6 +244,8 @@ class Checkpoint:
             self.look()
 
     def look(self) -> None:
+        if self.scaler is not None and self.scaler.get_scale() < 1:  # from 65,536, halved at every overflow
+            raise BadInput("--precision fp16: every gradient overflows, and no step is taken; bf16 or fp32 would do")
         watched, self.watched = self.watched, []
         if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
             return
@@ -342,6 +345,26 @@ def digest(tensors: dict[str, Tensor]) -> str:
 
 
 # --- the rest of a step -----------------------------------------------------------------------------------
+
+
+def update(
+    engine: Accelerator, optimizer: torch.optim.Optimizer, weights: Iterable[nn.Parameter], clip: float = CLIP
+) -> None:
+    """Sum the gradients that `engine.backward` has left over the processes, clip the sum, take the step, and forget it.
+
+    In fp16 the loss was scaled: the gradient is scaled back first, and a step whose gradient overflowed is left out.
+    """
+    weights = list(weights)
+    parallel.sum_gradients(weights)
+    if engine.scaler is None:
+        clip_grad_norm_(weights, clip)
+        optimizer.step()
+    else:
+        engine.scaler.unscale_(optimizer)
+        clip_grad_norm_(weights, clip)
+        engine.scaler.step(optimizer)
+        engine.scaler.update()
+    optimizer.zero_grad()
 
 
 def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:

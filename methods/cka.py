@@ -165,7 +165,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -524,11 +523,8 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
                 with parallel.randomness(ledger.steps):
                     teach = guide.on(parallel.own(stage.ids(ledger.steps)))
                     loss = accumulate(args, objective, model, teach, inputs, engine)
-                parallel.sum_gradients(weights)
                 checkpoint.watch(loss, ledger.steps, stage.ids)
-                clip_grad_norm_(weights, train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, weights)
                 ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
                 schedule.step()
             if stage.cell is not None and ledger.steps % 20 == 0:

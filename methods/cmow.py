@@ -206,7 +206,6 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -699,7 +698,7 @@ def general_distillation(
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
-    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder)
+    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
     return student, f"general distillation #{folder.name}", train.Ledger.of(note)
 
 
@@ -759,10 +758,7 @@ def distil_general(
                     engine.backward(own)
                     loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                parallel.sum_gradients(student.parameters())
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=1)
                 schedule.step()
             bar.update()
@@ -794,9 +790,8 @@ def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Te
             f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache"
         )
     try:
-        saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True
-        )
+        loaded: Any = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+        saved, report = loaded
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
     if report["missing_keys"] or report["mismatched_keys"]:
@@ -850,10 +845,7 @@ def distil(
                     engine.backward(own)
                     loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                parallel.sum_gradients(student.parameters())
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:

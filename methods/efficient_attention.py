@@ -145,7 +145,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -404,10 +403,7 @@ def pretrain(
                     engine.backward(term)
                     loss += term.detach()
                 checkpoint.watch(loss, own.steps, batches.ids)
-                parallel.sum_gradients(student.parameters())
-                clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters(), PRETRAINING_CLIP)
                 own.count(batch, teachers=int(distils))
                 schedule.step()
             bar.update()
@@ -511,10 +507,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                     engine.backward(own)
                     loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                parallel.sum_gradients(student.parameters())
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:

@@ -164,7 +164,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from common import data, metrics, models, parallel, plots, results, teacher_cache, train
@@ -325,8 +324,10 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
         S, T = reduced(student), reduced(teacher.detach())
         try:
             return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
-        except torch.linalg.LinAlgError:  # states that are not finite; the loop stops at such a loss
-            return student.sum((-2, -1)) * math.nan
+        except torch.linalg.LinAlgError as error:
+            if not parallel.largest(not (S.isfinite().all() and T.isfinite().all())):
+                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
+            return student.sum((-2, -1)) * math.nan  # the loop says at which batch
 
 
 def reduced(x: Tensor) -> Tensor:
@@ -524,10 +525,7 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
                     engine.backward(own)
                     loss += own.detach()
                 checkpoint.watch(loss, step, batches.ids)
-                parallel.sum_gradients(student.parameters())
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 if len(guides) > 1:
                     choice.learn(k, loss.item())
                 ledger.count(batch, teachers=0 if name == "finetune" else guides[k].charge)

@@ -216,7 +216,7 @@ from accelerate import Accelerator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, parametrize
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
@@ -600,11 +600,8 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                         engine.backward(own)
                         loss += own.detach()
                     checkpoint.watch(loss, step, batches.ids)
-                    parallel.sum_gradients(student.parameters())
-                    clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
-                    optimizer.step()
-                    optimizer.zero_grad()
+                    train.update(engine, optimizer, student.parameters())
                     ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)
                     schedule.step()
                 if ledger.steps % 20 == 0 or not schedule.running():
@@ -818,7 +815,9 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     if args.export is not None and parallel.main():
         label = next(row.label for row in args.rows if row.variant == "xtc" and row.bits < 32)
         folder = results.folder_of(args.out_dir, "xtc", task.name, label, args.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False
+        )
         size = packed.save(model, teacher.tokenizer, Path(args.export), half=args.export_rest == "fp16")
         print(f"exported: {args.export}, {size / MIB:.2f} MiB")
 
