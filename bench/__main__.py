@@ -13,6 +13,7 @@ from common.errors import BadInput
 COMMANDS = {
     "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
+    "kernels": "every bench_*.py, and its ratios beside the checked-in ones",
     "steps": "what a training step of every method costs: seconds by how it is computed, and memory",
 }
 
