@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import attention_pocket, bench_xtc, cka_pocket, cmow_pocket, mc3kd_claims, pocket_suite, xtc_pocket
-from bench.report import FOLDER
+from bench.cli import FOLDER
 from common import results
 from methods import efficient_attention, xtc
 

@@ -96,7 +96,7 @@ class Running:
 def start(out: Path, job: Job, threads: int) -> Running:
     log = note_path(out, job).with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     with log.open("wb") as file:
         # a session of its own: Ctrl-C reaches it through `stop` alone
         process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
@@ -291,7 +291,7 @@ def main(argv: list[str]) -> None:
     except BadInput as error:
         fail(error)
     at_once = options.jobs or default_jobs()
-    threads = max(1, cores() // at_once)
+    threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
     before = sum(done(plan.out, job) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])

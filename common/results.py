@@ -110,6 +110,7 @@ def environment() -> dict[str, Any]:
         "device": device,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),  # that have trained one student
         "system": platform.system(),
     }
     return {"versions": versions, "hardware": hardware, "git": git_state()}

@@ -630,7 +630,7 @@ bench | papers mc3kd --results= | --results | no such folder
 bench | papers mc3kd --results {file} | --results '{file}' | no such folder
 bench | papers mc3kd --figure 2 | --figure 2 | unrecognized
 sweep | | method | required
-sweep | xtc --variants kd | 'xtc' | mc3kd
+sweep | tinybert --variants kd | 'tinybert' | mc3kd
 sweep | mc3kd | --variants | required
 sweep | mc3kd --variants kd --trials 0 | --trials 0 | 1 or more
 sweep | mc3kd --variants kd --trials many | --trials | invalid int
