@@ -16,6 +16,7 @@ COMMANDS = {
     "report": "one page about it: runs/report/RESULTS.md and index.html",
     "sweep": "a search over the grid of a paper, as many trials for every variant",
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
+    "kernels": "every bench_*.py, and its ratios beside the checked-in ones",
     "steps": "what a training step of every method costs: seconds by how it is computed, and memory",
 }
 
