@@ -161,8 +161,8 @@ def text(report: dict[str, Any]) -> str:
             kind = row["kind"]
             lines.append(f"| **{kind}** |" + " |" * 8)
         one, many, cost = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)], row.get("training")
-        cells = [row["label"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}", f"{one:.2f}", f"{many:.1f}",
-                 f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}"]  # fmt: skip
+        cells = [row["label"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}", f"{one:.2f}",
+                 f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}"]  # fmt: skip
         lines.append(f"| {' | '.join([*cells, '-' if cost is None else f'{cost:.1f}', row['script']])} |")
     return "\n".join(lines)
 
