@@ -9,6 +9,7 @@ no ledger, no check of the loss, no log, no checkpoint, no batch to be made.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from pathlib import Path
@@ -40,7 +41,7 @@ class Clocked(data.Batches):
 
 def seconds(times: list[float]) -> list[float]:
     """Of the steps but for the first, which loads what is loaded late."""
-    return [later - earlier for earlier, later in zip(times[1:], times[2:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(times[1:])]
 
 
 def test_loop(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

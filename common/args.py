@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common.errors import BadInput, Interrupted
+from common.errors import BadInput, Interrupted, speaks
 
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
@@ -62,6 +63,12 @@ class CommonArgs:
         3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is"
     )
     tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
+    teacher_precision: Literal["fp32", "bf16", "fp16"] = arg(
+        "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
+    )
+    teacher_device_map: Literal["off", "auto"] = arg(
+        "off", "auto: a fine-tuned teacher is spread over all GPUs and the main memory, if it is larger than one GPU"
+    )
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
@@ -77,6 +84,9 @@ class CommonArgs:
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
+    gradient_checkpointing: bool = arg(
+        False, "compute the student's activations again in the backward pass: less memory, a third more time"
+    )
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
     resume: bool = arg(False, "continue unfinished runs from their checkpoints")
     force: bool = arg(False, "run again and replace results that exist")
@@ -211,9 +221,6 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
         def error(self, message: str) -> NoReturn:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
-    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -224,7 +231,10 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
 
 def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     """`read`, but on a mistake print one line and exit with 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
+        argv = sys.argv[1:]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
     try:
         return read(cls, doc, argv)
     except BadInput as error:
@@ -235,6 +245,9 @@ def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
     """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
     if debug:
         traceback.print_exception(error)
+    if not speaks():  # for those that fail as the first one does, which the launcher then ends, its line is enough
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(10)
     print(f"error: {' '.join((line or str(error)).split())}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -266,9 +279,9 @@ def run(main: Callable[[T], None], args: T) -> None:
             raise
         fail(error, args.debug, line)
     except Interrupted as stop:
-        print(
-            f"\nstopped by {signal.Signals(stop.number).name}; the same command with --resume goes on", file=sys.stderr
-        )
+        if speaks():
+            name = signal.Signals(stop.number).name
+            print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
 
 

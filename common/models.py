@@ -33,7 +33,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from common.data import GENERATED, Task
+from common import parallel
+from common.data import GENERATED, WINDOWED, Task
 from common.errors import BadInput
 
 transformers.logging.set_verbosity_error()
@@ -53,6 +54,8 @@ HEADS = {
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
+# What `pocket` is for long documents: the same, pre-trained further on so many positions
+POCKET_LONG, POCKET_LONG_FOLDER = 2048, Path(__file__).with_name("pocket-bert-long")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -160,10 +163,14 @@ def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
     return config, tokenizer
 
 
+def pocket_bert(name: str) -> Any:
+    return AutoModel.from_pretrained(POCKET[name], use_safetensors=True, trust_remote_code=False, dtype=torch.float32)
+
+
 @torch.no_grad()
 def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
     """Give a `pocket_bart` the word embeddings and the encoder of the pocket BERT `name`, whose layers are alike."""
-    bert: Any = AutoModel.from_pretrained(POCKET[name], dtype=torch.float32)
+    bert: Any = pocket_bert(name)
     encoder: Any = model.base_model.encoder
     words = bert.embeddings.word_embeddings.weight
     encoder.embed_tokens.weight[: len(words)] = words
@@ -190,13 +197,13 @@ def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
 @torch.no_grad()
 def embed_as_pocket_bert(model: PreTrainedModel) -> None:
     """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
-    words = AutoModel.from_pretrained(POCKET["pocket"], dtype=torch.float32).get_input_embeddings()
+    words = pocket_bert("pocket").get_input_embeddings()
     model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
 
 
-def source(name: str) -> str:
+def source(name: str, kind: str = "classification") -> str:
     """What the library loads for the name of a model: the folder of a pocket model, otherwise the name itself."""
-    return str(POCKET.get(name, name))
+    return str(POCKET_LONG_FOLDER if name == "pocket" and kind in WINDOWED else POCKET.get(name, name))
 
 
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
@@ -238,7 +245,10 @@ def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
 
 
-def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False) -> PreTrainedModel:
+def load_model(
+    name: str, config: PreTrainedConfig, kind: str, head: bool = False, dtype: torch.dtype = torch.float32,
+    device_map: str | None = None,
+) -> PreTrainedModel:  # fmt: skip
     """Weights from safetensors into the task's architecture.
 
     Every weight outside the task head, and with `head` every weight, must come from the file: a model that is
@@ -246,8 +256,8 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     """
     try:
         model, report = HEADS[kind].from_pretrained(
-            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
-            output_loading_info=True, ignore_mismatched_sizes=True,
+            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
+            output_loading_info=True, ignore_mismatched_sizes=True, device_map=device_map,
         )  # fmt: skip
     except SafetensorError as error:
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
@@ -351,22 +361,12 @@ def stack_depths(config: PreTrainedConfig) -> list[int]:
 
 
 def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
-    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint.
-
-    A pocket BERT is lengthened where `config` has more positions than its file.
-    """
+    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint."""
     if pretrained is None:
         build = functools.partial(HEADS[kind].from_config, config)
         check_memory(build, f"--student {sum(stack_depths(config))}x{config.hidden_size}")
         return build()
-    positions: Any = getattr(config, "max_position_embeddings", None)
-    if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
-        return load_model(pretrained, config, kind)
-    short = copy.deepcopy(config)
-    short.max_position_embeddings = load_config(pretrained).max_position_embeddings
-    model = load_model(pretrained, short, kind)
-    lengthen_pocket(model, config.max_position_embeddings)
-    return model
+    return load_model(pretrained, config, kind)
 
 
 def inputs_with_labels(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
@@ -422,11 +422,6 @@ def lengthen(model: PreTrainedModel, rows: int, kept: int, trained: int | None =
     model.config.max_position_embeddings = rows
 
 
-def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
-    """A pocket BERT for longer documents. Row 0, which only ever held [CLS], stays alone."""
-    lengthen(model, rows, kept=1, trained=POCKET_TRAINED)
-
-
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
 RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 4e-3, "summarisation": 4e-3}
@@ -464,7 +459,12 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
-    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights."""
+    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
+
+    Of several processes the main one writes.
+    """
+    if not parallel.main():
+        return 0
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

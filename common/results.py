@@ -48,6 +48,17 @@ def schema() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _validator() -> Any:
+    return jsonschema.validators.validator_for(schema())(schema())
+
+
+def validate(record: Any) -> None:
+    """Raise `jsonschema.ValidationError` where a record is not as the schema says."""
+    if (error := jsonschema.exceptions.best_match(_validator().iter_errors(record))) is not None:
+        raise error
+
+
 def folder_of(out_dir: str | Path, method: str, task: str, variant: str, seed: int) -> Path:
     """Where a run leaves its result."""
     return Path(out_dir) / method / task / variant / f"seed{seed}"
@@ -60,7 +71,7 @@ def digest(record: dict[str, Any]) -> str:
 
 def save(folder: Path, record: dict[str, Any]) -> None:
     """Validate and write `result.json`, with a digest by which `load` knows that no figure has changed since."""
-    jsonschema.validate(record, schema())
+    validate(record)
     write_json(folder / "result.json", record | {"digest": digest(record)})
 
 
@@ -72,7 +83,7 @@ def load(path: Path) -> dict[str, Any]:
     """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-        jsonschema.validate(record, schema())
+        validate(record)
         written = record.pop("digest", None)  # results of older versions have none
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
@@ -99,6 +110,7 @@ def environment() -> dict[str, Any]:
         "device": device,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),  # that have trained one student
         "system": platform.system(),
     }
     return {"versions": versions, "hardware": hardware, "git": git_state()}

@@ -6,8 +6,8 @@ Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` a
 BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
 unless they have the task's head.
 
-For tasks of long documents the pocket BERTs are given `--max-length` positions (`models.lengthen`) before they are
-fine-tuned, with full attention.
+For tasks of long documents `pocket` is a BERT that was pre-trained further on 2,048 positions, with full attention
+(`python -m common.backbone --long`); the deeper ones read 128.
 
 For tasks whose answer is a text they are BARTs: the encoder starts from the BERT, the decoder at random.
 
@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import convert_to_fp32
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from common import cache, data, models, train
+from common import cache, data, models, parallel, train
 from common.args import CommonArgs
 from common.data import TaskData
 from common.errors import BadInput
@@ -41,7 +42,7 @@ POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # The first steps read short documents, from which looking something up is learnt in a fraction of the time.
 # A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
 POCKET_DOCUMENT_RECIPE = {
-    "ner": {"steps": 600, "batch_size": 16, "lr": 1.5e-3, "short_steps": 320, "short_tokens": 420},
+    "ner": {"steps": 800, "batch_size": 16, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
     "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
     "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
 }
@@ -66,6 +67,18 @@ class Teacher:
     pretrained: str | None  # what a student can copy its first layers from; None: nothing was pre-trained
 
 
+def pocket_recipe(name: str, task: data.Task, max_length: int) -> dict[str, Any]:
+    """How a pocket teacher is trained on a task of this kind."""
+    if task.kind == "language modelling":
+        recipe = dict(POCKET_LM_RECIPE)
+        return recipe | {"batch_size": max(1, int(recipe.pop("batch_tokens")) // max_length)}
+    if task.kind in data.GENERATED:
+        return dict(POCKET_TEXT_RECIPE)
+    if task.kind in data.WINDOWED:
+        return dict(POCKET_DOCUMENT_RECIPE[task.name])
+    return POCKET_RECIPE | {"lr": POCKET_LR[name]}
+
+
 def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.device) -> Teacher:
     """Load, or fine-tune and cache, the teacher `name` for the task."""
     if name in models.POCKET and task.source != "pocket":
@@ -73,7 +86,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     language = task.task.kind == "language modelling"
     written = task.task.kind in data.GENERATED
     scratch = (language or written) and name in models.POCKET
-    source: str | None = None if scratch else models.source(name)
+    source: str | None = None if scratch else models.source(name, task.task.kind)
     config: Any
     if source is None:
         config, tokenizer = (models.pocket_bart if written else models.pocket_gpt2)(name)
@@ -81,10 +94,6 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     else:
         config, tokenizer = models.load_config(source), models.load_tokenizer(source)
         origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
-    documents = task.task.kind in data.WINDOWED
-    if documents and name in models.POCKET:  # it is made longer before it is trained
-        config.max_position_embeddings = max(config.max_position_embeddings, args.max_length)
-        tokenizer.model_max_length = config.max_position_embeddings
     check_length(args.max_length, config, tokenizer)
     words = max(tokenizer.get_vocab().values(), default=0) + 1
     if words > getattr(config, "vocab_size", words):
@@ -102,20 +111,15 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         except BadInput as error:
             raise BadInput(f"--teacher {name}: {error}") from error
         if order is not None:
-            model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
+            model = load_frozen(args, name, config, task, device)
             models.set_languages(model, tokenizer, task.task)
             in_task_order(model, order)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
             size = models.weight_bytes(model)
+            origin += half(args)
             return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language or written else None)
     if name in models.POCKET:
-        recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
-        if written:
-            recipe = dict(POCKET_TEXT_RECIPE)
-        if documents:
-            recipe = dict(POCKET_DOCUMENT_RECIPE[task.task.name])
-        if language:
-            recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
+        recipe = pocket_recipe(name, task.task, args.max_length)
     elif args.teacher_epochs == 0:
         raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
     else:
@@ -143,14 +147,15 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
         return {"signature": signature, "recipe": recipe, "metrics": scores, "speed": speed}
 
-    note = cache.fetch(folder, "teacher.json", "teacher", make)
-    model = frozen(models.load_model(str(folder), models.load_config(str(folder)), task.task.kind, head=True), device)
+    # off the clock: the main process makes it alone, to the same bits however many wait for it
+    note = parallel.on_main(lambda: cache.fetch(folder, "teacher.json", "teacher", make))
+    model = load_frozen(args, str(folder), models.load_config(str(folder)), task, device)
     models.set_languages(model, tokenizer, task.task)
     scores, speed = note["metrics"], note["speed"]
-    if set(scores) != set(task.reported):  # it was made for other splits
+    if set(scores) != set(task.reported) or half(args):  # it was made for other splits, or was another then
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
     size = models.weight_bytes(model)
-    return Teacher(name, model, tokenizer, signature, scores, speed, size, source)
+    return Teacher(name, model, tokenizer, signature + half(args), scores, speed, size, source)
 
 
 def fine_tune(
@@ -190,8 +195,41 @@ def fine_tune(
     bar.close()
 
 
-def frozen(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    return to_device(model, device).eval().requires_grad_(False)
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def half(args: CommonArgs) -> str:
+    """What a teacher's signature ends with if it is not in float32."""
+    return "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
+
+
+def own_precision(args: CommonArgs) -> dict[str, str]:
+    """`--teacher-precision` as a setting, of its own only where it is not float32."""
+    return {"teacher_precision": args.teacher_precision} if half(args) else {}
+
+
+def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData, device: torch.device) -> PreTrainedModel:
+    """A finished teacher, in the precision and at the places that the arguments name."""
+    device_map = None if args.teacher_device_map == "off" else args.teacher_device_map
+    if device_map is not None and parallel.processes() > 1:
+        raise BadInput(f"--teacher-device-map {device_map}: is for one process, which then has all GPUs for itself")
+    dtype = DTYPES[args.teacher_precision]
+    model = models.load_model(name, config, task.task.kind, head=True, dtype=dtype, device_map=device_map)
+    model.config.dtype = torch.float32  # of the students whose configuration is made from it
+    return frozen(model, device, args.teacher_precision)
+
+
+def frozen(model: PreTrainedModel, device: torch.device, precision: str = "fp32") -> PreTrainedModel:
+    """A model that teaches: in evaluation mode, without gradients, in a precision of its own; its outputs are float32.
+
+    One that is spread over several devices stays where it is.
+    """
+    if not hasattr(model, "hf_device_map"):
+        model = to_device(model, device)
+    if precision != "fp32":
+        model.to(DTYPES[precision])  # type: ignore[arg-type]
+        model.register_forward_hook(lambda _module, _inputs, outputs: convert_to_fp32(outputs))
+    return model.eval().requires_grad_(False)
 
 
 def to_device(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from common import cache, data, train
+from common import cache, data, parallel, train
 from common.args import CommonArgs
 from common.data import Encoded
 from common.run import Run, compiled
@@ -58,10 +58,12 @@ class Guide:
         self.charge = int(kept is None)
 
     def __call__(self, ids: list[str], **inputs: Any) -> Any:
-        """The outputs on the examples `ids`, whose batch is `inputs`, without gradient. Of kept outputs the hidden
-        states are a mapping of those layers that are kept, (B, L, D), 0 where there is padding."""
+        """The outputs, without gradient, on the examples `ids`, whose batch, or this process's rows of it, is `inputs`.
+
+        Of kept outputs the hidden states are a mapping of those layers that are kept, (B, L, D), 0 where there is
+        padding."""
         if self.kept is not None:
-            return self.kept.read(ids, inputs["attention_mask"])
+            return self.kept.read(parallel.own(ids), inputs["attention_mask"])
         with torch.no_grad():
             return self.model(**inputs)
 
@@ -105,7 +107,7 @@ def guide(args: CommonArgs, cell: Run, teacher: Teacher, encoded: Encoded, steps
             fill(partial, model, teacher.tokenizer, encoded, names, by_token, layers, dtype, engine)
         return {"recipe": recipe, "ledger": asdict(spent)}
 
-    note = cache.fetch(folder, "outputs.json", "teacher's outputs", make)
+    note = parallel.on_main(lambda: cache.fetch(folder, "outputs.json", "teacher's outputs", make))
     ledger.add(train.Ledger.of(note))
     return Guide(model, Kept(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side))
 

@@ -7,6 +7,7 @@
         --max-length 4096 --corpus oscar=part.jsonl.gz,books=books.txt            # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --params                             # Table 2's sizes beside counted ones
     python methods/efficient_attention.py --profile                            # time and memory by length, with a plot
+    python methods/efficient_attention.py --analyse-data --task pocket/ner,conll2003   # lengths, tags of NER data
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
 Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
@@ -25,6 +26,7 @@ What the paper has -> code
     section 3.1: both orders               VARIANTS, pretrained
     section 4.1, Tables 2 and 4: cost      profile; Table 2's parameters: print_parameters
     sections 3.2 and 4.5: what to distil on    common/corpus.py, corpus_of, `--corpus`
+    appendix A: what NER data is made of   common/analysis.py, `--analyse-data`
 
 Differences from the paper, and how its gaps are read
     - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
@@ -55,7 +57,7 @@ from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common import corpus
+from common import corpus, stream
 from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
@@ -95,8 +97,8 @@ class Args(CommonArgs):
     corpus: str = arg(
         "auto",
         "text of the stages before fine-tuning, several with commas: task (its training texts), pocket-short,"
-        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); auto: task, and"
-        " pocket-short with a pocket task",
+        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); or stream:FILE or"
+        " stream:hub:NAME alone, which are read as they are used; auto: task, and pocket-short with a pocket task",
     )
     convert_share: float = arg(0.1, "share of the budget for masked language modelling after conversion")
     distil_share: float = arg(0.4, "share of the budget for distillation")
@@ -105,6 +107,7 @@ class Args(CommonArgs):
     soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")
     params: bool = arg(False, "print Table 2's numbers of parameters beside those of models built here; train nothing")
     profile: bool = arg(False, "measure time and memory of every attention by length; train nothing")
+    analyse_data: bool = arg(False, "lengths and tags of the tasks of named entities, with a plot; train nothing")
 
     def check(self) -> None:
         super().check()
@@ -125,7 +128,9 @@ class Args(CommonArgs):
         if self.attention == "lsg" and (self.window or 128) % 4:
             raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
         others = [name for name in split_list(self.corpus) if name != "task"]
-        if self.corpus != "auto" and (others or not split_list(self.corpus)):
+        if self.corpus.startswith(stream.PREFIX):
+            stream.check(self.corpus)
+        elif self.corpus != "auto" and (others or not split_list(self.corpus)):
             corpus.check(",".join(others))
 
     def check_student(self) -> None:
@@ -151,7 +156,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -161,11 +165,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, speed, teacher_cache, train
+from common import cache, data, masked_lm, models, parallel, plots, results, speed, teacher_cache, train
+from common.analysis import analyse_ner
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, own_precision
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
@@ -208,6 +213,7 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     """
     masked = labels >= 0
     mlm = F.cross_entropy(student.logits[masked], labels[masked]) if masked.any() else student.logits.sum() * 0
+    mlm = parallel.mean(mlm, masked.sum())
     if teacher is None:
         return mlm
     tokens = mask.bool()
@@ -217,20 +223,25 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     t = F.log_softmax(teacher.logits[compared] / TEMPERATURE, dim=-1)
     ce = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean") if compared.any() else mlm * 0
     cosine = 1 - F.cosine_similarity(student.hidden_states[-1][tokens], teacher.hidden_states[-1][tokens], dim=-1)
+    ce, cosine = parallel.mean(ce, compared.sum()), parallel.mean(cosine.mean(), tokens.sum())
     # L_student = alpha L_mlm + beta L_ce + gamma L_cos
-    return MLM * mlm + SOFT * ce + COSINE * cosine.mean()
+    return MLM * mlm + SOFT * ce + COSINE * cosine
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many."""
+    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many. Or the head
+    of a stream."""
 
     texts: list[str]
     signature: str
+    flow: stream.Stream | None = None
 
 
 def corpus_of(args: Args, task: TaskData) -> Corpus:
     """What `--corpus` names: the training texts of the task, without their labels, and mixes of others (table 8)."""
+    if flow := stream.of(args.corpus, args.budget):
+        return Corpus(flow.head(), flow.signature(), flow)
     names = split_list(args.corpus)
     if names == ["auto"]:
         names = ["task", "pocket-short"] if task.source == "pocket" else ["task"]
@@ -278,10 +289,7 @@ def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
     config = models.load_config(folder)
     if hasattr(config, "efficient_attention"):
         return load(folder, AutoModelForMaskedLM), True
-    model, whole = masked_lm.load(folder)
-    if folder in map(str, models.POCKET.values()):
-        models.lengthen_pocket(model, max(args.max_length, config.max_position_embeddings))
-    return model, whole
+    return masked_lm.load(folder)
 
 
 def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tuple[str, ...],
@@ -317,7 +325,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
     if stage == "convert":
         recipe |= {"attention": args.attention, "max_length": args.max_length, **settings_of(args)}
     else:
-        recipe |= {"soft_labels": args.soft_labels}
+        recipe |= {"soft_labels": args.soft_labels, **own_precision(args)}
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "efficient" / cache.key(recipe)
 
     def make(partial: Path) -> dict[str, Any]:
@@ -326,6 +334,10 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         ledger = train.Ledger()
         blocks = None if recipe["steps"] is None else recipe["steps"] * batch_of(recipe)
         encoded = masked_lm.packed(teacher.tokenizer, texts.texts, recipe["length"], blocks)
+        batches: Any = data.Batches(encoded, teacher.tokenizer, batch_of(recipe), PRETRAINING_SEED)
+        if flow := texts.flow:
+            how = (teacher.tokenizer, recipe["length"], batch_of(recipe))
+            batches = stream.Blocks(lambda: flow.drawn(PRETRAINING_SEED), *how)
         model.to(engine.device)  # type: ignore[arg-type]
         if not whole:  # the checkpoint has no such head: one is trained while it still is what it was
             short = masked_lm.packed(teacher.tokenizer, texts.texts, length_of(args, False), 10_000)
@@ -334,8 +346,8 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         if stage == "convert":
             convert(model, args.attention, args.max_length, teacher.tokenizer, **settings_of(args))
         student = model if stage == "convert" else halve(model)
-        guide = None if stage == "convert" else model.eval().requires_grad_(False)
-        pretrain(args, student, guide, teacher.tokenizer, encoded, recipe, folder, ledger, engine)
+        guide = None if stage == "convert" else frozen(model, engine.device, args.teacher_precision)
+        pretrain(args, student, guide, teacher.tokenizer, encoded, batches, recipe, folder, ledger, engine)
         if is_longformer(student):
             copy_globals(student)
         models.save(student, teacher.tokenizer, partial, "# A masked language model, made as `stage.json` says\n")
@@ -354,12 +366,11 @@ def batch_of(recipe: dict[str, Any]) -> int:
 
 def pretrain(
     args: Args, student: PreTrainedModel, guide: PreTrainedModel | None, tokenizer: Any, encoded: data.Encoded,
-    recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
+    batches: Any, recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
 ) -> None:  # fmt: skip
     """Train a masked LM, with a teacher or without. Killed and started again, it goes on from its checkpoint."""
     stage, distils = recipe["stage"], guide is not None
     weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING if distils else 0.0)
-    batches = data.Batches(encoded, tokenizer, batch_of(recipe), PRETRAINING_SEED)
     student.train()
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98 if distils else 0.999), eps=1e-6,
@@ -383,23 +394,21 @@ def pretrain(
             with own.clock():
                 batch = batches[own.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
-                inputs = {k: v.to(engine.device) for k, v in batch.items() if k != "labels"}
+                batch["labels"] = labels
+                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
+                labels = inputs.pop("labels")
                 if is_longformer(student):
                     extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
-                with engine.autocast():
+                with engine.autocast(), parallel.randomness(own.steps):
                     soft = None
                     if teacher is not None:
                         with torch.no_grad():
                             soft = teacher(**inputs, **extra, output_hidden_states=True)
                     out = model(**inputs, **extra, output_hidden_states=distils)
-                    loss = pretraining_loss(
-                        out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
-                    )
+                    loss = pretraining_loss(out, soft, labels, inputs["attention_mask"], args.soft_labels)
                 checkpoint.watch(loss, own.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters(), PRETRAINING_CLIP)
                 own.count(batch, teachers=int(distils))
                 schedule.step()
             bar.update()
@@ -428,9 +437,9 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
     return model
 
 
-# Of fine-tuning on documents: the share of the steps after which longer ones come in, and how long the short ones are.
+# Of fine-tuning on documents: the share of the steps after which longer ones come in, and tokens of the short ones.
 # Looking something up is learnt from short texts in a fraction of the time.
-SHORT_FIRST = (0.5, 420)
+SHORT_FIRST = (0.5, 160)
 
 
 def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: str) -> Tensor:
@@ -439,16 +448,18 @@ def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: s
     L = (1 - KD_WEIGHT) L_labels + KD_WEIGHT T^2 KL(teacher || student), a mean over the predictions; of scores, the
     squared distance.
     """
+    whole = parallel.mean(student.loss, len(models.predictions(student, inputs, kind)[0][1]))
     if soft is None:
-        return student.loss
+        return whole
     terms = []
     for (own, _), (guide, _) in zip(*(models.predictions(x, inputs, kind) for x in (student, soft)), strict=True):
         if kind == "regression":
-            terms.append(F.mse_loss(own, guide))
+            term = F.mse_loss(own, guide)
         else:
             s, t = (F.log_softmax(x / TEMPERATURE, dim=-1) for x in (own, guide))
-            terms.append(TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean"))
-    return (1 - KD_WEIGHT) * student.loss + KD_WEIGHT * torch.stack(terms).mean()
+            term = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
+        terms.append(parallel.mean(term, len(own)))
+    return (1 - KD_WEIGHT) * whole + KD_WEIGHT * torch.stack(terms).mean()
 
 
 class Encodings(dict[int, data.Encoded]):
@@ -488,8 +499,8 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                with engine.autocast():
+                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
+                with engine.autocast(), parallel.randomness(ledger.steps):
                     soft = None
                     if guide is not None:
                         texts = {k: v for k, v in inputs.items() if k != "labels"}
@@ -497,9 +508,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
                     loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
                 checkpoint.watch(loss, ledger.steps, batches.ids)
                 engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
@@ -619,6 +628,7 @@ def peaks(attention: str, lengths: Sequence[int], device: str) -> list[int]:
     return found
 
 
+@parallel.by_main
 @torch.no_grad()
 def profile(args: Args, engine: Accelerator) -> None:
     """Time, memory and parameters of every attention and of full attention, by length: JSON, a table and a plot.
@@ -754,6 +764,10 @@ def main(args: Args) -> None:
     if args.params:
         if print_parameters():
             raise SystemExit(1)
+        return
+    if args.analyse_data:
+        folder = Path(args.out_dir) / "efficient_attention" / "data"
+        analyse_ner([data.load(name, args.data_dir, limit=args.limit) for name in args.tasks], folder)
         return
     engine = train.accelerator(args)
     if args.profile:

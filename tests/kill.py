@@ -4,9 +4,10 @@
     python -m tests.kill xtc cka --kills 5 --budget 960
 
 A script is started, killed after a random time, started again with --resume, and so on until it ends; when it ends
-before it was killed often enough, a fresh one is begun. Teachers and everything else that is cached are made under the
-same fire. Every fifth time it is SIGINT or SIGTERM: one line and exit code 130 or 143 are then expected. In the end
-the weights, the caches' weights and everything in result.json but clocks have to be those of the undisturbed run.
+before it was killed often enough, a fresh one is begun. A fifth of the times lies in its start-up. Teachers and what
+else is cached are made under the same fire.
+Every fifth time it is SIGINT or SIGTERM: one line and exit code 130 or 143 are then expected. In the end the weights,
+the caches' weights and everything in result.json but clocks have to be those of the undisturbed run.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
+import runpy
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -37,11 +41,35 @@ COMMANDS = {
 CLOCKS = ("command", "finished", "environment")
 
 
-def start(method: str, out: Path, words: list[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ROOT / "methods" / f"{method}.py"), *words, "--out-dir", str(out), "--resume"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, "--save-every", "1"], env=environment, **pipes)
+def start(method: str, out: Path, words: list[str], log: Path) -> int:
+    """A script in a process that has imported the libraries already, which takes longer than all that comes after."""
+    argv = [str(ROOT / "methods" / f"{method}.py"), *words, "--out-dir", str(out), "--resume", "--save-every", "1"]
+    if (pid := os.fork()) == 0:
+        with log.open("w") as file:
+            os.dup2(file.fileno(), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code, sys.argv = 0, argv
+        try:
+            runpy.run_path(argv[0], run_name="__main__")
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stderr.flush()
+        os._exit(code)
+    return pid
+
+
+def wait(pid: int, seconds: float) -> int | None:
+    """The exit code of a process, negative for a signal; None if it still runs after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    return None
 
 
 def outcome(out: Path) -> dict[str, Any]:
@@ -55,7 +83,7 @@ def outcome(out: Path) -> dict[str, Any]:
             record.pop(name, None)
         for part in (record["teacher"], record["student"]):
             del part["speed"]
-        for name in ("seconds", "peak_memory_bytes"):
+        for name in ("seconds", "shared_seconds", "peak_memory_bytes"):
             del record["ledger"][name]
         found[str(path.relative_to(out))] = record
     return found
@@ -79,51 +107,62 @@ def place(out: Path) -> str:
     return "/".join([parts[-3] if not stage else parts[-4], *stage])
 
 
-def under_fire(method: str, words: list[str], kills: int, rng: random.Random, folder: Path, log: Any) -> None:
-    """Kill a script `kills` times; AssertionError where it does not end as if it had not been."""
-    started = time.monotonic()
-    whole = start(method, folder / "whole", words)
-    _, err = whole.communicate()
-    assert whole.returncode == 0, err
-    seconds = time.monotonic() - started
-    wanted = outcome(folder / "whole")
-    assert not left_behind(folder / "whole")
+def under_fire(method: str, words: list[str], kills: int, rng: random.Random, folder: Path, ready: Path | None) -> None:
+    """Kill a script `kills` times; AssertionError where it does not end as if it had not been.
+
+    `ready`: a folder with teachers that were fine-tuned before; without one they are fine-tuned under fire.
+    """
+    log = folder / "stderr"
+
+    def prepared(name: str) -> Path:
+        if ready is not None:
+            shutil.copytree(ready, folder / name / "cache" / "teachers")
+        return folder / name
+
+    out, began = prepared("whole"), time.time()
+    code = wait(start(method, out, words, log), math.inf)
+    assert code == 0, log.read_text()
+    # when it began to write, and how long it has worked from there
+    writing = max(began, min(path.stat().st_mtime for path in out.rglob("*.lock") if path.stat().st_mtime >= began))
+    work, wanted = time.time() - writing, outcome(out)
+    assert not left_behind(out), left_behind(out)
     done, stops, ends, places = 0, 0, 0, Counter[str]()
     while done < kills or ends == 0:
-        out = folder / f"killed{ends}"
-        while True:
-            process = start(method, out, words)
-            number = signal.SIGKILL
-            if (done + stops) % 5 == 4:
-                number = rng.choice([signal.SIGINT, signal.SIGTERM])
-            # half of the times are spent on starting up; a signal has to find an interpreter that is there
-            life = rng.uniform(0 if number == signal.SIGKILL else 4, seconds / 4 + 4)
-            try:
-                process.wait(None if done >= kills else life)
-            except subprocess.TimeoutExpired:
-                process.send_signal(number)
-            _, err = process.communicate()
-            if process.returncode == 0:
+        out, code = prepared(f"killed{ends}"), None
+        while code != 0:
+            pid = start(method, out, words, log)
+            number = rng.choice([signal.SIGINT, signal.SIGTERM]) if (done + stops) % 5 == 4 else signal.SIGKILL
+            early = number == signal.SIGKILL and rng.random() < 0.2
+            life = rng.uniform(0, writing - began) if early else writing - began + rng.uniform(0, work / 4)
+            code = wait(pid, math.inf if done >= kills else life)
+            if code is None:
+                os.kill(pid, number)
+                code = wait(pid, math.inf)
+            if code == 0:
                 break
             places[place(out)] += 1
             if number == signal.SIGKILL:
-                assert process.returncode == -number, err
+                assert code == -number, log.read_text()
                 done += 1
             else:
-                assert process.returncode == 128 + number, (process.returncode, err)
-                lines = [line for line in err.splitlines() if line]
-                assert len(lines) == 1, err
-                assert lines[0].startswith(f"stopped by {number.name}"), err
+                lines = [line for line in log.read_text().splitlines() if line]
+                assert (code, len(lines)) == (128 + number, 1), log.read_text()
+                assert lines[0].startswith(f"stopped by {number.name}"), lines
                 stops += 1
         found = outcome(out)
         assert found.keys() == wanted.keys()
         for name, value in wanted.items():
             assert found[name] == value, f"{method}: {name} differs"
         assert not left_behind(out), left_behind(out)
+        shutil.rmtree(out)
         ends += 1
     spread = ", ".join(f"{where} {count}" for where, count in places.most_common())
-    print(f"{method} {' '.join(words)}: {seconds:.0f} s undisturbed; {done} kills, {stops} other signals, {ends} ends,"
-          f" all {len(wanted)} files the same. Where: {spread}", file=log, flush=True)  # fmt: skip
+    print(
+        f"{method} {' '.join(words)}: {work:.0f} s of work undisturbed; {done} kills, {stops} other signals,"
+        f" {ends} ends,"
+        f" all {len(wanted)} files the same. Last written before a stop: {spread}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -132,14 +171,26 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="SIGKILLs for each script")
     parser.add_argument("--budget", help="as the scripts' (default: each script's own)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument(
+        "--teachers", type=Path, help="a runs/cache/teachers with those that are needed (default: made)"
+    )
     asked = parser.parse_args()
     if wrong := [name for name in asked.methods if name not in COMMANDS]:
         parser.error(f"{wrong[0]}: no such script")
+    import accelerate  # noqa: F401  (for the scripts, which are forked from here)
+    import torch
+    import transformers  # noqa: F401
+
+    from common import run, teacher  # noqa: F401
+
+    torch.set_num_threads(1)
     for method in asked.methods or COMMANDS:
         words = COMMANDS[method].split() + (["--budget", asked.budget] if asked.budget else [])
         with tempfile.TemporaryDirectory() as folder:
-            under_fire(method, words, asked.kills, random.Random(f"{method}/{asked.seed}"), Path(folder), sys.stdout)
+            rng = random.Random(f"{method}/{asked.seed}")
+            under_fire(method, words, asked.kills, rng, Path(folder), asked.teachers)
 
 
 if __name__ == "__main__":
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     main()

@@ -230,7 +230,7 @@ efficient_attention | --corpus , | --corpus '' | pocket-short
 efficient_attention | --corpus a={file} | --corpus a={file} | .jsonl or .txt
 efficient_attention | --short-length 2 | --short-length 2 | 4 or more
 efficient_attention | --sparsity random | --sparsity | lsh
-efficient_attention | $ --student half --teacher {masked_lm} --budget 32 --limit 64 --variant convert | --budget 32 | give more
+efficient_attention | $ --student half --teacher {masked_lm} --budget 32 --variant distil | --budget 32 | give more
 cka | --variant mc3kd | --variant 'mc3kd' | wopt
 cka | $ --student 2x16 --variant mse | --variant mse | --student 2x32
 cka | $ --variant cosine --student 2x16 | --variant cosine | --student 2x32

@@ -136,7 +136,7 @@ def test_labels_are_noisy_in_training_alone(task: str) -> None:
     else:
         pairs = list(zip(noisy["label"], true["label"], strict=True))
     wrong = sum(a != b for a, b in pairs) / len(pairs)
-    assert wrong == pytest.approx(pocket.NOISE, abs=0.02 if task == "ner" else 0.1)
+    assert wrong == pytest.approx(pocket_documents.NOISE, abs=0.02 if task == "ner" else 0.05)
 
     def owned(text: str) -> bool:
         return pocket.in_split((text,), "test")
@@ -207,7 +207,7 @@ def test_types_are_balanced_and_a_name_alone_does_not_tell() -> None:
         guessed.append(row)
         true.append(list(tags))
     score = metrics.entities(guessed, true, TYPES)["entity_f1"]
-    assert 0.45 < score < 0.65
+    assert 0.3 < score < 0.5
 
 
 def test_a_short_window_holds_the_evidence_of_few_mentions() -> None:
@@ -299,7 +299,7 @@ def test_a_word_of_the_question_does_not_give_the_answer() -> None:
 def test_the_bench_guesses_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     generate = pocket.generate
     monkeypatch.setattr(pocket, "generate", lambda task, split: generate(task, split, 300 if split == "train" else 40))
-    assert 0.4 < bench.guess(data.load("pocket/ner")) < 0.65
+    assert 0.3 < bench.guess(data.load("pocket/ner")) < 0.5
     assert bench.guess(data.load("pocket/hotpot")) == pytest.approx(1 / pocket_documents.CHOICES, abs=0.02)
     row = {"metric": "entity_f1", "guess": 0.5, "reader": {"512": 0.71234, "2048": 0.9}}
     report = {"lengths": [512, 2048], "tasks": {"ner": row}}
