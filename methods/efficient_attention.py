@@ -48,11 +48,9 @@ from __future__ import annotations
 
 import copy
 import math
-import multiprocessing
 import random
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -638,11 +636,6 @@ def peaks(attention: str, lengths: Sequence[int], device: str) -> list[int]:
     return found
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 @parallel.by_main
 @torch.no_grad()
 def profile(args: Args, engine: Accelerator) -> None:
@@ -655,7 +648,7 @@ def profile(args: Args, engine: Accelerator) -> None:
     names = [*ATTENTIONS, *FULL]
     table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
     for name in names:
-        needed = in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
+        needed = speed.in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
         table[name]["bytes"] = {str(length): count for length, count in zip(PROFILE_LENGTHS, needed, strict=True)}
     for length in PROFILE_LENGTHS:
         contenders: dict[str, Callable[[], object]] = {}
