@@ -14,7 +14,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import attention_pocket, bench_xtc, cka_pocket, cmow_pocket, mc3kd_claims, pocket_suite, table, xtc_pocket
+from bench import (
+    attention_pocket,
+    bench_xtc,
+    cka_pocket,
+    cmow_pocket,
+    mc3kd_claims,
+    pocket_documents,
+    pocket_suite,
+    table,
+    xtc_pocket,
+)
 from bench.cli import FOLDER
 from common import results
 from methods import efficient_attention, xtc
@@ -57,6 +67,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-pocket": lambda: report_table(attention_pocket, "attention_pocket.json"),
     "attention-profile": profile_table,
     "matrix-real": lambda: matrix_table("real"),
+    "pocket-documents": lambda: report_table(pocket_documents, "pocket_documents.json"),
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
     "cka-pocket": lambda: report_table(cka_pocket, "cka_pocket.json"),
