@@ -423,7 +423,7 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
 
 # Of fine-tuning on documents: the share of the steps after which longer ones come in, and tokens of the short ones.
 # Looking something up is learnt from short texts in a fraction of the time.
-SHORT_FIRST = (0.5, 160)
+SHORT_FIRST = (0.75, 160)
 
 
 def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: str) -> Tensor:
