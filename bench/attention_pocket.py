@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.report import FOLDER, cell, difference, parser
+from bench.cli import FOLDER, parser
+from bench.stats import cell, difference
 from common import attention, data, metrics, models, pocket, results, speed
 from methods import efficient_attention as ea
 

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedModel
 
-from bench.report import FOLDER
+from bench.cli import FOLDER
 from common import results, speed
 from methods.xtc import pack, quantize
 
@@ -46,7 +46,9 @@ def write_models(folder: Path) -> dict[str, PreTrainedModel]:
         model = AutoModelForSequenceClassification.from_config(BertConfig())
         quantize(model, bits)
         pack(model).save_pretrained(folder / name)
-        found[name] = AutoModelForSequenceClassification.from_pretrained(folder / name).eval()
+        found[name] = AutoModelForSequenceClassification.from_pretrained(
+            folder / name, use_safetensors=True, trust_remote_code=False
+        ).eval()
     return found
 
 
@@ -66,7 +68,9 @@ from transformers import AutoModelForSequenceClassification
 import common.packed  # the format of what is loaded
 from bench.bench_xtc import forward, ids
 if sys.argv[1] != "nothing":
-    forward(AutoModelForSequenceClassification.from_pretrained(sys.argv[1]).eval(), ids(int(sys.argv[2])))
+    forward(AutoModelForSequenceClassification.from_pretrained(
+        sys.argv[1], use_safetensors=True, trust_remote_code=False
+    ).eval(), ids(int(sys.argv[2])))
 print(1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]))
 """
 

@@ -63,8 +63,8 @@ class Job:
     @property
     def teacher(self) -> tuple[Any, ...]:
         """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
-        names = ("teacher", "max_length", "batch_size", "limit", "data_dir", "teacher_epochs", "teacher_lr", "precision")
-        return (self.task, *(getattr(self.args, name) for name in names))
+        a = self.args
+        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
 
     def one_by_one(self) -> list[Job]:
         """The same with one command for each variant; none where there is but one."""
@@ -89,15 +89,23 @@ class Matrix:
     jobs: list[Job]
 
 
-def load(path: Path, changes: dict[str, Any], out: str | None = None) -> Matrix:
-    """The matrix of a file, with some of its top-level keys replaced; `BadInput` names what is wrong with it."""
+def read_file(path: Path) -> dict[str, Any]:
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML ({error})") from error
-    return build(raw | changes, path.stem, out, str(path))
+
+
+def place_of(path: Path) -> Path:
+    """Where the results of a file go."""
+    return results.ROOT / str(read_file(path).get("out", f"runs/{path.stem}"))
+
+
+def load(path: Path, changes: dict[str, Any], out: str | None = None) -> Matrix:
+    """The matrix of a file, with some of its top-level keys replaced; `BadInput` names what is wrong with it."""
+    return build(read_file(path) | changes, path.stem, out, str(path))
 
 
 def build(raw: dict[str, Any], name: str, out: str | None, where: str) -> Matrix:
@@ -152,7 +160,7 @@ def jobs_of(label: str, method: str, table: dict[str, Any], out: Path) -> list[J
 
 def listed(table: dict[str, Any], key: str, kind: type) -> list[Any]:
     """A list of distinct values of one type, not empty."""
-    values = table.get(key)
+    values: Any = table.get(key)
     right = isinstance(values, list) and values and all(type(value) is kind for value in values)
     if not right or len(set(values)) < len(values):
         raise BadInput(f"{key} = {values!r}: must be a list of one or more different {kind.__name__} values")

@@ -560,8 +560,8 @@ def main(argv: list[str]) -> None:
         fail(BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}"))
     folders = DEFAULT_RESULTS if asked.results is None else asked.results.split(",")
     for folder in folders if asked.results is not None else ():
-        if not Path(folder).is_dir():
-            fail(BadInput(f"--results {folder}: no such folder"))
+        if not folder or not Path(folder).is_dir():
+            fail(BadInput(f"--results {folder!r}: no such folder"))
     tables = [table for table in paper.tables if asked.table in (None, table.name)]
     sizes = [name for name in paper.sizes.get("tables", {}) if asked.table in (None, name)]
     used: set[int] = set()

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import FOLDER, parser
+from bench.cli import FOLDER, parser
 from common import data, metrics, pocket, results, train, windows
 from common.args import CommonArgs
 from common.data import TaskData

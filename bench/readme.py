@@ -24,7 +24,7 @@ from bench import (
     pocket_suite,
     xtc_pocket,
 )
-from bench.report import FOLDER
+from bench.cli import FOLDER
 from common import results
 from methods import efficient_attention, xtc
 

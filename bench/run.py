@@ -96,7 +96,7 @@ class Running:
 def start(out: Path, job: Job, threads: int) -> Running:
     log = note_path(out, job).with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     with log.open("wb") as file:
         # a session of its own: Ctrl-C reaches it through `stop` alone
         process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
@@ -145,17 +145,23 @@ def default_jobs() -> int:
 
 
 def in_order(jobs: list[Job]) -> list[Job]:
-    """The first command for each teacher first, so that no two wait for the same one."""
+    """The first command for each teacher first, so that no two wait for the same one; then seed by seed, so that a
+    matrix that is stopped early has all rows."""
     first: dict[tuple[Any, ...], Job] = {}
     for job in jobs:
         first.setdefault(job.teacher, job)
-    return [*first.values(), *(job for job in jobs if job is not first[job.teacher])]
+    rest = [job for job in jobs if job is not first[job.teacher]]
+    return [*first.values(), *sorted(rest, key=lambda job: job.seed)]
 
 
 def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any, ...]]) -> Job | None:
-    """The first one whose teacher is ready, or is being made by nobody."""
+    """A command for a teacher that nobody makes yet; else one whose teacher is ready, of another row than those that
+    run, if there is one: commands of a row may share more than the teacher."""
     busy = {found.job.teacher for found in running}
-    return next((job for job in waiting if job.teacher in teachers or job.teacher not in busy), None)
+    rows = {found.job.row for found in running}
+    makers = [job for job in waiting if job.teacher not in teachers | busy]
+    ready = [job for job in waiting if job.teacher in teachers]
+    return next(iter([*makers, *(job for job in ready if job.row not in rows), *ready]), None)
 
 
 def left(waiting: list[Job], running: list[Running], seconds: dict[str, list[float]], at_once: int) -> str:
@@ -187,21 +193,21 @@ def execute(plan: Matrix, at_once: int, threads: int) -> list[Job]:
     failed: list[Job] = []
     try:
         while waiting or running:
-            while len(running) < at_once and (job := next_job(waiting, running, teachers)) is not None:
-                waiting.remove(job)
-                running.append(start(out, job, threads))
+            while len(running) < at_once and (found := next_job(waiting, running, teachers)) is not None:
+                waiting.remove(found)
+                running.append(start(out, found, threads))
             time.sleep(POLL)
-            for found in [r for r in running if r.process.poll() is not None]:
-                running.remove(found)
-                job, took = found.job, time.monotonic() - found.started
+            for ended in [r for r in running if r.process.poll() is not None]:
+                running.remove(ended)
+                job, took = ended.job, time.monotonic() - ended.started
                 count += 1
-                if found.process.returncode == 0:
+                if ended.process.returncode == 0:
                     write_note(out, job, "done", seconds=took, results=found_results(out, job))
                     teachers.add(job.teacher)
                     seconds.setdefault(job.row, []).append(took)
                     said = f"done in {took:.0f} s"
                 else:
-                    said = f"FAILED ({found.process.returncode}): {last_line(note_path(out, job).with_suffix('.log'))}"
+                    said = f"FAILED ({ended.process.returncode}): {last_line(note_path(out, job).with_suffix('.log'))}"
                     write_note(out, job, "failed", seconds=took, error=said)
                     parts = job.one_by_one()
                     todo = [part for part in parts if not done(out, part)]
@@ -212,7 +218,7 @@ def execute(plan: Matrix, at_once: int, threads: int) -> list[Job]:
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        stop([psutil.Process(found.process.pid) for found in running])
+        stop([psutil.Process(r.process.pid) for r in running if r.process.poll() is None])
         raise
     return failed
 
@@ -260,7 +266,7 @@ def plan_of(options: Any, changes: dict[str, Any]) -> Matrix:
 def dry_run(plan: Matrix, as_json: bool) -> None:
     for job in plan.jobs:
         if as_json:
-            record = {"name": job.name, "command": ["python", *job.words], "budget": job.args.budget}
+            record: dict[str, Any] = {"name": job.name, "command": ["python", *job.words], "budget": job.args.budget}
             record |= {"row": job.row, "task": job.task, "seed": job.seed, "variants": job.args.variants}
             print(json.dumps(record))
         else:
@@ -285,7 +291,7 @@ def main(argv: list[str]) -> None:
     except BadInput as error:
         fail(error)
     at_once = options.jobs or default_jobs()
-    threads = max(1, cores() // at_once)
+    threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
     before = sum(done(plan.out, job) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])

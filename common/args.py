@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common.errors import BadInput, Interrupted
+from common.errors import BadInput, Interrupted, speaks
 
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
@@ -62,21 +63,31 @@ class CommonArgs:
         3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is"
     )
     tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
+    teacher_precision: Literal["fp32", "bf16", "fp16"] = arg(
+        "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
+    )
+    teacher_device_map: Literal["off", "auto"] = arg(
+        "off", "auto: a fine-tuned teacher is spread over all GPUs and the main memory, if it is larger than one GPU"
+    )
     teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
     teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
         "auto",
-        "keep the teacher's outputs on the training examples under the cache: fp32 or fp16; auto: fp32, where the budget"
-        " has more examples than the task",
+        "keep the teacher's outputs on the training examples in the cache, as fp32 or fp16; auto: fp32, where the"
+        " budget has more examples than the task",
     )
     batches: Literal["auto", "shuffled", "by-length"] = arg(
         "auto",
         "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
-        " tasks, whose texts are alike in length",
+        " tasks, whose texts differ less in length",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
+    accumulate: int = arg(1, "process a step's batch in so many parts, for less memory; their gradients are summed")
+    gradient_checkpointing: bool = arg(
+        False, "compute the student's activations again in the backward pass: less memory, a third more time"
+    )
     save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
     resume: bool = arg(False, "continue unfinished runs from their checkpoints")
     force: bool = arg(False, "run again and replace results that exist")
@@ -86,11 +97,11 @@ class CommonArgs:
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
         self.check_student()
-        for name in ("batch_size", "max_length", "limit"):
+        for name in ("batch_size", "max_length", "limit", "accumulate"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
         self.check_value("batch_size", lambda v: v <= 2**16, f"be at most {2**16}")
-        kind, amount = parse_budget(self.budget)
-        if kind == "examples" and amount < self.batch_size:
+        counted, amount = parse_budget(self.budget)
+        if counted == "examples" and amount < self.batch_size:
             raise BadInput(
                 f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
                 " more"
@@ -211,9 +222,6 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
         def error(self, message: str) -> NoReturn:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
-    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, leave)
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -224,7 +232,10 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
 
 def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     """`read`, but on a mistake print one line and exit with 2."""
-    argv = sys.argv[1:] if argv is None else argv
+    if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
+        argv = sys.argv[1:]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, leave)
     try:
         return read(cls, doc, argv)
     except BadInput as error:
@@ -235,6 +246,9 @@ def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
     """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
     if debug:
         traceback.print_exception(error)
+    if not speaks():  # for those that fail as the first one does, which the launcher then ends, its line is enough
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(10)
     print(f"error: {' '.join((line or str(error)).split())}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -266,9 +280,9 @@ def run(main: Callable[[T], None], args: T) -> None:
             raise
         fail(error, args.debug, line)
     except Interrupted as stop:
-        print(
-            f"\nstopped by {signal.Signals(stop.number).name}; the same command with --resume goes on", file=sys.stderr
-        )
+        if speaks():
+            name = signal.Signals(stop.number).name
+            print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
 
 

@@ -658,7 +658,7 @@ def copy_globals(model: PreTrainedModel) -> None:
 
 def load(folder: str | Path, head: Any) -> PreTrainedModel:
     """A converted model that `save_pretrained` has written; `head` is a class of the library such as AutoModel."""
-    model = head.from_config(AutoConfig.from_pretrained(folder))
+    model = head.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
     install(model)
     weights = load_file(Path(folder) / "model.safetensors")
     lost, unknown = model.load_state_dict(weights, strict=False)

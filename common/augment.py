@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import masked_lm, train
+from common import masked_lm, parallel, train
 from common.data import Split, TaskData
 
 REPLACE, CANDIDATES = 0.4, 15
@@ -79,6 +79,7 @@ def augment(
     return Split(ids, texts_out, labels)  # type: ignore[arg-type]
 
 
+@parallel.by_main
 def with_copies(
     task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: train.Ledger,
     device: torch.device,

@@ -144,7 +144,9 @@ def main(layers: int = 4, steps: int | None = None, folder: Path | None = None, 
     model = BertForMaskedLM(config(len(tokenizer), layers)).train()
     deeper = layers > min(LAYERS)
     if deeper:
-        stacked(model, BertForMaskedLM.from_pretrained(models.POCKET["pocket"], dtype=torch.float32))
+        stacked(
+            model, BertForMaskedLM.from_pretrained(models.POCKET["pocket"], use_safetensors=True, dtype=torch.float32)
+        )
     steps = steps or (STACKED_STEPS if deeper else STEPS)
     pool = texts(inputs, documents)
     held_out: list[tuple[str, ...]] = [(text,) for text in pocket.unlabelled(DEV, seed=2)]

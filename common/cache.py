@@ -6,6 +6,7 @@ runs/cache/<kind>/<key>.training/    while it is made: the checkpoint from which
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from common import models
+from common import models, parallel
 from common.results import write_json
 
 
@@ -29,22 +30,35 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
     """The note of `folder`, which `make` fills first if it is absent or damaged; its "fresh" says whether that was now.
 
     `make` writes the model into the folder it is given and returns what is to be noted; `what` names the model in
-    the line about damage.
+    the line about damage. Several processes make it together; the main one decides and writes.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     # two runs at once: the second waits for the first one's model instead of training another
-    with FileLock(folder.with_suffix(".lock")):
-        fresh = not intact(folder, note, what)
+    with FileLock(folder.with_suffix(".lock")) if parallel.main() else contextlib.nullcontext():
+        fresh = parallel.on_main(lambda: wanting(folder, note, what))
         if fresh:
-            for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
-                shutil.rmtree(old, ignore_errors=True)
             partial = folder.with_suffix(f".{os.getpid()}.partial")
             made = make(partial)
-            made |= {"digest": models.file_digest(partial)}
-            write_json(partial / note, made | {"note_digest": key(made)})
-            partial.rename(folder)
-        shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
+            parallel.on_main(lambda: finish(partial, folder, note, made))
+        if parallel.main():
+            shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
         return json.loads((folder / note).read_text(encoding="utf-8")) | {"fresh": fresh}
+
+
+def wanting(folder: Path, note: str, what: str) -> bool:
+    """Whether a model has to be made; what is left of a damaged or unfinished one is removed."""
+    if intact(folder, note, what):
+        return False
+    for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
+        shutil.rmtree(old, ignore_errors=True)
+    return True
+
+
+def finish(partial: Path, folder: Path, note: str, made: dict[str, Any]) -> None:
+    """Give a model that was written its note and its place."""
+    made = made | {"digest": models.file_digest(partial)}
+    write_json(partial / note, made | {"note_digest": key(made)})
+    partial.rename(folder)
 
 
 def intact(folder: Path, note: str, what: str) -> bool:

@@ -5,7 +5,7 @@
 
 A corpus is NAME=FILE, or the name of a built-in one. Files: `.jsonl`, one object a line, with OSCAR 23.01's "content"
 and "metadata", which the filters read, or with a "text" alone; `.txt`, whose blank lines separate documents. Either
-may be packed, `.gz`.
+may be packed, `.gz` or `.zst`.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def check(spec: str, argument: str = "--corpus") -> dict[str, Path | None]:
             raise BadInput(f"{argument} {spec!r}: names {name} twice")
         if equals and not Path(file).is_file():
             raise BadInput(f"{argument} {part}: no such file")
-        if equals and Path(file.removesuffix(".gz")).suffix not in (".jsonl", ".txt"):
-            raise BadInput(f"{argument} {part}: must be .jsonl or .txt, or either as .gz")
+        if equals and kind_of(Path(file)) not in (".jsonl", ".txt"):
+            raise BadInput(f"{argument} {part}: must be .jsonl or .txt, or either as .gz or .zst")
         found[name] = Path(file) if equals else None
     if not found:
         raise BadInput(f"{argument} {spec!r}: names no corpus; for example {BUILT_IN[0]},{BUILT_IN[1]}")
@@ -109,7 +109,7 @@ def mix(spec: str, filters: Filters = SECTION_3_2, limit: int | None = None, see
     for name, path in check(spec).items():
         rng, reasons = Random(f"{name}/{seed}"), Counter[str]()
         chosen: list[str] = []
-        for count, text in enumerate(_documents(name, path, filters, reasons)):
+        for count, text in enumerate(documents(name, path, filters, reasons)):
             if limit is None or count < limit:
                 chosen.append(text)
             elif (at := rng.randrange(count + 1)) < limit:
@@ -123,15 +123,14 @@ def mix(spec: str, filters: Filters = SECTION_3_2, limit: int | None = None, see
     return Mix([text for text, _ in texts], [name for _, name in texts], kept, dropped)
 
 
-def _documents(name: str, path: Path | None, filters: Filters, reasons: Counter[str]) -> Iterator[str]:
+def documents(name: str, path: Path | None, filters: Filters, reasons: Counter[str]) -> Iterator[str]:
     """The documents of one corpus that pass; counts in `reasons` why others do not."""
     if path is None:
         yield from _built_in(name)
         return
-    lines = _lines(path)
-    if Path(str(path).removesuffix(".gz")).suffix == ".txt":
+    if kind_of(path) == ".txt":
         paragraph: list[str] = []
-        for line in lines:
+        for line in lines(path):
             if line.strip():
                 paragraph.append(line.strip())
             elif paragraph:
@@ -140,7 +139,7 @@ def _documents(name: str, path: Path | None, filters: Filters, reasons: Counter[
         if paragraph:
             yield "\n".join(paragraph)
         return
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -160,8 +159,20 @@ def _documents(name: str, path: Path | None, filters: Filters, reasons: Counter[
             reasons[reason] += 1
 
 
-def _lines(path: Path) -> Iterator[str]:
-    open_text = gzip.open if path.suffix == ".gz" else open
+def kind_of(path: Path) -> str:
+    """What a file's name ends with, the packing left out: .txt, .jsonl."""
+    return Path(str(path).removesuffix(".gz").removesuffix(".zst")).suffix
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file, packed or not, as they are read."""
+    open_text: Any = gzip.open if path.suffix == ".gz" else open
+    if path.suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError:
+            raise BadInput(f"{path}: `pip install zstandard` is needed to read .zst") from None
+        open_text = zstandard.open
     try:
         with open_text(path, "rt", encoding="utf-8") as file:
             yield from file

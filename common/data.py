@@ -354,7 +354,7 @@ def _documents(lines: list[str]) -> list[str]:
 def _read_class(task: Task, rows: Rows, i: int) -> int:
     """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
     value = rows.columns["label"][i]
-    whole = isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and value.is_integer()
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     if whole and rows.names is not None and 0 <= value < len(rows.names):
         value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
     if isinstance(value, str):
@@ -616,7 +616,10 @@ def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> torch.Tens
     import torch
 
     if tokenizer.eos_token_id is None:
-        raise BadInput(f"{type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with")
+        raise BadInput(
+            f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
+            " give a causal language model, such as GPT-2"
+        )
     stream: list[int] = []
     for start in range(0, len(split), _CHUNK):
         texts = [text for (text,) in split.texts[start : start + _CHUNK]]

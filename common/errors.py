@@ -1,5 +1,12 @@
 """The two exceptions that end a script in an orderly way; `common.args.run` turns them into exit codes."""
 
+import os
+
+
+def speaks() -> bool:
+    """Whether this process speaks for its group, as the launcher says: the first, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
 
 class BadInput(Exception):
     """Wrong input from the user: the message names the argument or the file, what is wrong, and what is right."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import BadInput
+from common.errors import BadInput, speaks
 from common.hub import HUB, hotpot_row
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Rows:
 
 
 def warn(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr)
+    if speaks():
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def dataset_rows(

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 import transformers
+from safetensors import SafetensorError
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
@@ -32,6 +33,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from common import parallel
 from common.data import GENERATED, WINDOWED, Task
 from common.errors import BadInput
 
@@ -161,10 +163,14 @@ def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
     return config, tokenizer
 
 
+def pocket_bert(name: str) -> Any:
+    return AutoModel.from_pretrained(POCKET[name], use_safetensors=True, trust_remote_code=False, dtype=torch.float32)
+
+
 @torch.no_grad()
 def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
     """Give a `pocket_bart` the word embeddings and the encoder of the pocket BERT `name`, whose layers are alike."""
-    bert: Any = AutoModel.from_pretrained(POCKET[name], dtype=torch.float32)
+    bert: Any = pocket_bert(name)
     encoder: Any = model.base_model.encoder
     words = bert.embeddings.word_embeddings.weight
     encoder.embed_tokens.weight[: len(words)] = words
@@ -191,7 +197,7 @@ def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
 @torch.no_grad()
 def embed_as_pocket_bert(model: PreTrainedModel) -> None:
     """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
-    words = AutoModel.from_pretrained(POCKET["pocket"], dtype=torch.float32).get_input_embeddings()
+    words = pocket_bert("pocket").get_input_embeddings()
     model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
 
 
@@ -204,7 +210,7 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     """The configuration behind a hub id or a folder; `BadInput` names the argument and says what would work."""
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the library has many ways to say that a file is no configuration
         what = "is a folder without a config.json that names a known model_type" if Path(name).is_dir() else (
             "is no folder here and cannot be had from the hub"
         )  # fmt: skip
@@ -215,9 +221,12 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
 
 def load_tokenizer(name: str) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # the tokenizers' own errors are plain ones
         raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes of a folder without one
+        raise BadInput(f"--teacher {name}: has no tokenizer; its files have to be in the same folder")
+    return tokenizer
 
 
 LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
@@ -236,7 +245,10 @@ def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
 
 
-def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False) -> PreTrainedModel:
+def load_model(
+    name: str, config: PreTrainedConfig, kind: str, head: bool = False, dtype: torch.dtype = torch.float32,
+    device_map: str | None = None,
+) -> PreTrainedModel:  # fmt: skip
     """Weights from safetensors into the task's architecture.
 
     Every weight outside the task head, and with `head` every weight, must come from the file: a model that is
@@ -244,24 +256,30 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     """
     try:
         model, report = HEADS[kind].from_pretrained(
-            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
-            output_loading_info=True, ignore_mismatched_sizes=True,
+            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
+            output_loading_info=True, ignore_mismatched_sizes=True, device_map=device_map,
         )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
-    except Exception as error:  # safetensors' own error class, raised for damaged files
-        if type(error).__name__ != "SafetensorError":
-            raise
+    except SafetensorError as error:
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
+    except Exception as error:  # whatever a wrong configuration breaks first
+        raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
     body = model.base_model_prefix + "."
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     lost = [key for key in absent if head or (key.startswith(body) and ".pooler." not in key)]
     if lost:
         raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    check_finite(model, f"--teacher {name}")
     if kind == "language modelling" and not is_causal(model):
         raise BadInput(f"--teacher {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
+
+
+def check_finite(model: nn.Module, what: str) -> None:
+    """Raise `BadInput` for weights that are not finite: of such a model every figure would be wrong."""
+    for name, weights in model.named_parameters():
+        if not torch.isfinite(weights).all():
+            raise BadInput(f"{what}: its {name} is not finite; another file, or in training a lower --lr, would do")
 
 
 @torch.no_grad()
@@ -435,13 +453,25 @@ def parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
+def checkpoint_activations(model: Any) -> None:
+    """Let a model keep a layer's inputs alone between its passes, and compute what is inside again."""
+    if not model.supports_gradient_checkpointing:
+        raise BadInput(f"--gradient-checkpointing: {model.config.model_type} does not support it; leave it out")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of the weights as they are held, tied weights once."""
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
 def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
-    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights."""
+    """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
+
+    Of several processes the main one writes.
+    """
+    if not parallel.main():
+        return 0
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

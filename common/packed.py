@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import json
 import tempfile
 import zlib
@@ -39,7 +40,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
@@ -47,6 +48,7 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from common.errors import BadInput
+from common.train import digest
 
 BITS = (1, 2, 4, 8)
 LARGEST = {1: 1, 2: 1, 4: 7, 8: 127}  # code of each width
@@ -55,6 +57,7 @@ ACTIVATION = 127  # largest code of an activation
 EXACT = 2**24  # sums of integers below it are exact in float32
 TINY = 1e-12  # the least scale: a tensor of zeros has codes 0 or +1, and no infinite quotient
 FORMAT = "packed-integers"
+LARGEST_TOKENIZER = 2**26  # bytes of its files
 METHOD = "packed"  # the library's name of the format, in `quantization_config`
 
 
@@ -176,9 +179,7 @@ class PackedQuantizer(HfQuantizer):
     """Puts packed modules in the place of the library's before a file's weights are loaded."""
 
     def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
-        config: Any = self.quantization_config
-        for name in config.modules:
-            model.set_submodule(name, empty(model.get_submodule(name), config.bits, config.lora_rank, config.clip))
+        put_packed(model, self.quantization_config)
         return model
 
     def is_serializable(self) -> bool:
@@ -187,6 +188,12 @@ class PackedQuantizer(HfQuantizer):
     @property
     def is_trainable(self) -> bool:
         return False
+
+
+def put_packed(model: nn.Module, config: Any) -> None:
+    """Put empty packed modules in the place of those that a `PackedConfig` names."""
+    for name in config.modules:
+        model.set_submodule(name, empty(model.get_submodule(name), config.bits, config.lora_rank, config.clip))
 
 
 def empty(module: nn.Module, bits: int, rank: int = 0, clip: float | None = None) -> PackedLinear | PackedEmbedding:
@@ -222,33 +229,86 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
     partial = path.with_name(path.name + ".partial")
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
-    save_file(tensors, partial, metadata={"format": FORMAT, "config": config.to_json_string()})
-    partial.replace(path)
+    text = config.to_json_string()
+    try:
+        save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": _digest(tensors, text)})
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)  # of a disk that is full
     return path.stat().st_size
 
 
 def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
-    """The model, in evaluation mode, and the tokenizer of a file of `save`; `BadInput` if it is none or damaged."""
+    """The model, in evaluation mode, and the tokenizer of a file of `save`; `BadInput` if it is none or damaged.
+
+    A file may come from anywhere: no code of its is run, and no more memory is taken than its own bytes call for.
+    """
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise BadInput(f"{path}: no file of a packed model; `--export FILE` writes one")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        files = json.loads(zlib.decompress(tensors.pop("tokenizer").numpy().tobytes()))
+        if metadata.get("digest") not in (None, _digest(tensors, metadata["config"])):  # older files have none
+            raise ValueError("its digest does not match")
+        files = json.loads(_inflated(tensors.pop("tokenizer").numpy().tobytes()))
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
                 (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
+            _check_sizes(json.loads(metadata["config"]), len(tensors))
             (Path(folder) / "config.json").write_text(metadata["config"], encoding="utf-8")
-            config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         family = getattr(transformers, config.architectures[0])
+        if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
+            raise ValueError(f"{config.architectures[0]} is no model of the library")
+        _check_shapes(family, config, tensors)
+        found: Any = family.from_pretrained(
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
+        )
+        model, report = found
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, zlib.error) as error:
-        raise BadInput(f"{path}: damaged, or no file of a packed model ({error})") from error
-    model, report = family.from_pretrained(
-        None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
-    )
+    except BadInput:
+        raise
+    except Exception as error:  # whatever wrong bytes break first, in three libraries
+        raise BadInput(f"{path}: damaged, or no file of a packed model ({str(error)[:200]})") from error
     if report["missing_keys"] or report["mismatched_keys"]:
         raise BadInput(f"{path}: damaged, lacks {sorted(report['missing_keys'])[:1] or report['mismatched_keys']}")
     return model.eval(), tokenizer
+
+
+def _digest(tensors: dict[str, Tensor], config: str) -> str:
+    return hashlib.sha256(f"{digest(tensors)} {config}".encode()).hexdigest()[:16]
+
+
+def _inflated(blob: bytes) -> bytes:
+    """What zlib has packed; ValueError where that is more than any tokenizer needs."""
+    unpacker = zlib.decompressobj()
+    found = unpacker.decompress(blob, LARGEST_TOKENIZER)
+    if not unpacker.eof:
+        raise ValueError("its tokenizer is cut off, or too large")
+    return found
+
+
+def _check_sizes(config: Any, tensors: int) -> None:
+    """ValueError for numbers of a configuration that are no model's: the library would build what they say."""
+    if isinstance(config, dict) and config.get("num_hidden_layers", 0) > tensors:
+        raise ValueError("more layers than tensors")
+    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        if isinstance(value, int) and abs(value) > 1_000_000:
+            raise ValueError(f"{value} in its configuration")
+        _check_sizes(value, tensors)
+
+
+def _check_shapes(family: Any, config: Any, tensors: dict[str, Tensor]) -> None:
+    """ValueError unless the file's tensors are those of the model that it describes, which is built without memory."""
+    with torch.device("meta"):
+        model = family(config)
+        put_packed(model, PackedConfig(**config.quantization_config))
+    shapes = {name: value.shape for name, value in model.state_dict().items()}
+    for name, value in tensors.items():
+        if shapes.get(name) != value.shape:
+            raise ValueError(f"{name} has the shape {tuple(value.shape)}")
+    if sum(buffer.numel() for buffer in model.buffers()) > 2 * sum(t.numel() for t in tensors.values()) + 1_000_000:
+        raise ValueError("its tables are larger than its weights")

@@ -9,6 +9,7 @@ this run its own. `result.schema.json` beside this file describes every field.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -47,15 +48,31 @@ def schema() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _validator() -> Any:
+    return jsonschema.validators.validator_for(schema())(schema())
+
+
+def validate(record: Any) -> None:
+    """Raise `jsonschema.ValidationError` where a record is not as the schema says."""
+    if (error := jsonschema.exceptions.best_match(_validator().iter_errors(record))) is not None:
+        raise error
+
+
 def folder_of(out_dir: str | Path, method: str, task: str, variant: str, seed: int) -> Path:
     """Where a run leaves its result."""
     return Path(out_dir) / method / task / variant / f"seed{seed}"
 
 
+def digest(record: dict[str, Any]) -> str:
+    """16 hexadecimal digits over a record's content, whatever its order and layout."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def save(folder: Path, record: dict[str, Any]) -> None:
-    """Validate and write `result.json`."""
-    jsonschema.validate(record, schema())
-    write_json(folder / "result.json", record)
+    """Validate and write `result.json`, with a digest by which `load` knows that no figure has changed since."""
+    validate(record)
+    write_json(folder / "result.json", record | {"digest": digest(record)})
 
 
 def _refuse(constant: str) -> None:
@@ -66,7 +83,8 @@ def load(path: Path) -> dict[str, Any]:
     """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-        jsonschema.validate(record, schema())
+        validate(record)
+        written = record.pop("digest", None)  # results of older versions have none
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
@@ -76,6 +94,8 @@ def load(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path}: not a valid result ({where}: {error.message[:120]}); run again with --force"
         ) from error
+    if written not in (None, digest(record)):
+        raise BadInput(f"{path}: damaged result (its digest does not match); run again with --force")
     return record
 
 
@@ -90,6 +110,7 @@ def environment() -> dict[str, Any]:
         "device": device,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),  # that have trained one student
         "system": platform.system(),
     }
     return {"versions": versions, "hardware": hardware, "git": git_state()}

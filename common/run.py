@@ -22,17 +22,18 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from common import data, metrics, models, results, train
+from common import data, metrics, models, parallel, results, train
 from common.args import CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
 from common.errors import BadInput
-from common.teacher import Teacher
+from common.teacher import Teacher, large_settings
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
     *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
     *("export", "export_rest", "teacher_cache", "batches"),
+    *("teacher_precision", "teacher_device_map", "gradient_checkpointing", "accumulate"),
 }
 
 
@@ -86,6 +87,7 @@ class Run:
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
         if self.by_length:
             self.settings["batches"] = "by-length"
+        self.settings |= large_settings(args)
         if args.teacher_cache == "fp16":
             self.settings["teacher_cache"] = "fp16"
         fields = {
@@ -114,6 +116,7 @@ class Run:
         args = self.args
         return data.Batches(encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple)
 
+    @parallel.by_main
     def finished(self) -> dict[str, Any] | None:
         """The record of this cell if it was run before with the same settings; `--force` forgets it."""
         path = self.folder / "result.json"
@@ -142,6 +145,8 @@ class Run:
 
     def start(self, steps: int = 0) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
+        if not parallel.main():
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         hold(self.folder)
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
@@ -160,9 +165,12 @@ class Run:
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`."""
+        if not parallel.main():
+            return
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
+    @parallel.by_main
     def finish(
         self, student: PreTrainedModel, init: str, ledger: train.Ledger, *, analysis: dict[str, Any] | None = None,
         teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,
@@ -317,4 +325,8 @@ print({use})
 
 
 def compiled(model: torch.nn.Module, args: CommonArgs) -> Any:
+    """The model as its loop calls it: with `--compile`, and a student, which is in training mode, with
+    `--gradient-checkpointing`."""
+    if args.gradient_checkpointing and model.training:
+        models.checkpoint_activations(model)
     return torch.compile(model, dynamic=True) if args.compile else model

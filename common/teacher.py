@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import convert_to_fp32
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from common import cache, data, models, train
+from common import cache, data, models, parallel, train
 from common.args import CommonArgs
 from common.data import TaskData
 from common.errors import BadInput
@@ -94,16 +95,28 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         config, tokenizer = models.load_config(source), models.load_tokenizer(source)
         origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
     check_length(args.max_length, config, tokenizer)
+    words = max(tokenizer.get_vocab().values(), default=0) + 1
+    if words > getattr(config, "vocab_size", words):
+        raise BadInput(
+            f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings; they are not"
+            " of one model"
+        )
+    if written and not config.is_encoder_decoder:
+        raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
     if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
         # one output cannot be out of order, whatever it is called, and words are their ids
         one = task.task.kind == "regression"
-        order = [0] if one else [] if not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
+        try:
+            order = [0] if one or not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
+        except BadInput as error:
+            raise BadInput(f"--teacher {name}: {error}") from error
         if order is not None:
-            model = frozen(models.load_model(name, config, task.task.kind, head=True), device)
+            model = load_frozen(args, name, config, task, device)
             models.set_languages(model, tokenizer, task.task)
             in_task_order(model, order)
             scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
             size = models.weight_bytes(model)
+            origin += half(args)
             return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language or written else None)
     if name in models.POCKET:
         recipe = pocket_recipe(name, task.task, args.max_length)
@@ -129,19 +142,22 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         elif source is None:
             models.embed_as_pocket_bert(model)
         models.set_languages(model, tokenizer, task.task)
+        if args.gradient_checkpointing:
+            models.checkpoint_activations(model)
         fine_tune(model, tokenizer, task, recipe, folder, f"teacher {name} on {task.name}", args.save_every)
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
         models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
         return {"signature": signature, "recipe": recipe, "metrics": scores, "speed": speed}
 
-    note = cache.fetch(folder, "teacher.json", "teacher", make)
-    model = frozen(models.load_model(str(folder), models.load_config(str(folder)), task.task.kind, head=True), device)
+    # off the clock: the main process makes it alone, to the same bits however many wait for it
+    note = parallel.on_main(lambda: cache.fetch(folder, "teacher.json", "teacher", make))
+    model = load_frozen(args, str(folder), models.load_config(str(folder)), task, device)
     models.set_languages(model, tokenizer, task.task)
     scores, speed = note["metrics"], note["speed"]
-    if set(scores) != set(task.reported):  # it was made for other splits
+    if set(scores) != set(task.reported) or half(args):  # it was made for other splits, or was another then
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
     size = models.weight_bytes(model)
-    return Teacher(name, model, tokenizer, signature, scores, speed, size, source)
+    return Teacher(name, model, tokenizer, signature + half(args), scores, speed, size, source)
 
 
 def fine_tune(
@@ -181,8 +197,42 @@ def fine_tune(
     bar.close()
 
 
-def frozen(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    return to_device(model, device).eval().requires_grad_(False)
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def half(args: CommonArgs) -> str:
+    """What a teacher's signature ends with if it is not in float32."""
+    return "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
+
+
+def large_settings(args: CommonArgs) -> dict[str, Any]:
+    """`--teacher-precision` and `--accumulate`, settings only where they are not the default."""
+    found: dict[str, Any] = {"teacher_precision": args.teacher_precision} if half(args) else {}
+    return found | ({"accumulate": args.accumulate} if args.accumulate > 1 else {})
+
+
+def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData, device: torch.device) -> PreTrainedModel:
+    """A finished teacher, in the precision and at the places that the arguments name."""
+    device_map = None if args.teacher_device_map == "off" else args.teacher_device_map
+    if device_map is not None and parallel.processes() > 1:
+        raise BadInput(f"--teacher-device-map {device_map}: is for one process, which then has all GPUs for itself")
+    dtype = DTYPES[args.teacher_precision]
+    model = models.load_model(name, config, task.task.kind, head=True, dtype=dtype, device_map=device_map)
+    model.config.dtype = torch.float32  # of the students whose configuration is made from it
+    return frozen(model, device, args.teacher_precision)
+
+
+def frozen(model: PreTrainedModel, device: torch.device, precision: str = "fp32") -> PreTrainedModel:
+    """A model that teaches: in evaluation mode, without gradients, in a precision of its own; its outputs are float32.
+
+    One that is spread over several devices stays where it is.
+    """
+    if not hasattr(model, "hf_device_map"):
+        model = to_device(model, device)
+    if precision != "fp32":
+        model.to(DTYPES[precision])  # type: ignore[arg-type]
+        model.register_forward_hook(lambda _module, _inputs, outputs: convert_to_fp32(outputs))
+    return model.eval().requires_grad_(False)
 
 
 def to_device(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from common import cache, data, train
+from common import cache, data, parallel, train
 from common.args import CommonArgs
 from common.data import Encoded
 from common.run import Run, compiled
@@ -105,7 +105,7 @@ def guide(args: CommonArgs, cell: Run, teacher: Teacher, encoded: Encoded, steps
             fill(partial, model, teacher.tokenizer, encoded, names, by_token, layers, dtype, engine)
         return {"recipe": recipe, "ledger": asdict(spent)}
 
-    note = cache.fetch(folder, "outputs.json", "teacher's outputs", make)
+    note = parallel.on_main(lambda: cache.fetch(folder, "outputs.json", "teacher's outputs", make))
     ledger.add(train.Ledger.of(note))
     return Guide(model, Kept(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side))
 

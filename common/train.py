@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from accelerate import Accelerator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
-from common import data, metrics, models, windows
+from common import data, metrics, models, parallel, windows
 from common.args import CommonArgs, interrupt
 from common.data import Encoded, TaskData
 from common.errors import BadInput, Interrupted
@@ -45,15 +46,20 @@ def accelerator(args: CommonArgs) -> Accelerator:
         raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
     if args.device == "mps" and not torch.backends.mps.is_available():
         raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
+    cpu = args.device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it is a twentieth of a small student's step
     precision = {"fp32": "no"}.get(args.precision, args.precision)
     try:
-        engine = Accelerator(cpu=args.device == "cpu", mixed_precision=precision)
+        engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[parallel.PATIENCE])
     except (ValueError, RuntimeError) as error:
         raise BadInput(f"--precision {args.precision} --device {args.device}: {error}") from error
     if args.precision == "fp16" and engine.device.type != "cuda":
         raise BadInput(f"--precision fp16: needs a CUDA device, this is {engine.device.type}; bf16 or fp32 would work")
+    if (started := int(os.environ.get("WORLD_SIZE", 1))) != parallel.processes():
+        raise BadInput(f"--device {args.device}: {started} processes were started, which {engine.device} does not join")
+    parallel.quiet()
     return engine
 
 
@@ -163,12 +169,13 @@ class Schedule:
     def running(self) -> bool:
         if self.steps is not None:
             return self.ledger.steps < self.steps
-        return self.ledger.elapsed() < (self.seconds or 0)
+        return parallel.on_main(self.ledger.elapsed) < (self.seconds or 0)
 
     def step(self) -> None:
         """Set the learning rate of the next step. Call after `ledger.count`."""
         if self.steps is None:
-            self.inner.last_epoch = int(self.TICKS * min(1.0, self.ledger.elapsed() / (self.seconds or 1))) - 1
+            elapsed = parallel.on_main(self.ledger.elapsed)
+            self.inner.last_epoch = int(self.TICKS * min(1.0, elapsed / (self.seconds or 1))) - 1
         else:
             self.inner.last_epoch = self.ledger.steps - 1
         self.inner.step()
@@ -183,7 +190,8 @@ class Checkpoint:
     A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
     digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
     context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. At its end the
-    last step is saved: whoever stops a run in what follows, an evaluation or another stage, loses nothing.
+    last step is saved: whoever stops a run in what follows, an evaluation or another stage, loses nothing. Of several
+    processes all read the file and the main one writes it.
     """
 
     LOOK = 20  # steps
@@ -199,6 +207,7 @@ class Checkpoint:
         self.ids: Callable[[int], list[str]] = lambda step: []
 
     def __enter__(self) -> Checkpoint:
+        parallel.copy_main(self.modules.values())
         self.before = {}
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.run`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -214,11 +223,12 @@ class Checkpoint:
         finally:
             for number, handler in self.before.items():
                 signal.signal(number, handler)
-        if kind is None and self.stop is not None:  # while the last step was saved
-            raise Interrupted(self.stop)
+        if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
+            raise Interrupted(stop)
 
     def _defer(self, number: int, _frame: object) -> None:
-        if self.stop is not None:  # asked twice: do not wait for the step
+        # asked twice: do not wait for the step; a launcher passes on to its processes what they have got already
+        if self.stop is not None and parallel.processes() == 1:
             raise Interrupted(number)
         self.stop = number
 
@@ -234,6 +244,8 @@ class Checkpoint:
             self.look()
 
     def look(self) -> None:
+        if self.scaler is not None and self.scaler.get_scale() < 1:  # from 65,536, halved at every overflow
+            raise BadInput("--precision fp16: every gradient overflows, and no step is taken; bf16 or fp32 would do")
         watched, self.watched = self.watched, []
         if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
             return
@@ -242,14 +254,21 @@ class Checkpoint:
 
     def step(self) -> None:
         """Call at the end of every step, off the clock: saves when `every` seconds have passed or on a signal."""
-        if self.stop is None and time.perf_counter() - self.saved < self.every:
+        stop = self.stop
+        if parallel.processes() > 1:  # all stop after the same step; on GPUs, which it makes wait, seldom asked
+            asks = parallel.on_cpu() or self.ledger.steps % self.LOOK == 0
+            stop = (parallel.largest(stop or 0) or None) if asks else None
+        if stop is None and time.perf_counter() - self.saved < self.every:
             return
         self.save()
-        if self.stop is not None:
-            raise Interrupted(self.stop)
+        if stop is not None:
+            raise Interrupted(stop)
 
     def save(self) -> None:
         self.look()
+        self.saved, self.saved_steps = time.perf_counter(), self.ledger.steps
+        if not parallel.main():
+            return
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
         for index, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items()}
@@ -269,7 +288,6 @@ class Checkpoint:
             os.replace(partial, self.path)
         finally:
             partial.unlink(missing_ok=True)  # of a disk that is full
-        self.saved, self.saved_steps = time.perf_counter(), self.ledger.steps
 
     def load(self, again: bool = False) -> bool:
         """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`, or, with
@@ -280,7 +298,7 @@ class Checkpoint:
             if not again:
                 raise
             print(f"{str(error).split(';')[0]}; this training starts again")
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)
             return False
 
     def _load(self) -> bool:
@@ -329,6 +347,26 @@ def digest(tensors: dict[str, Tensor]) -> str:
 # --- the rest of a step -----------------------------------------------------------------------------------
 
 
+def update(
+    engine: Accelerator, optimizer: torch.optim.Optimizer, weights: Iterable[nn.Parameter], clip: float = CLIP
+) -> None:
+    """Sum the gradients that `engine.backward` has left over the processes, clip the sum, take the step, and forget it.
+
+    In fp16 the loss was scaled: the gradient is scaled back first, and a step whose gradient overflowed is left out.
+    """
+    weights = list(weights)
+    parallel.sum_gradients(weights)
+    if engine.scaler is None:
+        clip_grad_norm_(weights, clip)
+        optimizer.step()
+    else:
+        engine.scaler.unscale_(optimizer)
+        clip_grad_norm_(weights, clip)
+        engine.scaler.step(optimizer)
+        engine.scaler.update()
+    optimizer.zero_grad()
+
+
 def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
     """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch."""
     if not math.isfinite(loss.item()):
@@ -337,7 +375,8 @@ def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> No
 
 def progress(total: int, label: str, initial: int = 0) -> tqdm:
     """A progress bar with the time left; silent when the output is not a terminal."""
-    return tqdm(total=total, initial=initial, desc=label, disable=None, leave=False, dynamic_ncols=True)
+    hidden = None if parallel.main() else True
+    return tqdm(total=total, initial=initial, desc=label, disable=hidden, leave=False, dynamic_ncols=True)
 
 
 @torch.no_grad()
@@ -361,7 +400,10 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
     """Logits (examples x outputs) as float32, in the order of the examples."""
     rows: dict[int, np.ndarray] = {}
     for indices, _, output in forward(model, encoded, tokenizer, batch_size):
-        rows.update(zip(indices, output.logits.float().cpu().numpy(), strict=True))
+        logits = output.logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise BadInput(f"outputs that are not finite, first for {encoded.ids[indices[0]]}: try a lower --lr")
+        rows.update(zip(indices, logits.numpy(), strict=True))
     return np.stack([rows[i] for i in range(len(encoded))])
 
 
@@ -400,6 +442,7 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
     return [rows[i] for i in range(len(encoded))]
 
 
+@parallel.by_main
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
 ) -> tuple[dict[str, dict[str, float]], float]:
@@ -409,6 +452,7 @@ def evaluate(
     command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
     """
     scores, examples, seconds = {}, 0, 0.0
+    models.check_finite(model, f"the model for {task.name}")
     for name in task.reported:
         split = task.splits[name]
         if task.task.kind == "language modelling":

@@ -63,6 +63,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from common import stream
 from common.args import CommonArgs, arg, parse, run, student_shape
 from common.errors import BadInput
 
@@ -117,7 +118,9 @@ class Args(CommonArgs):
     pretraining_share: float = arg(0.25, "pre-training: its share of the budget")
     pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate")
     corpus: str | None = arg(
-        None, "pre-training: text file, one passage a line (default: pocket documents, or the task's own texts)"
+        None,
+        "pre-training: text file, one passage a line, or stream:FILE or stream:hub:NAME, which are read as they are"
+        " used (default: pocket documents, or the task's own texts)",
     )
     finetuning: Literal["kd", "labels"] = arg("kd", "after pre-training: the teacher and labels, or labels alone")
     prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
@@ -141,8 +144,9 @@ class Args(CommonArgs):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
         if self.prompt and any(self.kind(task) not in self.KINDS[2:] for task in self.tasks):
             raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation alone")
-        if self.corpus is not None and not Path(self.corpus).is_file():
-            raise BadInput(f"--corpus {self.corpus}: no such file; it must be text with one passage a line")
+        if self.accumulate > 1:
+            raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
+        stream.check(self.corpus)
 
     def kind(self, task: str) -> str:
         from common import data
@@ -154,6 +158,11 @@ class Args(CommonArgs):
         return self.pretraining == "on" or (self.pretraining == "auto" and self.kind(task) != "summarisation")
 
 
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """Appendix B.3's learning rates, 3e-5 to 1e-4: its ends, and one between; they scale with 768 / width."""
+    return {"lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (3e-5, 5e-5, 1e-4))}
+
+
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
     ARGS = parse(Args, __doc__)
 
@@ -161,7 +170,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
@@ -173,10 +181,10 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, teacher_cache, train
+from common import cache, data, masked_lm, models, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, large_settings
 
 # Shapes: B batch, L length, n valid tokens, m pairs of layers, D_S and D_T widths of student and teacher, C classes
 # or words.
@@ -199,16 +207,18 @@ class Covariances(NamedTuple):
 
 
 def centred(X: Tensor) -> Tensor:
-    """(m, n, D) minus its mean over the n tokens, in float32 or better."""
-    X = X if X.dtype == torch.float64 else X.float()
-    return X - X.mean(-2, keepdim=True)
+    """(m, n, D) minus its mean over the n tokens, those of all processes, in float32 or better."""
+    return parallel.centred(X if X.dtype == torch.float64 else X.float())
 
 
 def covariances(S: Tensor, T: Tensor) -> Covariances:
-    """Eq. 1's matrices of (m, n, D_S) and (m, n, D_T) states: S_TS = T'S / (n - 1), T and S centred."""
+    """Eq. 1's matrices of (m, n, D_S) and (m, n, D_T) states: S_TS = T'S / (n - 1), T and S centred.
+
+    Of several processes, each of which has some of the n tokens: the same matrices in all, summed over the processes.
+    """
     S, T = centred(S), centred(T)
-    n = max(2, S.shape[-2])
-    return Covariances(T.mT @ S / (n - 1), T.mT @ T / (n - 1), S.mT @ S / (n - 1))
+    n = max(2, parallel.count(S.shape[-2]))
+    return Covariances(*(parallel.total(A.mT @ B) / (n - 1) for A, B in ((T, S), (T, T), (S, S))))
 
 
 def root_cka(sums: Covariances) -> Tensor:
@@ -230,11 +240,11 @@ def cka_loss(S: Tensor, T: Tensor, past: Covariances | None = None) -> Tensor:
     """Eq. 3, L_H = 1 - sqrt(CKA) of (m, n, D_S) and (m, n, D_T) states: (m,), each in [0, 1].
 
     With `past`, the summed covariances of earlier minibatches, eq. 4; gradient reaches these states alone. Without,
-    on the cheaper side: a Gram matrix takes n^2 D operations, a covariance n D^2.
+    on the cheaper side: a Gram matrix takes n^2 D operations, a covariance n D^2 (and can be summed over processes).
     """
     with torch.autocast(S.device.type, enabled=False):
         n, D_S, D_T = *S.shape[-2:], T.shape[-1]
-        if past is None and n * (D_S + D_T) < D_S**2 + D_T**2 + D_S * D_T:
+        if past is None and parallel.processes() == 1 and n * (D_S + D_T) < D_S**2 + D_T**2 + D_S * D_T:
             return 1 - root_cka_of_grams(S, T)
         return 1 - root_cka(covariances(S, T).plus(past))
 
@@ -388,7 +398,7 @@ def accumulate(args: Args, objective: Objective, student: Any, teacher: Any, bat
     But for CKA the result does not depend on their number: a part counts by its share of the rows and of the tokens.
     """
     split = [value.chunk(args.minibatches) for value in batch.values()]
-    parts = [dict(zip(batch, values, strict=True)) for values in zip(*split, strict=True)]
+    parts = [parallel.own(dict(zip(batch, values, strict=True))) for values in zip(*split, strict=True)]
     rows = [row_count(part) / row_count(batch) for part in parts]
     total = [mask.sum() for mask in valid(objective, batch)]
     past: list[Covariances | None] = [None for _ in objective.layers]
@@ -409,7 +419,7 @@ def accumulate(args: Args, objective: Objective, student: Any, teacher: Any, bat
         surrogate: list[Tensor] = []
         with engine.autocast():
             s, t = outputs(objective, student, teacher, part)
-            loss = rows[b] * output_loss(args, objective, s, t, part)
+            loss = parallel.total(rows[b] * output_loss(args, objective, s, t, part))
             found = states(objective, s, t, part)
             if exact:  # pass 2
                 surrogate = [cka_surrogate(*own, G) for own, G in zip(found, gradients, strict=True)]
@@ -421,7 +431,8 @@ def accumulate(args: Args, objective: Objective, student: Any, teacher: Any, bat
             else:
                 for k, (S, T) in enumerate(found):
                     projections = objective.projections[k].children() if objective.hidden == "lin" else ()
-                    hidden.append(S.shape[1] / total[k] * hidden_loss(objective.hidden, S, T, projections))
+                    terms = S.shape[1] / total[k] * hidden_loss(objective.hidden, S, T, projections)
+                    hidden.append(parallel.total(terms))
         if hidden:
             loss = loss + args.beta * torch.stack([terms.mean() for terms in hidden]).mean()
         value += loss.detach()
@@ -450,11 +461,13 @@ class Curve(nn.Module):
 
     def due(self, schedule: train.Schedule) -> bool:
         ledger = schedule.ledger
-        passed = ledger.steps / schedule.steps if schedule.steps else ledger.seconds / (schedule.seconds or 1)
+        spent = ledger.steps if schedule.steps else parallel.on_main(lambda: ledger.seconds)
+        passed = spent / (schedule.steps or schedule.seconds or 1)
         taken = len(self.found())
         return taken < POINTS and passed >= (taken + 1) / POINTS
 
 
+@parallel.by_main
 @torch.no_grad()
 def validation(args: Args, objective: Objective, student: nn.Module, teacher: nn.Module,
                batches: list[dict[str, Tensor]], device: torch.device) -> float:  # fmt: skip
@@ -512,11 +525,11 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
             with ledger.clock():
                 batch = stage.batch(ledger.steps)
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                loss = accumulate(args, objective, model, guide.on(stage.ids(ledger.steps)), inputs, engine)
+                with parallel.randomness(ledger.steps):
+                    teach = guide.on(parallel.own(stage.ids(ledger.steps)))
+                    loss = accumulate(args, objective, model, teach, inputs, engine)
                 checkpoint.watch(loss, ledger.steps, stage.ids)
-                clip_grad_norm_(weights, train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, weights)
                 ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
                 schedule.step()
             if stage.cell is not None and ledger.steps % 20 == 0:
@@ -622,20 +635,21 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
     source = teacher.pretrained or (teacher.signature if written else teacher.name)
     steps = None if cell.steps is None else max(1, round(args.pretraining_share * cell.steps))
     documents = masked_lm.DOCUMENTS if steps is None else min(masked_lm.DOCUMENTS, steps * args.batch_size + HELD_OUT)
-    texts = masked_lm.corpus(args.corpus, cell.task, documents)
+    flow = stream.of(args.corpus, cell.kind)
+    texts = flow.head() if flow else masked_lm.corpus(args.corpus, cell.task, documents)
     if cell.kind == "paper":
         steps = max(1, PAPER_PRETRAINING_EPOCHS * len(texts) // args.batch_size)
     seconds = None if cell.seconds is None else args.pretraining_share * cell.seconds
     recipe = {
         "teacher": f"{Path(source).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else source,
-        "texts": cache.key({"texts": texts}),
+        "texts": flow.signature() if flow else cache.key({"texts": texts}),
         "hidden": hidden,
         "steps": steps,
         "seconds": seconds,
         "lr": args.pretraining_lr,
     }
     names = ("student", "init", "ffn", "layer_map", "beta", "temperature", "minibatches", "history", "batch_size")
-    recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")}
+    recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")} | large_settings(args)
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "pretraining" / cache.key(recipe)
 
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
@@ -654,15 +668,17 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         objective = make_objective(args, hidden, written, True, student, guide)
         guide.to(engine.device).eval()  # type: ignore[arg-type]
         as_split = copies if written else masked_lm.passages
+
+        def encode(part: list[str]) -> data.Encoded:
+            kind = COPY if written else masked_lm.TEXT
+            return data.encode(teacher.tokenizer, as_split(part), kind, args.max_length)
+
         held = min(HELD_OUT, max(1, len(texts) // 10))
-        training, other = (
-            data.encode(teacher.tokenizer, as_split(part), COPY if written else masked_lm.TEXT, args.max_length)
-            for part in (texts[:-held], texts[-held:])
-        )
+        training, other = encode(texts[:-held]), encode(texts[-held:])
         if not whole:
             with ledger.clock():
                 masked_lm.train_head(guide, teacher.tokenizer, training, ledger)
-        guide.requires_grad_(False)
+        guide = frozen(guide, engine.device, args.teacher_precision)
         weights = None if written else masked_lm.token_weights(training, teacher.tokenizer, smoothing=0.0)
 
         def masked(batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -675,7 +691,9 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             held_out = [masked(batch) for _, batch in data.eval_batches(other, teacher.tokenizer, args.batch_size)]
-        batches = data.Batches(training, teacher.tokenizer, args.batch_size, args.seed)
+        batches: Any = data.Batches(training, teacher.tokenizer, args.batch_size, args.seed)
+        if flow:
+            batches = stream.Batches(lambda: flow.drawn(args.seed), teacher.tokenizer, encode, args.batch_size)
         stage = Stage(
             f"pre-training {hidden}", folder.with_suffix(".training"), cache.key(recipe), steps, seconds,
             args.pretraining_lr, lambda step: masked(batches[step]), batches.ids, held_out,
@@ -810,6 +828,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
     return cell.finish(student, start, ledger, analysis=analysis)
 
 
+@parallel.by_main
 def draw_curves(args: Args, task: TaskData, rows: list[dict[str, Any]]) -> None:
     """Figures 3a and 4: the validation loss of all rows that have a teacher, in pre-training and on the task."""
     for stage in ("pretraining", "task"):

@@ -54,6 +54,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from common import stream
 from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
@@ -82,7 +83,7 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
-    """Table I's search space for the fine-tuning of a given student, for `python -m bench.sweep cmow`."""
+    """Table I's search space for the fine-tuning of a given student, for `python -m bench sweep cmow`."""
     return {name: values for name, values in GRID["task"].items() if name not in ("student", "init")}
 
 
@@ -141,7 +142,9 @@ class Args(CommonArgs):
     general_lr: float = arg(2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)")
     general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)")
     corpus: str | None = arg(
-        None, "--init general: text file, one passage a line (default: pocket documents, or the task's own texts)"
+        None,
+        "--init general: text file, one passage a line, or stream:FILE or stream:hub:NAME, which are read as they are"
+        " used (default: pocket documents, or the task's own texts)",
     )
     params: bool = arg(False, "print the paper's tables VII and VIII, counted from modules built here; train nothing")
     profile: bool = arg(False, "measure sentences per second of teacher and students; train nothing")
@@ -170,8 +173,9 @@ class Args(CommonArgs):
                 raise BadInput(
                     f"--task {task}: matrix embeddings encode whole texts; classification and regression only"
                 )
-        if self.corpus is not None and not Path(self.corpus).is_file():
-            raise BadInput(f"--corpus {self.corpus}: no such file; it must be text with one passage a line")
+        stream.check(self.corpus)
+        if self.gradient_checkpointing:
+            raise BadInput("--gradient-checkpointing: the student has no layers whose activations could be left out")
         if self.head == "cnn":
             cnn_shape(encoder_shape(self.student))
 
@@ -202,15 +206,14 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import augment, cache, data, masked_lm, models, results, speed, teacher_cache, train
+from common import augment, cache, data, masked_lm, models, parallel, results, speed, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, large_settings
 
 # Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
 # V vocabulary, n chosen positions of a batch.
@@ -411,6 +414,24 @@ def mlp(width: int, hidden: int, classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.LayerNorm(hidden), nn.Linear(hidden, classes))
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """The library's, with the statistics of the whole batch where several processes share it, on CPUs too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, c, h, w) -> (B, c, h, w)."""
+        if not self.training or parallel.processes() == 1:
+            return super().forward(x)
+        n = parallel.count(x.numel() // x.shape[1])
+        mean = parallel.inner(x.sum((0, 2, 3), keepdim=True)) / n
+        variance = parallel.inner((x - mean).square().sum((0, 2, 3), keepdim=True)) / n
+        with torch.no_grad():
+            self.running_mean.lerp_(mean.flatten(), self.momentum)  # type: ignore[union-attr, arg-type]
+            self.running_var.lerp_(variance.flatten() * n / (n - 1), self.momentum)  # type: ignore[union-attr, arg-type]
+            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+        scale = self.weight[:, None, None] / (variance + self.eps).sqrt()
+        return (x - mean) * scale + self.bias[:, None, None]
+
+
 class Cnn(nn.Module):
     """2D-CNN over an encoding seen as c images of s x s: one up-sampling, three convolutions without padding."""
 
@@ -426,7 +447,7 @@ class Cnn(nn.Module):
             nn.ReLU(),
             nn.Conv2d(c + 2, c + 2, 3, stride=2),
             nn.ReLU(),
-            nn.BatchNorm2d(c + 2),
+            BatchNorm(c + 2),
         )
         side = ((4 * s - 3 - 3) // 2 + 1 - 3) // 2 + 1  # 18 for s = 20, 26 for s = 28
         self.dropout = nn.Dropout(0.4)
@@ -631,11 +652,12 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
     """
     masked = labels >= 0
     mlm = F.cross_entropy(student[masked], labels[masked]) if masked.any() else student.sum() * 0
-    return SOFT_WEIGHT * kd_loss(student, teacher, GENERAL_TEMPERATURE) + MLM_WEIGHT * mlm
+    soft = parallel.mean(kd_loss(student, teacher, GENERAL_TEMPERATURE), len(student))
+    return SOFT_WEIGHT * soft + MLM_WEIGHT * parallel.mean(mlm, masked.sum())
 
 
 def general_distillation(
-    args: Args, cell: Run, teacher: Teacher, texts: list[str], engine: Accelerator
+    args: Args, cell: Run, teacher: Teacher, engine: Accelerator
 ) -> tuple[MatrixEmbeddingForMaskedLM, str, train.Ledger]:
     """The masked LM that a student's embeddings start from, what it is called, and what it has cost.
 
@@ -643,13 +665,15 @@ def general_distillation(
     full. Its share of a budget is `--general-share`; with `--budget paper` it is one epoch of the texts.
     """
     source = teacher.pretrained or teacher.name
+    flow = stream.of(args.corpus, cell.kind)
+    texts = flow.head() if flow else masked_lm.corpus(args.corpus, cell.task)
     steps = None if cell.steps is None else max(1, round(args.general_share * cell.steps))
     if cell.kind == "paper":
         steps = -(-len(texts) // args.batch_size)
     config = student_config(args, teacher.tokenizer)
     recipe = {
         "teacher": f"{Path(source).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else source,
-        "texts": cache.key({"texts": texts}),
+        "texts": flow.signature() if flow else cache.key({"texts": texts}),
         "student": args.student,
         "steps": steps,
         "seconds": None if cell.seconds is None else args.general_share * cell.seconds,
@@ -661,6 +685,7 @@ def general_distillation(
         "max_length": args.max_length,
         "precision": args.precision,
         "seed": GENERAL_SEED,
+        **large_settings(args),
     }
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "general" / cache.key(recipe)
 
@@ -668,29 +693,36 @@ def general_distillation(
         train.seed_everything(GENERAL_SEED)
         student = MatrixEmbeddingForMaskedLM(config).to(engine.device)
         ledger = train.Ledger()
-        distil_general(args, student, teacher.tokenizer, source, texts, recipe, folder, ledger, engine)
+        distil_general(args, student, teacher.tokenizer, source, texts, flow, recipe, folder, ledger, engine)
         models.save(student, teacher.tokenizer, partial, "# Matrix embeddings, made as `general.json` says\n")
         return {"recipe": recipe, "ledger": asdict(ledger)}
 
     note = cache.fetch(folder, "general.json", "general distillation", make)
-    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder)
+    student = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True)
     return student, f"general distillation #{folder.name}", train.Ledger.of(note)
 
 
 def distil_general(
     args: Args, student: MatrixEmbeddingForMaskedLM, tokenizer: Any, source: str, texts: list[str],
-    recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
+    flow: stream.Stream | None, recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
 ) -> None:  # fmt: skip
-    """Train the student's masked LM on the teacher's. Killed and started again, it goes on from its checkpoint."""
-    encoded = data.encode(tokenizer, masked_lm.passages(texts), masked_lm.TEXT, args.max_length)
+    """Train the student's masked LM on the teacher's, on `texts` or on the stream whose head they are. Killed and
+    started again, it goes on from its checkpoint."""
+
+    def encode(part: list[str]) -> data.Encoded:
+        return data.encode(tokenizer, masked_lm.passages(part), masked_lm.TEXT, args.max_length)
+
+    encoded = encode(texts)
     weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING)
-    batches = data.Batches(encoded, tokenizer, recipe["batch_size"], GENERAL_SEED)
+    batches: Any = data.Batches(encoded, tokenizer, recipe["batch_size"], GENERAL_SEED)
+    if flow:
+        batches = stream.Batches(lambda: flow.drawn(GENERAL_SEED), tokenizer, encode, recipe["batch_size"])
     guide, whole = masked_lm.load(source)
     guide.to(engine.device).eval()  # type: ignore[arg-type]
     if not whole:
         with ledger.clock():
             masked_lm.train_head(guide, tokenizer, encoded, ledger)
-    guide.requires_grad_(False)
+    guide = frozen(guide, engine.device, args.teacher_precision)
     student.train()
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98), eps=1e-6, weight_decay=0.0, fused=True
@@ -712,18 +744,21 @@ def distil_general(
             with ledger.clock():
                 batch = batches[ledger.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
-                inputs = {k: v.to(engine.device) for k, v in batch.items() if k != "labels"}
-                positions = inputs["attention_mask"].bool()  # soft labels everywhere, as in DistilBERT's recipe
-                with engine.autocast():
-                    with torch.no_grad():
-                        soft = guide(**inputs).logits[positions]
-                    logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
-                    loss = general_loss(logits, soft, labels.to(engine.device)[positions])
+                batch["labels"] = labels
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(ledger.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    labels = inputs.pop("labels")
+                    positions = inputs["attention_mask"].bool()  # soft labels everywhere, as in DistilBERT's recipe
+                    with engine.autocast(), parallel.randomness(ledger.steps, part.number):
+                        with torch.no_grad():
+                            soft = guide(**inputs).logits[positions]
+                        logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
+                        own = part.share * general_loss(logits, soft, labels[positions])
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=1)
                 schedule.step()
             bar.update()
@@ -751,11 +786,12 @@ def stsb_classes(task: TaskData) -> TaskData:
 def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Tensor]:
     """The embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
     if models.load_config(folder, "--init").model_type != MatrixEmbeddingConfig.model_type:
-        raise BadInput(f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache")
-    try:
-        saved, report = MatrixEmbeddingForMaskedLM.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True
+        raise BadInput(
+            f"--init {folder}: holds no matrix embeddings; general distillation writes them, under OUT/cache"
         )
+    try:
+        loaded: Any = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
+        saved, report = loaded
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
     if report["missing_keys"] or report["mismatched_keys"]:
@@ -794,20 +830,22 @@ def distil(
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                labels = inputs.pop("labels")
-                with engine.autocast():
-                    logits = model(**inputs).logits
-                    if guide is None:
-                        loss = hard_loss(logits, labels)
-                    else:
-                        soft = guide(batches.ids(ledger.steps), **inputs).logits
-                        loss = distillation_loss(args, logits, soft, labels)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(ledger.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    labels = inputs.pop("labels")
+                    with engine.autocast(), parallel.randomness(ledger.steps, part.number):
+                        logits = model(**inputs).logits
+                        if guide is None:
+                            own = hard_loss(logits, labels)
+                        else:
+                            soft = guide(part.ids, **inputs).logits
+                            own = distillation_loss(args, logits, soft, labels)
+                        own = part.share * parallel.mean(own, len(labels))
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
@@ -919,6 +957,7 @@ def count_bilstm(classes: int) -> int:
 # --- inference speed -----------------------------------------------------------------------------------------
 
 
+@parallel.by_main
 @torch.no_grad()
 def profile(args: Args, name: str, engine: Accelerator) -> None:
     """Sentences per second at batch 1 and 64: the teacher, a student of half its layers, and matrix embeddings.
@@ -1000,9 +1039,7 @@ def run_variant(
     general = train.Ledger()  # what the first embeddings have cost
     started_from = init
     if init == "general":
-        made, started_from, general = general_distillation(
-            args, cell, teacher, masked_lm.corpus(args.corpus, task), engine
-        )
+        made, started_from, general = general_distillation(args, cell, teacher, engine)
         student.embeddings.load_state_dict(made.embeddings.state_dict())
     elif init != "random":
         student.embeddings.load_state_dict(pretrained_embeddings(init, student.config))

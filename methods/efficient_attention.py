@@ -48,18 +48,16 @@ from __future__ import annotations
 
 import copy
 import math
-import multiprocessing
 import random
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common import corpus
+from common import corpus, stream
 from common.args import CommonArgs, arg, parse, run, split_list
 from common.errors import BadInput
 
@@ -99,8 +97,8 @@ class Args(CommonArgs):
     corpus: str = arg(
         "auto",
         "text of the stages before fine-tuning, several with commas: task (its training texts), pocket-short,"
-        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); auto: task, and"
-        " pocket-short with a pocket task",
+        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); or stream:FILE or"
+        " stream:hub:NAME alone, which are read as they are used; auto: task, and pocket-short with a pocket task",
     )
     convert_share: float = arg(0.1, "share of the budget for masked language modelling after conversion")
     distil_share: float = arg(0.4, "share of the budget for distillation")
@@ -130,12 +128,24 @@ class Args(CommonArgs):
         if self.attention == "lsg" and (self.window or 128) % 4:
             raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
         others = [name for name in split_list(self.corpus) if name != "task"]
-        if self.corpus != "auto" and (others or not split_list(self.corpus)):
+        if self.corpus.startswith(stream.PREFIX):
+            stream.check(self.corpus)
+        elif self.corpus != "auto" and (others or not split_list(self.corpus)):
             corpus.check(",".join(others))
 
     def check_student(self) -> None:
         if self.student != "half":
             raise BadInput(f"--student {self.student}: must be half, every other layer of the teacher's")
+
+
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """The paper's search is population-based and names no range: BERT's rates, which scale with 768 / width, and of
+    distillation DistilBERT's and half of it."""
+    from common import models
+
+    width = models.load_config(models.source(args.teacher)).hidden_size
+    space: dict[str, tuple[float, ...]] = {"lr": tuple(lr * 768 / width for lr in (2e-5, 3e-5, 5e-5))}
+    return space | ({"distil_lr": (5e-4, 2.5e-4)} if "distil" in VARIANTS[variant] else {})
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -146,7 +156,6 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -156,12 +165,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from common import cache, data, masked_lm, models, plots, results, speed, teacher_cache, train
+from common import cache, data, masked_lm, models, parallel, plots, results, speed, teacher_cache, train
 from common.analysis import analyse_ner
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, frozen, get_teacher, large_settings
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
@@ -204,6 +213,7 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     """
     masked = labels >= 0
     mlm = F.cross_entropy(student.logits[masked], labels[masked]) if masked.any() else student.logits.sum() * 0
+    mlm = parallel.mean(mlm, masked.sum())
     if teacher is None:
         return mlm
     tokens = mask.bool()
@@ -213,20 +223,25 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     t = F.log_softmax(teacher.logits[compared] / TEMPERATURE, dim=-1)
     ce = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean") if compared.any() else mlm * 0
     cosine = 1 - F.cosine_similarity(student.hidden_states[-1][tokens], teacher.hidden_states[-1][tokens], dim=-1)
+    ce, cosine = parallel.mean(ce, compared.sum()), parallel.mean(cosine.mean(), tokens.sum())
     # L_student = alpha L_mlm + beta L_ce + gamma L_cos
-    return MLM * mlm + SOFT * ce + COSINE * cosine.mean()
+    return MLM * mlm + SOFT * ce + COSINE * cosine
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many."""
+    """Unlabelled documents of several named corpora, in a drawn order; `signature` says which and how many. Or the head
+    of a stream."""
 
     texts: list[str]
     signature: str
+    flow: stream.Stream | None = None
 
 
 def corpus_of(args: Args, task: TaskData) -> Corpus:
     """What `--corpus` names: the training texts of the task, without their labels, and mixes of others (table 8)."""
+    if flow := stream.of(args.corpus, args.budget):
+        return Corpus(flow.head(), flow.signature(), flow)
     names = split_list(args.corpus)
     if names == ["auto"]:
         names = ["task", "pocket-short"] if task.source == "pocket" else ["task"]
@@ -310,7 +325,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
     if stage == "convert":
         recipe |= {"attention": args.attention, "max_length": args.max_length, **settings_of(args)}
     else:
-        recipe |= {"soft_labels": args.soft_labels}
+        recipe |= {"soft_labels": args.soft_labels, **large_settings(args)}
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "efficient" / cache.key(recipe)
 
     def make(partial: Path) -> dict[str, Any]:
@@ -319,6 +334,10 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         ledger = train.Ledger()
         blocks = None if recipe["steps"] is None else recipe["steps"] * batch_of(recipe)
         encoded = masked_lm.packed(teacher.tokenizer, texts.texts, recipe["length"], blocks)
+        batches: Any = data.Batches(encoded, teacher.tokenizer, batch_of(recipe), PRETRAINING_SEED)
+        if flow := texts.flow:
+            how = (teacher.tokenizer, recipe["length"], batch_of(recipe))
+            batches = stream.Blocks(lambda: flow.drawn(PRETRAINING_SEED), *how)
         model.to(engine.device)  # type: ignore[arg-type]
         if not whole:  # the checkpoint has no such head: one is trained while it still is what it was
             short = masked_lm.packed(teacher.tokenizer, texts.texts, length_of(args, False), 10_000)
@@ -327,8 +346,8 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
         if stage == "convert":
             convert(model, args.attention, args.max_length, teacher.tokenizer, **settings_of(args))
         student = model if stage == "convert" else halve(model)
-        guide = None if stage == "convert" else model.eval().requires_grad_(False)
-        pretrain(args, student, guide, teacher.tokenizer, encoded, recipe, folder, ledger, engine)
+        guide = None if stage == "convert" else frozen(model, engine.device, args.teacher_precision)
+        pretrain(args, student, guide, teacher.tokenizer, encoded, batches, recipe, folder, ledger, engine)
         if is_longformer(student):
             copy_globals(student)
         models.save(student, teacher.tokenizer, partial, "# A masked language model, made as `stage.json` says\n")
@@ -347,12 +366,11 @@ def batch_of(recipe: dict[str, Any]) -> int:
 
 def pretrain(
     args: Args, student: PreTrainedModel, guide: PreTrainedModel | None, tokenizer: Any, encoded: data.Encoded,
-    recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
+    batches: Any, recipe: dict[str, Any], folder: Path, ledger: train.Ledger, engine: Accelerator,
 ) -> None:  # fmt: skip
     """Train a masked LM, with a teacher or without. Killed and started again, it goes on from its checkpoint."""
     stage, distils = recipe["stage"], guide is not None
     weights = masked_lm.token_weights(encoded, tokenizer, SMOOTHING if distils else 0.0)
-    batches = data.Batches(encoded, tokenizer, batch_of(recipe), PRETRAINING_SEED)
     student.train()
     optimizer = torch.optim.AdamW(
         student.parameters(), lr=recipe["lr"], betas=(0.9, 0.98 if distils else 0.999), eps=1e-6,
@@ -376,23 +394,25 @@ def pretrain(
             with own.clock():
                 batch = batches[own.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
-                inputs = {k: v.to(engine.device) for k, v in batch.items() if k != "labels"}
-                if is_longformer(student):
-                    extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
-                with engine.autocast():
-                    soft = None
-                    if teacher is not None:
-                        with torch.no_grad():
-                            soft = teacher(**inputs, **extra, output_hidden_states=True)
-                    out = model(**inputs, **extra, output_hidden_states=distils)
-                    loss = pretraining_loss(
-                        out, soft, labels.to(engine.device), inputs["attention_mask"], args.soft_labels
-                    )
+                batch["labels"] = labels
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(own.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    labels = inputs.pop("labels")
+                    if is_longformer(student):
+                        extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
+                    with engine.autocast(), parallel.randomness(own.steps, part.number):
+                        soft = None
+                        if teacher is not None:
+                            with torch.no_grad():
+                                soft = teacher(**inputs, **extra, output_hidden_states=True)
+                        out = model(**inputs, **extra, output_hidden_states=distils)
+                        term = pretraining_loss(out, soft, labels, inputs["attention_mask"], args.soft_labels)
+                        term = part.share * term
+                    engine.backward(term)
+                    loss += term.detach()
                 checkpoint.watch(loss, own.steps, batches.ids)
-                engine.backward(loss)
-                clip_grad_norm_(student.parameters(), PRETRAINING_CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters(), PRETRAINING_CLIP)
                 own.count(batch, teachers=int(distils))
                 schedule.step()
             bar.update()
@@ -432,16 +452,18 @@ def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: s
     L = (1 - KD_WEIGHT) L_labels + KD_WEIGHT T^2 KL(teacher || student), a mean over the predictions; of scores, the
     squared distance.
     """
+    whole = parallel.mean(student.loss, len(models.predictions(student, inputs, kind)[0][1]))
     if soft is None:
-        return student.loss
+        return whole
     terms = []
     for (own, _), (guide, _) in zip(*(models.predictions(x, inputs, kind) for x in (student, soft)), strict=True):
         if kind == "regression":
-            terms.append(F.mse_loss(own, guide))
+            term = F.mse_loss(own, guide)
         else:
             s, t = (F.log_softmax(x / TEMPERATURE, dim=-1) for x in (own, guide))
-            terms.append(TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean"))
-    return (1 - KD_WEIGHT) * student.loss + KD_WEIGHT * torch.stack(terms).mean()
+            term = TEMPERATURE**2 * F.kl_div(s, t, log_target=True, reduction="batchmean")
+        terms.append(parallel.mean(term, len(own)))
+    return (1 - KD_WEIGHT) * whole + KD_WEIGHT * torch.stack(terms).mean()
 
 
 class Encodings(dict[int, data.Encoded]):
@@ -481,18 +503,20 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                with engine.autocast():
-                    soft = None
-                    if guide is not None:
-                        texts = {k: v for k, v in inputs.items() if k != "labels"}
-                        soft = guide(batches.ids(ledger.steps), **texts)
-                    loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(ledger.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    with engine.autocast(), parallel.randomness(ledger.steps, part.number):
+                        soft = None
+                        if guide is not None:
+                            texts = {k: v for k, v in inputs.items() if k != "labels"}
+                            soft = guide(part.ids, **texts)
+                        own = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
+                        own = part.share * own
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
             if ledger.steps % 20 == 0:
@@ -612,11 +636,7 @@ def peaks(attention: str, lengths: Sequence[int], device: str) -> list[int]:
     return found
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
+@parallel.by_main
 @torch.no_grad()
 def profile(args: Args, engine: Accelerator) -> None:
     """Time, memory and parameters of every attention and of full attention, by length: JSON, a table and a plot.
@@ -628,7 +648,7 @@ def profile(args: Args, engine: Accelerator) -> None:
     names = [*ATTENTIONS, *FULL]
     table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
     for name in names:
-        needed = in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
+        needed = speed.in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
         table[name]["bytes"] = {str(length): count for length, count in zip(PROFILE_LENGTHS, needed, strict=True)}
     for length in PROFILE_LENGTHS:
         contenders: dict[str, Callable[[], object]] = {}
@@ -702,7 +722,8 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, texts: 
         return record
     nothing_left = f"--budget {args.budget}: conversion and distillation leave nothing to fine-tune with; give more"
     if cell.steps is not None and cell.kind != "paper":
-        if sum(max(1, round(share_of(args, stage) * cell.steps)) for stage in chain) >= cell.steps:
+        stages = sum(max(1, round(share_of(args, stage) * cell.steps)) for stage in chain)
+        if stages >= cell.steps:
             raise BadInput(nothing_left)
     folder, before = pretrained(args, cell, teacher, texts, chain, engine)
     steps = cell.steps if cell.steps is None or cell.kind == "paper" else cell.steps - before.steps

@@ -164,10 +164,9 @@ import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from common import data, metrics, models, plots, results, teacher_cache, train
+from common import data, metrics, models, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, choose_student, compiled
 from common.teacher import Teacher, get_teacher
@@ -261,6 +260,15 @@ def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: data.Encod
     return statistics
 
 
+@parallel.by_main
+def differences(teacher: Teacher, encoded: data.Encoded, args: Args) -> tuple[list[float], float]:
+    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; and the teacher's RCCC, layer 1 against layer N."""
+    N = teacher.model.config.num_hidden_layers
+    pairs = [(l - 1, l) for l in range(1, N + 1)]
+    statistics = layer_statistics(teacher.model, teacher.tokenizer, encoded, [*pairs, (1, N)], args)
+    return [statistics.svcca(i, j) for i, j in pairs], statistics.svcca(1, N)
+
+
 # --- which teacher layers (section 5.1, eqs. 2-3) ------------------------------------------------------------
 
 
@@ -310,41 +318,46 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
     space, (n, n). The basis needs no gradient: moved out of that space, the student's correlation does not change
     to first order. No gradient reaches the teacher.
     """
-    if student.shape[-2] < 2:
+    if parallel.count(student.shape[-2]) < 2:
         return student.sum((-2, -1)) * 0.0  # one vector has no covariance
     with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
         S, T = reduced(student), reduced(teacher.detach())
-        return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+        try:
+            return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+        except torch.linalg.LinAlgError as error:
+            if not parallel.largest(not (S.isfinite().all() and T.isfinite().all())):
+                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
+            return student.sum((-2, -1)) * math.nan  # the loop says at which batch
 
 
 def reduced(x: Tensor) -> Tensor:
-    """Centred (..., n, D) in float32 or better, as (..., n, min(n, D))."""
-    x = x if x.dtype == torch.float64 else x.float()
-    x = x - x.mean(-2, keepdim=True)
-    return x if x.shape[-2] >= x.shape[-1] else x @ torch.linalg.qr(x.detach().mT).Q
+    """Centred (..., n, D) in float32 or better, as (..., n, min(n, D)); of several processes' vectors, (..., n, D)."""
+    x = parallel.centred(x if x.dtype == torch.float64 else x.float())
+    return x if x.shape[-2] >= x.shape[-1] or parallel.processes() > 1 else x @ torch.linalg.qr(x.detach().mT).Q
 
 
 class TotalCorrelation(torch.autograd.Function):
     """Eqs. 4-6 for centred S (..., n, D_S) and T (..., n, D_T), with deep CCA's gradient in closed form.
 
-    Products over the n vectors are taken in the precision of the input; the small (D, D) matrices are factorised in
-    float64. Cholesky factors L L' = S_ss stand in for the paper's symmetric roots: they differ by rotations, which
-    change neither a singular value nor the gradient.
+    Products over the n vectors, those of all processes, are taken in the precision of the input; the small (D, D)
+    matrices are factorised in float64. Cholesky factors L L' = S_ss stand in for the paper's symmetric roots: they
+    differ by rotations, which change neither a singular value nor the gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str) -> Tensor:
         # Apple's GPUs have no float64
         device = torch.device("cpu") if student.device.type == "mps" else student.device
+        n = parallel.count(student.shape[-2])
 
         def factor(x: Tensor) -> Tensor:
             """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'."""
-            scatter = (x.mT @ x).to(device, torch.float64)
-            scatter.diagonal(dim1=-2, dim2=-1).add_((x.shape[-2] - 1) * ridge)
+            scatter = parallel.total(x.mT @ x).to(device, torch.float64)
+            scatter.diagonal(dim1=-2, dim2=-1).add_((n - 1) * ridge)
             return torch.linalg.cholesky(scatter)
 
         L_t, L_s = factor(teacher), factor(student)
-        cross = (teacher.mT @ student).to(device, torch.float64)
+        cross = parallel.total(teacher.mT @ student).to(device, torch.float64)
         # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
         half = torch.linalg.solve_triangular(L_t, cross, upper=False)
         W = torch.linalg.solve_triangular(L_s.mT, half, upper=True, left=False)
@@ -380,7 +393,7 @@ def hidden_loss(variant: Variant, args: Args, student: tuple[Tensor, ...], teach
         # the mean over layers; the last student layer has no partner
         pairs = [(student[i], teacher[l]) for i, l in enumerate(layers, start=1)]
         terms = [pkd_loss(vectors(s, mask, "cls", family), vectors(t, mask, "cls", family)) for s, t in pairs]
-        return torch.stack(terms).mean()
+        return parallel.mean(torch.stack(terms).mean(), len(mask))
     S = torch.stack([vectors(student[i], mask, args.tokens, family) for i in range(1, len(layers) + 1)])  # (m, n, D_S)
     T = torch.stack([vectors(teacher[l], mask, args.tokens, family) for l in layers])  # (m, n, D_T)
     # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value
@@ -456,13 +469,13 @@ def step_loss(args: Args, name: str, student: Any, teacher: Any, inputs: dict[st
     logits, targets = predictions(s.logits, labels)
     hard = F.mse_loss(logits[:, 0], targets) if regression else F.cross_entropy(logits, targets)
     if name == "finetune":
-        return hard
+        return parallel.mean(hard, len(targets))
     with torch.no_grad():
         t = teacher(**inputs, output_hidden_states=bool(layers))
     guide, _ = predictions(t.logits, labels)
     soft = F.mse_loss(logits, guide) if regression else kd_loss(logits, guide, args.temperature)
     # eq. 1: L_KD = alpha KL + (1 - alpha) CE
-    loss = args.alpha * soft + (1 - args.alpha) * hard
+    loss = parallel.mean(args.alpha * soft + (1 - args.alpha) * hard, len(targets))
     if layers:
         # eq. 8
         beta = variant.beta if args.beta is None else args.beta
@@ -502,15 +515,17 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
             with ledger.clock():
                 step = stage.before + ledger.steps
                 batch = batches[step]
-                inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 k = choice.draw() if len(guides) > 1 else 0
-                with engine.autocast():
-                    loss = step_loss(args, name, model, guides[k].on(batches.ids(step)), inputs, layers, regression)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(step), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    with engine.autocast(), parallel.randomness(step, part.number):
+                        own = step_loss(args, name, model, guides[k].on(part.ids), inputs, layers, regression)
+                        own = part.share * own
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, step, batches.ids)
-                engine.backward(loss)
-                clip_grad_norm_(student.parameters(), train.CLIP)
-                optimizer.step()
-                optimizer.zero_grad()
+                train.update(engine, optimizer, student.parameters())
                 if len(guides) > 1:
                     choice.learn(k, loss.item())
                 ledger.count(batch, teachers=0 if name == "finetune" else guides[k].charge)
@@ -551,6 +566,7 @@ def with_assistant(args: Args, cell: Run, teacher: Teacher, encoded: data.Encode
 # --- the paper's analysis: figures 2 and 4-9 ------------------------------------------------------------------
 
 
+@parallel.by_main
 def track(args: Args, cell: Run, student: PreTrainedModel, teacher: Teacher, encoded: data.Encoded, step: int,
           epoch: int) -> None:  # fmt: skip
     """Figures 4 and 5: RCCC and the score after an epoch, into the log and a plot. Nothing is chosen by them."""
@@ -567,6 +583,7 @@ def track(args: Args, cell: Run, student: PreTrainedModel, teacher: Teacher, enc
     plots.lines(series, cell.folder / "epochs.png", title, "epoch", "RCCC", right=right)
 
 
+@parallel.by_main
 def analyse(args: Args, name: str, engine: Accelerator) -> None:
     """SVCCA between all layers of a model over training inputs of the task, without their labels (figures 2, 6-9).
 
@@ -679,14 +696,10 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     teacher = get_teacher(args, args.teacher, task, engine.device)
     pool = get_pool(args, task, teacher, engine)
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
-    # eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; and the teacher's RCCC, layer 1 against layer N
-    N = teacher.model.config.num_hidden_layers
     clock = train.Ledger()
     with clock.clock():
-        pairs = [(l - 1, l) for l in range(1, N + 1)]
-        statistics = layer_statistics(teacher.model, teacher.tokenizer, encoded, [*pairs, (1, N)], args)
-        sequence = [statistics.svcca(i, j) for i, j in pairs]
-    analysis = {"rccc": statistics.svcca(1, N), "ccc_sequence": sequence}
+        sequence, rccc = differences(teacher, encoded, args)
+    analysis = {"rccc": rccc, "ccc_sequence": sequence}
     rows = [
         run_variant(args, v, task, teacher, pool, encoded, engine, sequence, analysis, clock.seconds)
         for v in args.variants

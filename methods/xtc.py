@@ -141,6 +141,11 @@ class Args(CommonArgs):
             raise BadInput(
                 f"--export {self.export}: is there already; give another name, or --force, which also trains again"
             )
+        if self.teacher_device_map != "off":
+            raise BadInput(
+                f"--teacher-device-map {self.teacher_device_map}: the student is a part of the teacher here,"
+                " which fits where the teacher does; leave it out"
+            )
         from common import data
 
         for task in self.tasks:
@@ -160,6 +165,11 @@ class Args(CommonArgs):
                 else:
                     found.append(Row(f"{variant}-{bits}bit", variant, int(bits), BASELINES[variant]))
         return found
+
+
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """The learning rates that the paper's tables try; they are BERT-base's and scale with 768 / width."""
+    return {"lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (5e-5, 1e-4, 5e-4))}
 
 
 class Row(NamedTuple):
@@ -211,11 +221,11 @@ from accelerate import Accelerator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, parametrize
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
-from common import augment, data, models, packed, plots, results, teacher_cache, train
+from common import augment, data, models, packed, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
@@ -418,7 +428,8 @@ def build_student(args: Args, teacher: Teacher, kept: list[int], task: TaskData,
     own = teacher.model.config
     head = models.task_settings(task.task)
     if init == "teacher":
-        student = reduce_layers(copy.deepcopy(teacher.model), kept).requires_grad_()
+        student = reduce_layers(copy.deepcopy(teacher.model), kept).float().requires_grad_()
+        student._forward_hooks.clear()  # those of a teacher in half precision
         for key, value in head.items():
             setattr(student.config, key, value)
         return student
@@ -497,7 +508,7 @@ class Scores(TorchFunctionMode):
 def masked_mse(student: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
     """The mean of the squared differences where `valid`, a mask that broadcasts to them."""
     valid = valid.expand_as(student)
-    return (student - teacher).masked_fill(~valid, 0).square().sum() / valid.sum()
+    return parallel.total((student - teacher).masked_fill(~valid, 0).square().sum()) / parallel.total(valid.sum())
 
 
 def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
@@ -532,7 +543,8 @@ def step_loss(stage: Stage, student: Any, teacher: Any, inputs: dict[str, Tensor
     with Scores() as own:
         s = student(**inputs, output_hidden_states=deep)
     if "hard" in stage.losses:
-        return F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+        hard = F.mse_loss(s.logits[:, 0], labels) if regression else F.cross_entropy(s.logits, labels)
+        return parallel.mean(hard, len(labels))
     with torch.no_grad(), Scores() as guide:
         t = teacher(**inputs, output_hidden_states=deep)
     mask, loss = inputs["attention_mask"], s.logits.new_zeros(())
@@ -542,7 +554,7 @@ def step_loss(stage: Stage, student: Any, teacher: Any, inputs: dict[str, Tensor
         loss = loss + hidden_loss(list(s.hidden_states), guides, mask)
         loss = loss + attention_loss(own.layers, [guide.layers[l] for l in kept], mask)
     if "logit" in stage.losses:
-        loss = loss + logit_loss(s.logits, t.logits, regression)
+        loss = loss + parallel.mean(logit_loss(s.logits, t.logits, regression), len(labels))
     return loss
 
 
@@ -585,15 +597,16 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                 with ledger.clock():
                     step = total.steps + ledger.steps
                     batch = batches[step]
-                    inputs = {k: v.to(engine.device) for k, v in batch.items()}
-                    with engine.autocast():
-                        loss = step_loss(stage, model, guide.on(batches.ids(step)), inputs, kept, regression)
+                    loss: Any = 0.0
+                    for part in parallel.parts(batch, batches.ids(step), args.accumulate):
+                        inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                        with engine.autocast(), parallel.randomness(step, part.number):
+                            own = part.share * step_loss(stage, model, guide.on(part.ids), inputs, kept, regression)
+                        engine.backward(own)
+                        loss += own.detach()
                     checkpoint.watch(loss, step, batches.ids)
-                    engine.backward(loss)
-                    clip_grad_norm_(student.parameters(), train.CLIP)
                     rate = optimizer.param_groups[0]["lr"]
-                    optimizer.step()
-                    optimizer.zero_grad()
+                    train.update(engine, optimizer, student.parameters())
                     ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)
                     schedule.step()
                 if ledger.steps % 20 == 0 or not schedule.running():
@@ -791,7 +804,8 @@ def run_row(args: Args, row: Row, task: TaskData, teacher: Teacher, engine: Acce
     if row.bits < 32:
         reference = build_student(args, teacher, kept, task, "teacher")
         analysis["distance"] = distances(student, reference)
-        save_file(latent(student), cell.folder / "latent.safetensors")  # what `--init` goes on from
+        if parallel.main():
+            save_file(latent(student), cell.folder / "latent.safetensors")  # what `--init` goes on from
         student = pack(student)
     loading = Loading("import common.packed") if row.bits < 32 else None
     init = f"layers {kept} of {source}"
@@ -803,10 +817,12 @@ def run_task(args: Args, name: str, engine: Accelerator) -> None:
     teacher = get_teacher(args, args.teacher, task, engine.device)
     records = [run_row(args, row, task, teacher, engine) for row in args.rows]
     results.show(records, args.out_dir)
-    if args.export is not None:
+    if args.export is not None and parallel.main():
         label = next(row.label for row in args.rows if row.variant == "xtc" and row.bits < 32)
         folder = results.folder_of(args.out_dir, "xtc", task.name, label, args.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False
+        )
         size = packed.save(model, teacher.tokenizer, Path(args.export), half=args.export_rest == "fp16")
         print(f"exported: {args.export}, {size / MIB:.2f} MiB")
 

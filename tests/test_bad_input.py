@@ -8,13 +8,13 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, tiny_bert, word_tokenizer
+from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, word_tokenizer
 from safetensors.torch import load_file, save_file
 from transformers import BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
@@ -25,21 +25,26 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Refused]:
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
     """Run a script's command in this process and return its one line; `tmp_path` holds afterwards what it held."""
 
     def call(method: str, *argv: str | Path) -> str:
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        before = contents(tmp_path)
         runs = in_process(capsys, importlib.import_module(f"methods.{method}"))
         code, out, err = next(runs)("--out-dir", tmp_path / "runs", *argv)
         next(runs, None)
         line = error_line(err)
         assert code == 2, out + err
         assert line.startswith("error: "), line
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "cache" not in path.parts} == before
+        assert contents(tmp_path) == before
         return line
 
-    yield call
+    return call
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file but those of the cache, where a teacher may have been made before its student was found wrong."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "cache" not in path.parts}
 
 
 # --- arguments ---------------------------------------------------------------------------------------------
@@ -159,6 +164,14 @@ mc3kd | --task sst2 --data-dir /no/such/folder | --data-dir /no/such/folder | no
 mc3kd | --task sst2 --data-dir {file} | --data-dir {file} | not a folder
 mc3kd | --task pocket/sst2 --data-dir . | --data-dir . | --task sst2
 mc3kd | --task rte --data-dir {empty} | --data-dir {empty} | train.tsv
+mc3kd | $ --teacher /no/such/folder | --teacher /no/such/folder | save_pretrained
+mc3kd | $ --teacher pocket | --teacher pocket | a hub id or a model folder
+mc3kd | $ --variant mc3kd --student 5x16 | --student: 5 layers | has 3
+mc3kd | $ --variant pkd-skip --student 2x16 | --variant pkd-skip | --student 2x32
+mc3kd | $ --init pretrained | --init pretrained | --init random works
+mc3kd | $ --init /no/such/folder | --init /no/such/folder | save_pretrained
+mc3kd | $ --init pocket | --init pocket | --init random works
+cmow | $ --teacher pocket | --teacher pocket | a hub id or a model folder
 cmow | --variant mc3kd | --variant 'mc3kd' | finetune, kd
 cmow | --alpha 2 | --alpha 2 | between 0 and 1
 cmow | --temperature 0 | --temperature 0 | above 0
@@ -217,7 +230,7 @@ efficient_attention | --corpus , | --corpus '' | pocket-short
 efficient_attention | --corpus a={file} | --corpus a={file} | .jsonl or .txt
 efficient_attention | --short-length 2 | --short-length 2 | 4 or more
 efficient_attention | --sparsity random | --sparsity | lsh
-efficient_attention | $ --teacher {masked_lm} --teacher-epochs 0.1 --student half --budget 32 --variant convert-distil | --budget 32 | give more
+efficient_attention | $ --student half --teacher {masked_lm} --budget 32 --variant distil | --budget 32 | give more
 cka | --variant mc3kd | --variant 'mc3kd' | wopt
 cka | $ --student 2x16 --variant mse | --variant mse | --student 2x32
 cka | $ --variant cosine --student 2x16 | --variant cosine | --student 2x32
@@ -446,7 +459,11 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("train.csv", 'label,sentence\n1,"a ""fine"",\nfilm"\n0,b\n', 'a "fine",\nfilm'),
         ("train.csv", f'label,sentence\n1,"{"fine " * 100_000}"\n0,b\n', "fine " * 100_000),
         ("train.jsonl", ROW + '\n{"label": "NEGATIVE", "sentence": "b", "more": []}\n', "a fine film"),
-        ("train.jsonl", '{"sentence": "\\ud83c\\udfac", "label": 1.0}\n{"sentence": "b", "label": "neg"}', "\U0001f3ac"),
+        (
+            "train.jsonl",
+            '{"sentence": "\\ud83c\\udfac", "label": 1.0}\n{"sentence": "b", "label": "neg"}',
+            "\U0001f3ac",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -458,3 +475,222 @@ def test_odd_files_are_read_as_meant(file: str, content: str, first: str, expert
     assert (task.splits["train"].labels, task.splits["train"].texts[0]) == ([1, 0], (first,))
     encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 16)
     assert max(encoded.lengths) <= 16
+
+
+# --- models ------------------------------------------------------------------------------------------------
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], Any]:
+    """Change the tensors of a model folder."""
+
+    def apply(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return apply
+
+
+def config(**changes: Any) -> Callable[[Path], Any]:
+    def apply(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return apply
+
+
+def file(name: str, content: bytes | None) -> Callable[[Path], Any]:
+    """Another content of a file, or none."""
+    return lambda folder: (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def header(length: int) -> bytes:
+    """A safetensors file whose header is said to be so long."""
+    return length.to_bytes(8, "little") + b'{"x": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}'
+
+
+def pickled(folder: Path) -> None:
+    """The weights in the old format, whose loading runs code; here it would make a file."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch " + str(folder).encode() + b"/executed'\ntR.")
+
+
+def remote_code(folder: Path) -> None:
+    config(model_type="own", auto_map={"AutoConfig": "own.OwnConfig"}, architectures=["Own"])(folder)
+    (folder / "own.py").write_text(f"open({str(folder / 'executed')!r}, 'w')\nclass OwnConfig: pass\n")
+
+
+def without_words(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+
+
+def other_words(folder: Path) -> None:
+    models.pocket_tokenizer().save_pretrained(folder)
+
+
+MODELS: list[tuple[str, Callable[[Path], Any], str, str]] = [
+    ("no config", file("config.json", None), "", "config.json"),
+    ("a config that is no JSON", file("config.json", b"{"), "", "config.json"),
+    ("a config that is a list", file("config.json", b"[]"), "", "config.json"),
+    ("a config that is no text", file("config.json", bytes(range(256))), "", "config.json"),
+    ("an unknown family", config(model_type="own"), "", "model_type"),
+    ("code of its own", remote_code, "", "model_type"),
+    ("no weights", file("model.safetensors", None), "", "weights cannot be loaded"),
+    ("pickled weights", pickled, "", "weights cannot be loaded"),
+    ("cut weights", cut, "", "damaged model.safetensors"),
+    ("empty weights", file("model.safetensors", b""), "", "damaged model.safetensors"),
+    ("random weights", file("model.safetensors", bytes(range(256))), "", "damaged model.safetensors"),
+    ("a header of 2^62 bytes", file("model.safetensors", header(2**62)), "", "damaged model.safetensors"),
+    ("a header that promises more", file("model.safetensors", header(67)), "", "damaged model.safetensors"),
+    ("a weight less", weights(lambda t: t.pop("bert.encoder.layer.1.output.dense.weight")), "", "1 weights are not in"),
+    ("other widths", config(intermediate_size=128), "", "weights are not in its file"),
+    ("more layers than weights", config(num_hidden_layers=4), "", "weights are not in its file"),
+    ("a width that heads do not divide", config(hidden_size=33), "", "heads"),
+    ("a negative width", config(hidden_size=-32), "", "weights cannot be loaded"),
+    ("a width in words", config(hidden_size="wide"), "", "config.json"),
+    ("an unknown activation", config(hidden_act="swish2"), "", "weights cannot be loaded"),
+    ("weights that are no numbers", weights(lambda t: t["classifier.weight"].fill_(torch.nan)), "", "not finite"),
+    ("a body of infinite weights", weights(lambda t: t["bert.embeddings.LayerNorm.weight"].fill_(torch.inf)), "",
+     "not finite"),
+    ("no tokenizer", without_words, "", "no tokenizer"),
+    ("a damaged tokenizer", file("tokenizer.json", b"{"), "", "no tokenizer"),
+    ("more words than embeddings", other_words, "", "31 embeddings"),
+    ("other classes", config(id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1}), "", "negative, positive"),
+    ("fewer layers", config(), "--student 5x32 --variant mc3kd", "teacher has 3"),
+    ("no language model", config(), "--task wikitext-2 --data-dir {texts} --teacher-epochs 0", "has to be fine-tuned"),
+    ("no causal model", config(architectures=["BertLMHeadModel"]), "--task wikitext-2 --data-dir {texts}", "causal"),
+    ("no encoder-decoder", config(), "--task tatoeba/en-fr --data-dir {pairs} --student 2x16", "encoder-decoder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "change", "typed", "says"), MODELS, ids=[case[0] for case in MODELS])
+def test_models(
+    what: str, change: Callable[[Path], Any], typed: str, says: str, glue: Path, expert: Path, tmp_path: Path,
+    refused: Refused,
+) -> None:  # fmt: skip
+    folder = tmp_path / "teacher"
+    shutil.copytree(expert, folder)
+    change(folder)
+    for name, task in (("texts", "wikitext-2"), ("pairs", "translate")):
+        (tmp_path / name).mkdir()
+        for split, text in SETTINGS[task][2].items():
+            (tmp_path / name / split).write_text(text)
+    method = "cka" if "tatoeba" in typed else "mc3kd"
+    small = "" if "--task" in typed else f"--task sst2 --data-dir {glue} --limit 64"
+    argv = f"{small} --max-length 16 --budget 32 {typed}".format(texts=tmp_path / "texts", pairs=tmp_path / "pairs")
+    line = refused(method, *argv.split(), "--teacher", folder)
+    assert str(folder) in line or "--student" in line or "--teacher: " in line
+    assert says in line
+    assert not (folder / "executed").exists()
+
+
+def test_code_and_pickles_of_a_checkpoint_would_have_run(expert: Path, tmp_path: Path) -> None:
+    """The payloads of the cases above work: what makes them harmless is that nothing here loads them."""
+    shutil.copytree(expert, tmp_path / "a")
+    pickled(tmp_path / "a")
+    import pickle
+
+    pickle.loads((tmp_path / "a" / "pytorch_model.bin").read_bytes())
+    assert (tmp_path / "a" / "executed").exists()
+    shutil.copytree(expert, tmp_path / "b")
+    remote_code(tmp_path / "b")
+    exec((tmp_path / "b" / "own.py").read_text())
+    assert (tmp_path / "b" / "executed").exists()
+
+
+def test_a_hub_that_cannot_be_reached(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and with what would work without it."""
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: True)
+    line = refused("mc3kd", "--task", "pocket/sst2", "--teacher", "no-such/model")
+    assert "--teacher no-such/model" in line
+    assert "give pocket, or a folder" in line
+    line = refused("cka", "--task", "wmt16/en-ro", "--teacher", "no-such/model")
+    assert "--task wmt16/en-ro" in line
+    assert "`--task pocket/translate`" in line
+
+
+# --- bench -------------------------------------------------------------------------------------------------
+
+BENCH = """
+bench | paper | bench paper | papers
+bench | papers | method | required
+bench | papers mc4kd | 'mc4kd' | mc3kd
+bench | papers mc3kd --table 99 | --table 99 | mc3kd has
+bench | papers mc3kd --results nowhere | --results 'nowhere' | no such folder
+bench | papers mc3kd --results= | --results | no such folder
+bench | papers mc3kd --results {file} | --results '{file}' | no such folder
+bench | papers mc3kd --figure 2 | --figure 2 | unrecognized
+sweep | | method | required
+sweep | tinybert --variants kd | 'tinybert' | mc3kd
+sweep | mc3kd | --variants | required
+sweep | mc3kd --variants kd --trials 0 | --trials 0 | 1 or more
+sweep | mc3kd --variants kd --trials many | --trials | invalid int
+sweep | mc3kd --variants kd,mc4kd | --variants 'mc4kd' | mc3kd
+sweep | mc3kd --variants , | --variants ',' | mc3kd
+sweep | mc3kd --variants kd --task pocket/rte,pocket/mnli | --task pocket/rte,pocket/mnli | one task
+sweep | mc3kd --variants kd --budget huge | --budget 'huge' | smoke
+sweep | cmow --variants kd --task nonsense | --task nonsense | Known
+"""
+
+
+@pytest.mark.parametrize(("module", "typed", "says"), rows(BENCH))
+def test_bench(
+    module: str, typed: str, says: list[str], places: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = importlib.import_module("bench.__main__" if module == "bench" else "bench.sweep").main
+    with pytest.raises(SystemExit) as stop:
+        main(typed.format(**places).split())
+    assert stop.value.code == 2
+    line = error_line(capsys.readouterr().err)
+    for part in says:
+        assert part.format(**places) in line
+
+
+# --- the same in processes of their own --------------------------------------------------------------------
+
+COMMANDS = """
+methods/mc3kd.py | --task pocket/sst3 | did you mean pocket/sst2
+methods/mc3kd.py | --out-dir {file} | not a folder
+methods/cmow.py | --student cmow-0 | hybrid-20-400
+methods/cmow.py | --corpus nowhere.txt | one passage a line
+methods/xtc.py | --export {file} | --force
+methods/xtc.py | predict {file} text | no file of a packed model
+methods/xtc.py | predict | required
+methods/efficient_attention.py | --attention linformer | longformer
+methods/cka.py | --minibatches 5 | --batch-size 32
+methods/cka.py | --teacher {expert} --task sst2 --data-dir {empty} | train.tsv
+-m bench | papers mc4kd | mc3kd
+"""
+
+
+@pytest.mark.parametrize(("command", "typed", "says"), rows(COMMANDS))
+def test_commands(command: str, typed: str, says: list[str], places: dict[str, Path]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in places["file"].parent.rglob("*")}
+    words = [*command.split(), *typed.format(**places).split()]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert error_line(done.stderr).startswith("error: ")
+    assert says[0] in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in places["file"].parent.rglob("*")} == before
+
+
+def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
+    """The traceback comes first, the line last."""
+    from common import args
+    from methods import mc3kd
+
+    with pytest.raises(SystemExit):
+        args.parse(mc3kd.Args, "doc", ["--budget", "huge", "--debug"])
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("error: --budget")

@@ -234,36 +234,6 @@ def test_pretraining_is_made_once_for_all_its_rows(basic: list[str], tmp_path: P
     assert record(tmp_path)["student"]["init"] == f"pre-training #{folders[0].name}"
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (["--variant", "mc3kd"], "--variant"),
-        (["--variant", "mse"], "--variant mse"),
-        (["--student", "2x16", "--variant", "cosine"], "2x32"),
-        (["--student", "6x16"], "--student"),
-        (["--minibatches", "5"], "--minibatches 5"),
-        (["--layer-map", "1,2,3"], "--layer-map"),
-        (["--layer-map", "first"], "--layer-map first"),
-        (["--init", "copy"], "--init copy"),
-        (["--beta", "0"], "--beta"),
-        (["--prompt", "Translate :"], "--prompt"),
-        (["--task", "wikitext-2"], "language modelling"),
-        (["--corpus", "nowhere.txt"], "--corpus"),
-        (["--pretraining", "off", "--variant", "wopt"], "is cka"),
-        (["--budget", "32"], "--budget 32"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_mistakes_are_one_line(changes: list[str], says: str, basic: list[str], tmp_path: Path, inside: Inside) -> None:
-    argv = [*basic, "--variant", "cka", *changes, "--out-dir", tmp_path]
-    if "wikitext-2" in changes:
-        argv = [a for a in argv if a != "--data-dir" and "glue" not in str(a)]
-    code, _, err = inside(*argv)
-    assert code == 2
-    assert says in error_line(err)
-    assert not list(tmp_path.rglob("result.json"))
-
-
 def test_an_odd_number_of_layers(bart: Path, pairs: Path, tmp_path: Path, inside: Inside) -> None:
     argv = ["--task", "tatoeba/en-fr", "--data-dir", pairs, "--teacher", bart, "--student", "3x8", *SMALL]
     code, _, err = inside(*argv, "--teacher-epochs", "0", "--variant", "kd", "--out-dir", tmp_path)

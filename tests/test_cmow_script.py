@@ -257,19 +257,3 @@ def test_params_and_profile(basic: list[str], tmp_path: Path, inside: Inside) ->
     assert [row.split()[0] for row in rows[:3]] == ["teacher", "DistilBERT-shaped", "bidirectional-3-9"]
     found = json.loads(next(tmp_path.rglob("bidirectional-3-9-mlp.json")).read_text())["models"]
     assert all(row["1"] > 0 and row["64"] > 0 for row in found.values())
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (["--variant", "mc3kd"], "--variant"),
-        (["--student", "3x128"], "--student"),
-        (["--teacher", "pocket"], "--teacher pocket"),
-        (["--alpha", "2"], "--alpha"),
-    ],
-)
-def test_mistakes_are_one_line(changes: list[str], says: str, basic: list[str], tmp_path: Path, inside: Inside) -> None:
-    code, _, err = inside(*basic, *changes, "--out-dir", tmp_path)
-    assert code == 2
-    assert says in error_line(err)
-    assert not list(tmp_path.rglob("result.json"))

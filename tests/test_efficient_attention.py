@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, word_tokenizer
+from conftest import ENVIRONMENT, ROOT, bert_config, in_process, word_tokenizer
 from test_attention import converted
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
@@ -242,28 +242,6 @@ def test_a_killed_run_ends_with_the_same_bits(
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (("--variant", "distill"), "--variant 'distill': must be one or several of finetune, kd, distil"),
-        (("--attention", "linformer"), "--attention"),
-        (("--student", "2x128"), "--student 2x128: must be half"),
-        (("--window", "0"), "--window 0: must be 1 or more"),
-        (("--attention", "lsg", "--window", "6"), "--window 6: LSG"),
-        (("--distil-share", "0.9", "--convert-share", "0.2"), "their sum must be below 1"),
-        (("--distil-lr", "0"), "--distil-lr 0.0: must be a number above 0"),
-        (("--corpus", "nowhere"), "--corpus"),
-        (("--short-length", "2"), "--short-length 2: must leave room for text"),
-        (("--budget", "16", "--batch-size", "16", "--variant", "convert-distil"), "leave nothing to fine-tune with"),
-    ],
-)
-def test_bad_input(argv: tuple[str, ...], words: str, basic: list[str], tmp_path: Path, inside: Inside) -> None:
-    code, _, err = inside(*basic, *argv, "--out-dir", tmp_path)
-    assert code == 2
-    assert words in error_line(err)
-    assert not list(tmp_path.rglob("result.json"))
-
-
 # --- sizes and profile --------------------------------------------------------------------------------------
 
 
@@ -313,7 +291,9 @@ def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Every attention and full attention, at every length: time, memory, parameters, a table and a plot."""
     monkeypatch.setattr(ea, "PROFILE_LENGTHS", (512, 1024))
     # a process of its own takes seconds to start; `test_memory_of_a_forward_pass` starts one
-    monkeypatch.setattr(ea, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths])
+    monkeypatch.setattr(
+        ea.speed, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths]
+    )
     code, out, err = inside("--profile", "--out-dir", tmp_path, "--device", "cpu")
     assert code == 0, err
     folder = tmp_path / "efficient_attention" / "profile" / "cpu"
@@ -328,6 +308,6 @@ def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_memory_of_a_forward_pass() -> None:
     """Eager attention holds the scores, (heads, L, L) float32, more than once; fused attention does not."""
-    fused, eager = (ea.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
+    fused, eager = (ea.speed.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
     scores = 4 * 2048 * 2048 * 4
     assert eager > 1.5 * scores > fused  # twice, but for pages that the process had already

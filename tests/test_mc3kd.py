@@ -566,6 +566,9 @@ class Cell(SimpleNamespace):
     def log(self, **values: Any) -> None:
         self.lines.append(values)
 
+    def batches(self, encoded: data.Encoded, device: torch.device) -> data.Batches:
+        return data.Batches(encoded, word_tokenizer(), 8, self.seed)
+
 
 def distilled(name: str, sst2: data.TaskData, folder: Any, seed: int = 0, steps: int = 4) -> tuple[Any, Any, Any]:
     from accelerate import Accelerator
@@ -578,6 +581,7 @@ def distilled(name: str, sst2: data.TaskData, folder: Any, seed: int = 0, steps:
     teacher = Teacher("t", guide, tokenizer, "t", {}, 1.0, 1, None)
     encoded = data.encode(tokenizer, sst2.splits["train"], sst2.task, 16)
     cell = Cell(folder=folder, signature="x", steps=steps, seconds=None, settings={"lr": 1e-3}, task=sst2, lines=[])
+    cell.seed = seed
     train.seed_everything(seed)
     student = tiny_bert(3, 16, seed=1)
     ledger = train.Ledger()

@@ -373,7 +373,7 @@ class Elsewhere:
     def __init__(self, value: float) -> None:
         self.value, self.device = value, torch.device("meta")
 
-    def detach(self) -> "Elsewhere":
+    def detach(self) -> Elsewhere:
         return self
 
     def item(self) -> float:

@@ -255,34 +255,6 @@ def test_augmentation_by_the_masked_lm_of_the_teacher(glue: Path, tmp_path: Path
     assert ledgers["finetune-1bit"]["teacher_examples"] == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (["--bits", "3"], "--bits '3'"),
-        (["--stages", "4"], "--stages '4'"),
-        (["--variant", "mc3kd"], "--variant"),
-        (["--layers", "2,1"], "--layers"),
-        (["--layers", "0,1,2"], "--layers"),
-        (["--layers", "1,3"], "--layers"),
-        (["--student", "2x16"], "--student"),
-        (["--student", "4x32"], "--student"),
-        (["--lora-rank", "-1"], "--lora-rank"),
-        (["--init", "nowhere"], "--init nowhere"),
-        (["--export", "m", "--bits", "32"], "--export"),
-        (["--export", "m", "--bits", "2,1"], "--export"),
-        (["--export", str(SCRIPT)], "is there already"),
-        (["--analyse", "nowhere"], "--analyse nowhere"),
-        (["--budget", "32", "--stages", "2", "--variant", "xtc"], "--budget 32"),
-    ],
-    ids=" ".join,
-)
-def test_mistakes_are_one_line(changes: list[str], says: str, basic: list[str], tmp_path: Path, inside: Inside) -> None:
-    code, _, err = inside(*basic, *changes, "--out-dir", tmp_path)
-    assert code == 2
-    assert says in error_line(err)
-    assert not list(tmp_path.rglob("result.json"))
-
-
 @pytest.mark.parametrize("words", [[], ["nowhere"], ["nowhere", "text"], ["m", "a", "b", "c"]])
 def test_predicting_from_nothing_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = say(capsys, *words)
