@@ -352,7 +352,7 @@ def digest(tensors: dict[str, Tensor]) -> str:
 def update(
     engine: Accelerator, optimizer: torch.optim.Optimizer, weights: Iterable[nn.Parameter], clip: float = CLIP
 ) -> None:
-    """Sum the gradients that `engine.backward` has left in all processes, clip them, take the step, and forget them.
+    """Sum the gradients that `engine.backward` has left over the processes, clip the sum, take the step, and forget it.
 
     In fp16 the loss was scaled: the gradient is scaled back first, and a step whose gradient overflowed is left out.
     """
