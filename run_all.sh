@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ./run_all.sh [smoke|quick|standard]      make .venv, install, run what exists at that budget, print the tables
+# ./run_all.sh [smoke|quick|standard]      make .venv, install, run all methods and baselines, print the tables, write
+#                                          runs/report; stopped and started again it goes on
 # ./run_all.sh test [--slow] [PYTEST ...]  make .venv, install, lint, type-check and test
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -52,6 +53,15 @@ if [ "$mode" = test ]; then
   exec "$python" -m pytest ${selection[@]+"${selection[@]}"} "$@"
 fi
 
-for script in methods/*.py; do
-  "$python" "$script" --budget "$mode" --resume
-done
+# smoke: does everything run? One task, one seed. standard: the rows of quick with a budget for real comparisons.
+case "$mode" in
+  smoke) changes=(--budget smoke --tasks pocket/rte --seeds 0 --out runs/smoke) ;;
+  quick) changes=() ;;
+  standard) changes=(--budget standard --out runs/standard) ;;
+esac
+code=0
+"$python" -m bench run bench/quick.toml ${changes[@]+"${changes[@]}"} || code=$?
+[ "$code" -le 1 ] || exit "$code" # stopped, or wrong arguments: 1 says that a cell failed, which the tables show
+"$python" -m bench table "runs/$mode" || code=$?
+"$python" -m bench report "runs/$mode" || code=$?
+exit "$code"

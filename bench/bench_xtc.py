@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedModel
 
-from bench.report import FOLDER
+from bench.cli import FOLDER
 from common import results, speed
 from methods.xtc import pack, quantize
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import FOLDER, cell, difference, parser
+from bench.cli import FOLDER, parser
+from bench.stats import cell, difference
 from common import data, metrics, plots, pocket, results
 from methods import cka
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import FOLDER, cell, difference, parser
+from bench.cli import FOLDER, parser
+from bench.stats import cell, difference
 from common import metrics, pocket, results
 from methods import cmow
 

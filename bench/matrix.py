@@ -89,15 +89,23 @@ class Matrix:
     jobs: list[Job]
 
 
-def load(path: Path, changes: dict[str, Any], out: str | None = None) -> Matrix:
-    """The matrix of a file, with some of its top-level keys replaced; `BadInput` names what is wrong with it."""
+def read_file(path: Path) -> dict[str, Any]:
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML ({error})") from error
-    return build(raw | changes, path.stem, out, str(path))
+
+
+def place_of(path: Path) -> Path:
+    """Where the results of a file go."""
+    return results.ROOT / str(read_file(path).get("out", f"runs/{path.stem}"))
+
+
+def load(path: Path, changes: dict[str, Any], out: str | None = None) -> Matrix:
+    """The matrix of a file, with some of its top-level keys replaced; `BadInput` names what is wrong with it."""
+    return build(read_file(path) | changes, path.stem, out, str(path))
 
 
 def build(raw: dict[str, Any], name: str, out: str | None, where: str) -> Matrix:

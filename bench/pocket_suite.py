@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import FOLDER, cell, interval, parser
+from bench.cli import FOLDER, parser
+from bench.stats import cell, interval
 from common import data, metrics, pocket, results
 from common.data import TaskData
 from methods import mc3kd

@@ -1,66 +1,253 @@
-"""What the programs of this folder share: their command line, where they save, and how they write figures."""
+"""One page about a matrix of runs: tables, plots, the rules, the signatures, what failed.
+
+    python -m bench report bench/quick.toml             # runs/report/RESULTS.md and runs/report/index.html
+    python -m bench report runs/quick runs/more --to DIR
+
+index.html is one file without anything from elsewhere; its tables are sorted by a click on a column. The time per
+example is of `python -m bench profile` where it was run for these results, and otherwise as measured while they were
+evaluated, each at its own time.
+"""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import html
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from scipy import stats
+from bench import table
+from bench.cli import Parser
+from bench.table import Grid, Row, Table
+from common import plots, results
+from common.args import fail
+from common.errors import BadInput
 
-from common import pocket, results
-
-FOLDER = results.ROOT / "bench" / "results"
-
-
-def parser(
-    doc: str | None, name: str, tasks: list[str], out_dir: str = "runs", allowed: Sequence[str] = pocket.TASKS
-) -> argparse.ArgumentParser:
-    """--seeds, --tasks, --out-dir and --save, for a table over pocket tasks."""
-
-    def task_names(text: str) -> list[str]:
-        """`"cola,rte"` -> ["cola", "rte"], each one of those allowed."""
-        for wrong in (found for found in text.split(",") if found not in allowed):
-            raise argparse.ArgumentTypeError(f"{wrong}: must be of {', '.join(allowed)}")
-        return text.split(",")
-
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=count, default=[0], metavar="N", help="how many seeds, from 0 (default: 1)")
-    parser.add_argument(
-        "--tasks", type=task_names, default=tasks, metavar="T,...", help=f"pocket tasks (default: {','.join(tasks)})"
-    )
-    parser.add_argument("--out-dir", type=Path, default=Path(out_dir), help="where the runs and teachers are")
-    parser.add_argument("--save", action="store_true", help=f"write bench/results/{name}.json")
-    return parser
+RULES = results.ROOT / "bench" / "RULES.md"
+DEFAULT = "runs/report"
 
 
-def count(text: str) -> list[int]:
-    """`"5"` -> the seeds [0, 1, 2, 3, 4]."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be 1 or more")
-    return list(range(int(text)))
+# --- plots ---------------------------------------------------------------------------------------------------
 
 
-def interval(values: list[float]) -> tuple[float, float | None, float | None]:
-    """Mean and 95% interval (Student's t) over seeds; one value has no interval."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, None, None
-    half = float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
-    return mean, mean - half, mean + half
+def profiled(folders: list[Path]) -> dict[str, float]:
+    """Path of a row -> milliseconds at batch 1, of `python -m bench profile`."""
+    found: dict[str, float] = {}
+    for path in (folder / "profile.json" for folder in folders):
+        if path.is_file():
+            report = json.loads(path.read_text(encoding="utf-8"))
+            found |= {row["row"]: row["milliseconds"]["1"] for row in report["rows"]}
+    return found
 
 
-def difference(left: list[float], right: list[float]) -> str:
-    """Left minus right in points, paired by seed, with its 95% interval, and what it says."""
-    mean, low, high = interval([a - b for a, b in zip(left, right, strict=True)])
-    if low is None or high is None:
-        return f"{100 * mean:+.1f} (one seed)"
-    word = "not distinguishable" if low <= 0 <= high else "higher" if mean > 0 else "lower"
-    return f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}], {word}"
+def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
+    """The plots of score against bytes and against time, as SVG files; their names."""
+    means = {row.path: mean for row in found.rows if (mean := found.mean(row)) is not None}
+    if not means:
+        return []
+    latency = profiled(folders)
+    measured = means.keys() <= latency.keys()
+    what = "latency at batch 1, ms" if measured else "ms per example, as evaluated"
+
+    def points(x: Callable[[Row], float]) -> dict[str, list[plots.Point]]:
+        groups: dict[str, list[plots.Point]] = {}
+        for kind, rows in found.kinds().items():
+            for row in (row for row in rows if row.path in means):
+                label = f"{row.label}, {kind.removeprefix('student ')}"
+                groups.setdefault(kind, []).append((x(row), 100 * means[row.path].mean, label))
+        return groups
+
+    size = points(lambda row: row.typical("student", "bytes") / 1e6)
+    speed = points(lambda row: latency[row.path] if measured else 1000 / row.typical("student", "speed"))
+    for name, groups, title, x in (
+        ("pareto-bytes", size, "score against size", "MB on disk"),
+        ("pareto-time", speed, "score against time", what),
+    ):
+        plots.pareto(groups, to / f"{name}.svg", title, x, "mean score, %")
+    return ["pareto-bytes.svg", "pareto-time.svg"]
 
 
-def cell(values: list[float]) -> str:
-    """Fractions as percent: their mean ± standard deviation."""
-    spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.1f}{spread}"
+# --- Markdown ------------------------------------------------------------------------------------------------
+
+
+def made_with(found: Table) -> list[str]:
+    """The machines, versions and commits of the results; several of one sort are all named."""
+    environments = [record["environment"] for row in found.rows for record in row.all()]
+
+    def distinct(values: list[str]) -> str:
+        return ", ".join(sorted(set(values)))
+
+    names = ("python", "torch", "transformers")
+    return [
+        "Device: " + distinct([f"{e['hardware']['device']}, {e['hardware']['threads']} threads" for e in environments]),
+        *(f"{name}: " + distinct([e["versions"][name] for e in environments]) for name in names),
+        "Commit: " + distinct([f"{(e['git']['commit'] or 'none')[:10]}{' and changes' if e['git']['dirty'] else ''}"
+                               for e in environments]),
+    ]  # fmt: skip
+
+
+def signatures(found: Table) -> list[tuple[str, str]]:
+    """(row and task, signature of its first seed): all seeds of a row have the same but for the seed."""
+    pairs = []
+    for rows in found.kinds().values():
+        for row in rows:
+            for task, seeds in row.records.items():
+                name = f"{row.method} {row.variant}, {table.short(task)}"
+                pairs.append((name, seeds[min(seeds)]["signature"]))
+    return pairs
+
+
+def markdown(found: Table, images: list[str]) -> str:
+    parts = ["# Results", table.markdown(found)]
+    parts += ["## Differences by task", table.markdown_grid(table.differences(found, by_task=True))]
+    parts += [f"![{Path(name).stem}]({name})" for name in images]
+    parts += ["## Made with", "\n".join(f"- {line}" for line in made_with(found))]
+    parts += ["## Signatures", "\n".join(f"- {name}: `{text}`" for name, text in signatures(found))]
+    rules = RULES.read_text(encoding="utf-8").strip()
+    parts.append(re.sub(r"^#", "##", rules, flags=re.MULTILINE))
+    return "\n\n".join(parts) + "\n"
+
+
+# --- HTML ----------------------------------------------------------------------------------------------------
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d5d9de; --soft: #f3f5f7; --good: #0a6b2d; --bad: #a3241c; --link: #0b57a4; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #3a4048; --soft: #1d2126; --good: #6fd08f; --bad: #ff9a90; --link: #8ab8f0; }
+  body { background: #14171a; color: #e4e7ea; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 76rem; }
+h1 { margin: .2em 0; } h2 { margin: 1.6em 0 .4em; } h3 { margin: 1em 0 .2em; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
+thead th { border-top: 0; background: var(--soft); }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
+@media (prefers-color-scheme: dark) { th:first-child, td:first-child { background: #14171a; } }
+thead th:first-child, .kind th { background: var(--soft); }
+.kind th:first-child { position: static; font-weight: 600; } .kind span { position: sticky; left: .6rem; }
+th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--link); }
+th[aria-sort=ascending] button::after { content: " \\2191"; }
+th[aria-sort=descending] button::after { content: " \\2193"; }
+.higher { color: var(--good); font-weight: 600; } .lower { color: var(--bad); font-weight: 600; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
+.plots figure { margin: 0; }
+.plots svg { width: 100%; height: auto; }
+code { font-size: .85em; overflow-wrap: anywhere; } summary { cursor: pointer; color: var(--link); }
+.missing { border-left: 4px solid var(--bad); padding-left: .8rem; }
+"""
+
+# Rows of one kind stay together: each kind is a body of its own.
+SCRIPT = """
+const value = cell => { const t = cell.textContent.trim(), n = parseFloat(t); return Number.isNaN(n) ? t : n; };
+document.querySelectorAll("thead th").forEach(th => th.querySelector("button").addEventListener("click", () => {
+  const column = th.cellIndex, table = th.closest("table");
+  const up = th.getAttribute("aria-sort") === "descending";
+  table.querySelectorAll("thead th").forEach(other => other.removeAttribute("aria-sort"));
+  th.setAttribute("aria-sort", up ? "ascending" : "descending");
+  for (const body of table.tBodies) {
+    const rows = [...body.rows].filter(row => !row.classList.contains("kind"));
+    const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "string" ? -1 : 1;
+    rows.sort((a, b) => (up ? 1 : -1) * order(value(a.cells[column]), value(b.cells[column])));
+    body.append(...rows);
+  }
+}));
+"""
+
+
+def html_grid(grid: Grid) -> str:
+    """A table whose columns sort; a body for each kind."""
+    head = "".join(f'<th scope="col"><button>{html.escape(name)}</button></th>' for name in grid.header)
+    bodies: list[list[str]] = [[]]
+    for row in grid.rows:
+        if len(row) == 1:
+            heading = f'<th scope="rowgroup" colspan="{len(grid.header)}"><span>{html.escape(row[0])}</span></th>'
+            bodies.append([f'<tr class="kind">{heading}</tr>'])
+            continue
+        cells = []
+        for text in row:
+            said = text.split(" (")[0].rsplit(", ", 1)[-1]
+            mark = f' class="{said}"' if said in ("higher", "lower") else ""
+            cells.append(f"<td{mark}>{html.escape(text)}</td>")
+        bodies[-1].append(f"<tr>{''.join(cells)}</tr>")
+    text = "\n".join(f"<tbody>{''.join(body)}</tbody>" for body in bodies if body)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n{text}</table></div>'
+
+
+def html_text(text: str) -> str:
+    """The Markdown of RULES.md: headings, paragraphs, lists, code and bold."""
+    blocks = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        inline = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(block, quote=False))
+        inline = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", inline)
+        if match := re.match(r"(#+) (.*)", inline):
+            level = len(match[1]) + 1
+            blocks.append(f"<h{level}>{match[2]}</h{level}>")
+        elif inline.startswith("- "):
+            items = re.split(r"\n- ", inline[2:])
+            blocks.append("<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>")
+        else:
+            blocks.append(f"<p>{inline}</p>")
+    return "\n".join(blocks)
+
+
+def page(found: Table, drawings: list[str]) -> str:
+    """The whole page. `drawings`: SVG texts."""
+    svgs = "".join(f"<figure>{text[text.index('<svg') :]}</figure>" for text in drawings)
+    missing = "".join(f"<li>{html.escape(line)}</li>" for line in found.missing)
+    failed = f'<h2>Failed or missing</h2><ul class="missing">{missing}</ul>' if missing else ""
+    signed = "".join(f"<li>{html.escape(n)}: <code>{html.escape(s)}</code></li>" for n, s in signatures(found))
+    made = "".join(f"<li>{html.escape(line)}</li>" for line in made_with(found))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Five papers on distillation, one budget</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>Five papers on distillation, one budget</h1>
+<p>{html.escape(table.how(found))}</p>
+{failed}
+<h2>Scores</h2>
+{html_grid(table.scores(found))}
+<h2>Differences, mean over tasks</h2>
+{html_grid(table.differences(found))}
+<details><summary>By task</summary>
+{html_grid(table.differences(found, by_task=True))}
+</details>
+<h2>Score against size and time</h2>
+<p>Each point is a row of the table; the line joins those that no other beats.</p>
+<div class="plots">{svgs}</div>
+{html_text(RULES.read_text(encoding="utf-8"))}
+<h2>Made with</h2>
+<ul>{made}</ul>
+<h2>Signatures</h2>
+<details><summary>{len(signatures(found))} signatures</summary><ul>{signed}</ul></details>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def write(found: Table, folders: list[Path], to: Path) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    images = draw(found, folders, to)
+    (to / "RESULTS.md").write_text(markdown(found, images), encoding="utf-8")
+    drawings = [(to / name).read_text(encoding="utf-8") for name in images]
+    (to / "index.html").write_text(page(found, drawings), encoding="utf-8")
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("report", __doc__)
+    parser.add_argument("results", nargs="+", help="files of matrices, or folders with results")
+    parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
+    options = parser.parse_args(argv)
+    try:
+        folders = [table.folder_of(name) for name in options.results]
+        found = table.load(folders)
+    except BadInput as error:
+        fail(error)
+    write(found, folders, options.to)
+    print(f"written: {options.to / 'RESULTS.md'}, {options.to / 'index.html'}")

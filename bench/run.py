@@ -101,13 +101,13 @@ class Running:
 def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:
     log = note_path(out, job).with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
+    more = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     if cluster is not None:
         log.unlink(missing_ok=True)
-        environment = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-        process: Any = cluster.start(job.words, log.absolute(), environment, PATIENCE)
+        process: Any = cluster.start(job.words, log.absolute(), more, PATIENCE)
         write_note(out, job, "running", pid=None)
         return Running(job, process, time.monotonic())
-    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONUNBUFFERED": "1"}
+    environment = os.environ | more
     with log.open("wb") as file:
         # a session of its own: Ctrl-C reaches it through `stop` alone
         process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
@@ -316,8 +316,13 @@ def main(argv: list[str]) -> None:
             cluster = Cluster(options.address, options.cpus, options.gpus)
     except BadInput as error:
         fail(error)
-    at_once = options.jobs or (cluster.places if cluster else default_jobs())
-    threads = max(1, int(options.cpus) if cluster else cores() // at_once)
+    more = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    if cluster is not None:
+        log.unlink(missing_ok=True)
+        process: Any = cluster.start(job.words, log.absolute(), more, PATIENCE)
+        write_note(out, job, "running", pid=None)
+        return Running(job, process, time.monotonic())
+    environment = os.environ | more
     before = sum(done(plan.out, job) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])

@@ -1,12 +1,13 @@
 """A search over the grid that a method declares, the same number of trials for every variant.
 
-    python -m bench.sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # arguments of the script follow
-    python -m bench.sweep mc3kd --variants mc3kd --task rte --data-dir data/glue --teacher weights/minilm
+    python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # arguments of the script follow
+    python -m bench sweep mc3kd --variants mc3kd --task rte --data-dir data/glue --teacher weights/minilm
 
 A trial is one point of the paper's grid (`grid` in the method's file), drawn without replacement in an order that
 `--draw` decides, run with `--tune`: scored on dev of pocket tasks, on a tenth of the training split held out of real
-ones, never on the split that results are reported on. Finished trials are not repeated. The points are printed as
-the arguments to run them with, the best first.
+ones, never on the split that results are reported on. Every variant has the same number of trials: `--trials`, or as
+many as the smallest of their grids has points. Finished trials are not repeated. The points are printed as the
+arguments to run them with, the best first.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import importlib
 import itertools
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from bench import matrix
 from bench.cli import Parser
 from common import metrics, results
 from common.args import dashed, fail, parse, run, split_list
@@ -37,29 +40,31 @@ def sweep(name: str, args: Any, variant: str, trials: int, draw: int) -> list[tu
     method, found = importlib.import_module(f"methods.{name}"), []
     for point in points(method.grid(args, variant), trials, draw):
         label = ",".join(f"{key}={value}" for key, value in point.items())
-        trial = replace(args, variant=variant, tune=True, resume=True, out_dir=f"{args.out_dir}/sweep/{label}",
-                        cache_dir=args.cache_dir or f"{args.out_dir}/cache", **point)  # fmt: skip
+        cache = args.cache_dir or f"{args.out_dir}/cache"
+        trial = replace(args, variant=variant, tune=True, resume=True, cache_dir=cache,
+                        out_dir=f"{args.out_dir}/sweep/{variant}/{label}", **point)  # fmt: skip
         trial.check()
         method.main(trial)
-        folder = results.folder_of(trial.out_dir, name, args.tasks[0], variant, args.seed)
-        found.append((results.load(folder / "result.json")["primary"]["value"], point))
+        (path,) = Path(trial.out_dir, name, args.tasks[0]).glob(f"*/seed{args.seed}/result.json")
+        found.append((results.load(path)["primary"]["value"], point))
     return sorted(found, key=lambda row: -row[0])
 
 
 def search(options: Any, args: Any) -> None:
     """Sweep every variant, and print its points."""
-    for variant in split_list(options.variants):
-        rows = sweep(options.method, args, variant, options.trials, options.draw)
+    method, variants = importlib.import_module(f"methods.{options.method}"), split_list(options.variants)
+    trials = min(len(points(method.grid(args, variant), options.trials, options.draw)) for variant in variants)
+    for variant in variants:
+        rows = sweep(options.method, args, variant, trials, options.draw)
         title = metrics.TITLES[metrics.primary(task_of(args.tasks[0]))]
         print(f"\n{variant} on {args.task}, {len(rows)} trials, {title} on the tuning split")
         for score, point in rows:
             print(f"  {100 * score:6.2f}  " + " ".join(f"--{dashed(name)} {value}" for name, value in point.items()))
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
-    parser.prog = "python -m bench.sweep"
-    parser.add_argument("method", choices=["cmow", "mc3kd"], help="a script under methods/")
+    parser.add_argument("method", choices=matrix.methods(), help="a script under methods/")
     parser.add_argument("--variants", required=True, help="comma-separated variants of the method")
     parser.add_argument("--trials", type=int, default=12, help="points of the grid per variant")
     parser.add_argument("--draw", type=int, default=0, help="seed of the order in which points are drawn")
@@ -74,7 +79,3 @@ def main(argv: list[str] | None = None) -> None:
     if len(args.tasks) != 1:
         fail(BadInput(f"--task {args.task}: a sweep is over one task"))
     run(functools.partial(search, options), args)
-
-
-if __name__ == "__main__":
-    main()

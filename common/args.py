@@ -100,8 +100,8 @@ class CommonArgs:
         for name in ("batch_size", "max_length", "limit", "accumulate"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
         self.check_value("batch_size", lambda v: v <= 2**16, f"be at most {2**16}")
-        kind, amount = parse_budget(self.budget)
-        if kind == "examples" and amount < self.batch_size:
+        counted, amount = parse_budget(self.budget)
+        if counted == "examples" and amount < self.batch_size:
             raise BadInput(
                 f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
                 " more"

@@ -2,12 +2,19 @@
 
     python -m common.backbone                 # trains the 4 layers again (20 minutes on two cores), common/pocket-bert/
     python -m common.backbone --layers 12     # goes on from them, 12 deep, common/pocket-bert-12/; also 6
+    python -m common.backbone --long          # goes on from them, 2,048 positions, common/pocket-bert-long/
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width
 can copy their first layers. The deeper ones start as copies of the 4 layers, stacked on each other, and are
 trained further (progressive stacking, Gong et al. 2019), which costs a fraction of a start at random. The text is
 the suite's unlabelled documents and the inputs of its training splits, all without labels; nothing of a dev or
-test split. The weights are in the repository in half precision, each with a note of the command, the seed, the
+test split.
+
+The long one learns to look up what stands far away: in most of its blocks every sentence stands twice, at any two
+places, so that a masked word can be read off the other copy, by whoever finds it. Blocks grow from 128 to 2,048 tokens,
+since attention to one place among 2,048 is not found from scratch. Its positions are the 63 of the short one over and
+over, plus slow waves, which tell near from far.
+ The weights are in the repository in half precision, each with a note of the command, the seed, the
 generator's version then and the hashes that tie them together (`backbone.json`).
 """
 
@@ -15,7 +22,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import random
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +44,11 @@ LAYERS = {layers: name for name, layers in models.POCKET_LAYERS.items()}
 STEPS, BATCH, LR, MASKED, SEED = 8000, 64, 7e-4, 0.2, 0
 STACKED_STEPS, STACKED_LR = 2000, 5e-4
 INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples per task; documents; documents held out
+# The long one: tokens of a block, and steps; a batch is of LONG_TOKENS tokens
+LONG_STAGES = ((128, 600), (256, 200), (512, 250), (1024, 200), (2048, 150))
+LONG_TOKENS, LONG_LR, LONG_MASKED, LONG_INPUTS = 4096, 1e-3, 0.25, 6000
+TWICE = 0.8  # the share of its blocks in which every sentence stands twice
+WAVES, SLOWEST, HEIGHT = 12, (100, 16_000), 0.05  # that tell its positions apart: how many, their periods, their size
 
 
 def config(vocab_size: int, layers: int) -> BertConfig:
@@ -95,6 +109,20 @@ def accuracy(model: BertForMaskedLM, tokenizer: Any, held_out: list[tuple[str, .
     return right / total
 
 
+def masked_step(
+    model: BertForMaskedLM, batch: dict[str, Tensor], labels: Tensor, optimizer: torch.optim.Optimizer
+) -> float:
+    """One step of masked language modelling; its loss."""
+    # logits of the masked tokens alone: the output layer is most of a small model's work
+    hidden = model.bert(**batch).last_hidden_state[labels >= 0]
+    loss = F.cross_entropy(model.cls(hidden), labels[labels >= 0])
+    loss.backward()
+    clip_grad_norm_(model.parameters(), train.CLIP)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
 def stacked(model: BertForMaskedLM, base: BertForMaskedLM) -> None:
     """Give `model` the weights of the shallower `base`, whose layers are repeated from the first on."""
     depth = base.config.num_hidden_layers
@@ -133,17 +161,10 @@ def main(layers: int = 4, steps: int | None = None, folder: Path | None = None, 
         kind = rng.choice([*kinds, "documents"])
         batch = batch_of(tokenizer, rng.choices(pool[kind], k=BATCH))
         labels = mask(batch, tokenizer, generator)
-        # logits of the masked tokens alone: the output layer is most of a small model's work
-        hidden = model.bert(**batch).last_hidden_state[labels >= 0]
-        loss = F.cross_entropy(model.cls(hidden), labels[labels >= 0])
-        loss.backward()
-        clip_grad_norm_(model.parameters(), train.CLIP)
-        optimizer.step()
-        optimizer.zero_grad()
+        losses.append(masked_step(model, batch, labels, optimizer))
         ledger.count(batch)
         schedule.step()
         bar.update()
-        losses.append(loss.item())
         if ledger.steps % 500 == 0:
             right, took = accuracy(model, tokenizer, held_out), time.time() - started
             print(
@@ -151,15 +172,21 @@ def main(layers: int = 4, steps: int | None = None, folder: Path | None = None, 
                 flush=True,
             )
     score = accuracy(model, tokenizer, held_out)
-    model.half()
     command = "python -m common.backbone" + (f" --layers {layers}" if deeper else "")
-    card = f"# The pocket suite's pre-trained BERT, {layers} layers\n\nMade by `{command}`.\n"
+    save(model, tokenizer, folder, f"{layers} layers", command, steps, BATCH, score, started)
+
+
+def save(model: BertForMaskedLM, tokenizer: Any, folder: Path, what: str, command: str, steps: int, batch_size: int,
+         score: float, started: float) -> None:  # fmt: skip
+    """Weights in half precision, and the note that says how they were made."""
+    model.half()
+    card = f"# The pocket suite's pre-trained BERT, {what}\n\nMade by `{command}`.\n"
     models.save(model, tokenizer, folder, card)
     note = {
         "command": command,
         "seed": SEED,
         "steps": steps,
-        "batch_size": BATCH,
+        "batch_size": batch_size,
         "generator_version": pocket.VERSION,
         "vocabulary_hash": vocabulary_hash(),
         "weights_hash": models.file_digest(folder),
@@ -169,7 +196,116 @@ def main(layers: int = 4, steps: int | None = None, folder: Path | None = None, 
     write_json(folder / "backbone.json", note)
 
 
+# --- long documents ------------------------------------------------------------------------------------------
+
+
+def waved(model: BertForMaskedLM, rows: int) -> None:
+    """Give the short BERT so many positions: those it was trained on over and over, and on top of them slow waves in
+    random directions, so that places far apart differ and places side by side do not."""
+    models.lengthen(model, rows, kept=1, trained=models.POCKET_TRAINED)
+    table = model.bert.embeddings.position_embeddings.weight
+    periods = torch.logspace(*(math.log10(period) for period in SLOWEST), WAVES)
+    angles = 2 * math.pi * torch.arange(rows)[:, None] / periods
+    waves = torch.cat([angles.sin(), angles.cos()], dim=1) @ torch.randn(2 * WAVES, WIDTH) / math.sqrt(2 * WAVES)
+    with torch.no_grad():
+        table += HEIGHT * waves
+
+
+def long_texts(tokenizer: Any, inputs: int, seed: int) -> list[list[list[int]]]:
+    """Documents of several sentences, as ids: the unlabelled ones, and the inputs of the training splits of ner, squad
+    and hotpot, questions in front."""
+    rows: list[list[str]] = [sentences(text) for text in pocket.unlabelled(inputs, seed=seed)]
+    for task in pocket.DOCUMENTS:
+        columns = pocket.generate(task, "train", inputs, seed=seed)
+        rows += [
+            [sentence for text in texts for sentence in sentences(text)]
+            for texts in zip(*(columns[name] for name in pocket.COLUMNS[task]), strict=True)
+        ]
+    return [tokenizer(row, add_special_tokens=False)["input_ids"] for row in rows]
+
+
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<= [.?]) ", text.replace("\n", " "))
+
+
+def long_block(rng: random.Random, documents: list[list[list[int]]], words: int) -> list[int]:
+    """So many ids: runs of one to four sentences of any documents, every one twice, in any order; or documents."""
+    twice = rng.random() < TWICE
+    chosen: list[list[int]] = []
+    count, most = 0, words / 2 if twice else words
+    while count < most:
+        document = rng.choice(documents)
+        start = rng.randrange(len(document)) if twice else 0
+        for sentence in document[start : start + rng.randint(1, 4) if twice else None]:
+            chosen.append(sentence)
+            count += len(sentence)
+    again = rng.sample(chosen, len(chosen)) if twice else []
+    return [token for sentence in chosen + again for token in sentence][:words]
+
+
+def long_batch(tokenizer: Any, rng: random.Random, documents: list[list[list[int]]], length: int) -> dict[str, Tensor]:
+    """Blocks of `length` tokens that begin anywhere: all positions are trained, whatever the length."""
+    count = LONG_TOKENS // length
+    blocks = [long_block(rng, documents, length - 2) for _ in range(count)]
+    ids = [[tokenizer.cls_token_id, *block, tokenizer.sep_token_id] for block in blocks]
+    batch = dict(tokenizer.pad({"input_ids": ids}, return_tensors="pt"))
+    places = torch.arange(batch["input_ids"].shape[1])[None].repeat(count, 1)
+    room = (models.POCKET_LONG - length) // (models.POCKET_TRAINED - 1)  # whole rounds: the waves alone move
+    shift = torch.tensor([[rng.randint(0, room)] for _ in range(count)]) * (models.POCKET_TRAINED - 1)
+    places[:, 1:] += shift
+    return batch | {"position_ids": places}
+
+
+@torch.no_grad()
+def long_accuracy(model: BertForMaskedLM, tokenizer: Any, documents: list[list[list[int]]], batches: int = 10) -> float:
+    """Share of masked tokens of held-out blocks of full length that are predicted exactly."""
+    rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+    right, total = 0, 0
+    model.eval()
+    for _ in range(batches):
+        batch = long_batch(tokenizer, rng, documents, models.POCKET_LONG)
+        labels = mask(batch, tokenizer, generator, LONG_MASKED)
+        right += int((model(**batch).logits.argmax(-1) == labels).sum())
+        total += int((labels >= 0).sum())
+    model.train()
+    return right / total
+
+
+def main_long(stages: tuple[tuple[int, int], ...] = LONG_STAGES, folder: Path | None = None,
+              inputs: int = LONG_INPUTS) -> None:  # fmt: skip
+    started = time.time()
+    train.seed_everything(SEED)
+    tokenizer = models.pocket_tokenizer()
+    tokenizer.model_max_length = models.POCKET_LONG
+    model = BertForMaskedLM.from_pretrained(models.POCKET["pocket"], dtype=torch.float32).train()
+    waved(model, models.POCKET_LONG)
+    documents, held_out = (long_texts(tokenizer, count, seed) for count, seed in ((inputs, 1), (inputs // 20, 2)))
+    lengths = [length for length, count in stages for _ in range(count)]
+    rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
+    optimizer = train.adamw(model, LONG_LR)
+    ledger = train.Ledger()
+    schedule = train.Schedule(optimizer, ledger, len(lengths), None)
+    bar = train.progress(len(lengths), "pre-training")
+    losses: list[float] = []
+    while schedule.running():
+        batch = long_batch(tokenizer, rng, documents, lengths[ledger.steps])
+        labels = mask(batch, tokenizer, generator, LONG_MASKED)
+        losses.append(masked_step(model, batch, labels, optimizer))
+        ledger.count(batch)
+        schedule.step()
+        bar.update()
+        if ledger.steps % 50 == 0:
+            mean, took = np.mean(losses[-50:]), time.time() - started
+            print(f"step {ledger.steps}, {lengths[ledger.steps - 1]} tokens: loss {mean:.3f}, {took:.0f} s", flush=True)
+    score = long_accuracy(model, tokenizer, held_out)
+    what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions"
+    save(model, tokenizer, folder or models.POCKET_LONG_FOLDER, what, "python -m common.backbone --long", len(lengths),
+         LONG_TOKENS, score, started)  # fmt: skip
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, choices=LAYERS, default=4)
-    main(parser.parse_args().layers)
+    parser.add_argument("--long", action="store_true")
+    options = parser.parse_args()
+    main_long() if options.long else main(options.layers)

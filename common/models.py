@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from common import parallel
-from common.data import GENERATED, Task
+from common.data import GENERATED, WINDOWED, Task
 from common.errors import BadInput
 
 transformers.logging.set_verbosity_error()
@@ -54,6 +54,8 @@ HEADS = {
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
+# What `pocket` is for long documents: the same, pre-trained further on so many positions
+POCKET_LONG, POCKET_LONG_FOLDER = 2048, Path(__file__).with_name("pocket-bert-long")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -199,9 +201,9 @@ def embed_as_pocket_bert(model: PreTrainedModel) -> None:
     model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
 
 
-def source(name: str) -> str:
+def source(name: str, kind: str = "classification") -> str:
     """What the library loads for the name of a model: the folder of a pocket model, otherwise the name itself."""
-    return str(POCKET.get(name, name))
+    return str(POCKET_LONG_FOLDER if name == "pocket" and kind in WINDOWED else POCKET.get(name, name))
 
 
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
@@ -359,22 +361,12 @@ def stack_depths(config: PreTrainedConfig) -> list[int]:
 
 
 def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
-    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint.
-
-    A pocket BERT is lengthened where `config` has more positions than its file.
-    """
+    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint."""
     if pretrained is None:
         build = functools.partial(HEADS[kind].from_config, config)
         check_memory(build, f"--student {sum(stack_depths(config))}x{config.hidden_size}")
         return build()
-    positions: Any = getattr(config, "max_position_embeddings", None)
-    if pretrained not in map(str, POCKET.values()) or positions == load_config(pretrained).max_position_embeddings:
-        return load_model(pretrained, config, kind)
-    short = copy.deepcopy(config)
-    short.max_position_embeddings = load_config(pretrained).max_position_embeddings
-    model = load_model(pretrained, short, kind)
-    lengthen_pocket(model, config.max_position_embeddings)
-    return model
+    return load_model(pretrained, config, kind)
 
 
 def inputs_with_labels(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
@@ -428,11 +420,6 @@ def lengthen(model: PreTrainedModel, rows: int, kept: int, trained: int | None =
     for name in made.keys() & buffers.keys():
         embeddings.register_buffer(name, made[name], persistent=False)
     model.config.max_position_embeddings = rows
-
-
-def lengthen_pocket(model: PreTrainedModel, rows: int) -> None:
-    """A pocket BERT for longer documents. Row 0, which only ever held [CLS], stays alone."""
-    lengthen(model, rows, kept=1, trained=POCKET_TRAINED)
 
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents

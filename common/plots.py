@@ -1,4 +1,4 @@
-"""The plots: a heatmap of a matrix, lines over a common axis, histograms of values."""
+"""The plots: a heatmap of a matrix, lines over a common axis, histograms of values, points and their frontier."""
 
 from __future__ import annotations
 
@@ -80,3 +80,44 @@ def histograms(series: dict[str, np.ndarray], path: Path, title: str, x: str) ->
     axes.legend(fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+Point = tuple[float, float, str]
+INK = "#010203"  # stands for the colour of the page's text
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """The points that none beats: none has a smaller x and a y as large. By rising x."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not best or point[1] > best[-1][1]:
+            best.append(point)
+    return best
+
+
+def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: str) -> None:
+    """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line,
+    and its points are labelled. An SVG whose text has the colour of the page around it."""
+    from matplotlib.ticker import LogLocator
+
+    plt = pyplot()
+    style = {"svg.fonttype": "none", "svg.hashsalt": title, "text.color": INK, "axes.labelcolor": INK}
+    style |= {"axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "legend.labelcolor": INK}
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(figsize=(5.0, 3.8), layout="constrained")
+        for number, (name, points) in enumerate(groups.items()):
+            axes.scatter([p[0] for p in points], [p[1] for p in points], s=28, color=f"C{number % 10}", label=name)
+        best = frontier([point for points in groups.values() for point in points])
+        axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
+        for number, (a, b, label) in enumerate(best):  # above and below in turn: neighbours are often close
+            axes.annotate(label, (a, b), xytext=(4, -11 if number % 2 else 5), textcoords="offset points", fontsize=8)
+        axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.margins(x=0.18, y=0.12)
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+    path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")

@@ -592,8 +592,9 @@ def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> d
     if task == CORPUS:
         return {"text": _corpus(split, size, seed), "id": [f"{task}-{split}-{seed}-{i}" for i in range(size)]}
     if task in (*DOCUMENTS, *TEXTS):
-        noise = NOISE if split == "train" else 0.0
         write = pocket_documents.generate if task in DOCUMENTS else pocket_texts.generate
+        wrong = pocket_documents.NOISE if task in DOCUMENTS else NOISE
+        noise = wrong if split == "train" else 0.0
         return write(task, split, size, seed, noise, lambda text: in_split((text,), split))
     return _generate(task, split, size, seed, noisy=split == "train")
 

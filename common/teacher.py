@@ -6,8 +6,8 @@ Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` a
 BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
 unless they have the task's head.
 
-For tasks of long documents the pocket BERTs are given `--max-length` positions (`models.lengthen`) before they are
-fine-tuned, with full attention.
+For tasks of long documents `pocket` is a BERT that was pre-trained further on 2,048 positions, with full attention
+(`python -m common.backbone --long`); the deeper ones read 128.
 
 For tasks whose answer is a text they are BARTs: the encoder starts from the BERT, the decoder at random.
 
@@ -42,7 +42,7 @@ POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # The first steps read short documents, from which looking something up is learnt in a fraction of the time.
 # A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
 POCKET_DOCUMENT_RECIPE = {
-    "ner": {"steps": 600, "batch_size": 16, "lr": 1.5e-3, "short_steps": 320, "short_tokens": 420},
+    "ner": {"steps": 800, "batch_size": 16, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
     "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
     "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
 }
@@ -67,6 +67,18 @@ class Teacher:
     pretrained: str | None  # what a student can copy its first layers from; None: nothing was pre-trained
 
 
+def pocket_recipe(name: str, task: data.Task, max_length: int) -> dict[str, Any]:
+    """How a pocket teacher is trained on a task of this kind."""
+    if task.kind == "language modelling":
+        recipe = dict(POCKET_LM_RECIPE)
+        return recipe | {"batch_size": max(1, int(recipe.pop("batch_tokens")) // max_length)}
+    if task.kind in data.GENERATED:
+        return dict(POCKET_TEXT_RECIPE)
+    if task.kind in data.WINDOWED:
+        return dict(POCKET_DOCUMENT_RECIPE[task.name])
+    return POCKET_RECIPE | {"lr": POCKET_LR[name]}
+
+
 def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.device) -> Teacher:
     """Load, or fine-tune and cache, the teacher `name` for the task."""
     if name in models.POCKET and task.source != "pocket":
@@ -74,7 +86,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     language = task.task.kind == "language modelling"
     written = task.task.kind in data.GENERATED
     scratch = (language or written) and name in models.POCKET
-    source: str | None = None if scratch else models.source(name)
+    source: str | None = None if scratch else models.source(name, task.task.kind)
     config: Any
     if source is None:
         config, tokenizer = (models.pocket_bart if written else models.pocket_gpt2)(name)
@@ -82,10 +94,6 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
     else:
         config, tokenizer = models.load_config(source), models.load_tokenizer(source)
         origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
-    documents = task.task.kind in data.WINDOWED
-    if documents and name in models.POCKET:  # it is made longer before it is trained
-        config.max_position_embeddings = max(config.max_position_embeddings, args.max_length)
-        tokenizer.model_max_length = config.max_position_embeddings
     check_length(args.max_length, config, tokenizer)
     words = max(tokenizer.get_vocab().values(), default=0) + 1
     if words > getattr(config, "vocab_size", words):
@@ -111,13 +119,7 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
             origin += half(args)
             return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language or written else None)
     if name in models.POCKET:
-        recipe: dict[str, Any] = dict(POCKET_LM_RECIPE) if language else POCKET_RECIPE | {"lr": POCKET_LR[name]}
-        if written:
-            recipe = dict(POCKET_TEXT_RECIPE)
-        if documents:
-            recipe = dict(POCKET_DOCUMENT_RECIPE[task.task.name])
-        if language:
-            recipe["batch_size"] = max(1, recipe.pop("batch_tokens") // args.max_length)
+        recipe = pocket_recipe(name, task.task, args.max_length)
     elif args.teacher_epochs == 0:
         raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
     else:

@@ -158,6 +158,11 @@ class Args(CommonArgs):
         return self.pretraining == "on" or (self.pretraining == "auto" and self.kind(task) != "summarisation")
 
 
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """Appendix B.3's learning rates, 3e-5 to 1e-4: its ends, and one between; they scale with 768 / width."""
+    return {"lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (3e-5, 5e-5, 1e-4))}
+
+
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
     ARGS = parse(Args, __doc__)
 

@@ -83,7 +83,7 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
-    """Table I's search space for the fine-tuning of a given student, for `python -m bench.sweep cmow`."""
+    """Table I's search space for the fine-tuning of a given student, for `python -m bench sweep cmow`."""
     return {name: values for name, values in GRID["task"].items() if name not in ("student", "init")}
 
 

@@ -7,6 +7,7 @@
         --max-length 4096 --corpus oscar=part.jsonl.gz,books=books.txt            # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --params                             # Table 2's sizes beside counted ones
     python methods/efficient_attention.py --profile                            # time and memory by length, with a plot
+    python methods/efficient_attention.py --analyse-data --task pocket/ner     # lengths and tags of NER data, a plot
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
 Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
@@ -25,6 +26,7 @@ What the paper has -> code
     section 3.1: both orders               VARIANTS, pretrained
     section 4.1, Tables 2 and 4: cost      profile; Table 2's parameters: print_parameters
     sections 3.2 and 4.5: what to distil on    common/corpus.py, corpus_of, `--corpus`
+    appendix A: what NER data is made of   common/analysis.py, `--analyse-data`
 
 Differences from the paper, and how its gaps are read
     - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
@@ -46,11 +48,9 @@ from __future__ import annotations
 
 import copy
 import math
-import multiprocessing
 import random
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -107,6 +107,7 @@ class Args(CommonArgs):
     soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")
     params: bool = arg(False, "print Table 2's numbers of parameters beside those of models built here; train nothing")
     profile: bool = arg(False, "measure time and memory of every attention by length; train nothing")
+    analyse_data: bool = arg(False, "lengths and tags of the tasks of named entities, with a plot; train nothing")
 
     def check(self) -> None:
         super().check()
@@ -137,6 +138,16 @@ class Args(CommonArgs):
             raise BadInput(f"--student {self.student}: must be half, every other layer of the teacher's")
 
 
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """The paper's search is population-based and names no range: BERT's rates, which scale with 768 / width, and of
+    distillation DistilBERT's and half of it."""
+    from common import models
+
+    width = models.load_config(models.source(args.teacher)).hidden_size
+    space: dict[str, tuple[float, ...]] = {"lr": tuple(lr * 768 / width for lr in (2e-5, 3e-5, 5e-5))}
+    return space | ({"distil_lr": (5e-4, 2.5e-4)} if "distil" in VARIANTS[variant] else {})
+
+
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
     ARGS = parse(Args, __doc__)
 
@@ -155,6 +166,7 @@ from transformers import (
 )
 
 from common import cache, data, masked_lm, models, parallel, plots, results, speed, teacher_cache, train
+from common.analysis import analyse_ner
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
@@ -277,10 +289,7 @@ def open_checkpoint(args: Args, folder: str) -> tuple[PreTrainedModel, bool]:
     config = models.load_config(folder)
     if hasattr(config, "efficient_attention"):
         return load(folder, AutoModelForMaskedLM), True
-    model, whole = masked_lm.load(folder)
-    if folder in map(str, models.POCKET.values()):
-        models.lengthen_pocket(model, max(args.max_length, config.max_position_embeddings))
-    return model, whole
+    return masked_lm.load(folder)
 
 
 def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tuple[str, ...],
@@ -432,9 +441,9 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
     return model
 
 
-# Of fine-tuning on documents: the share of the steps after which longer ones come in, and how long the short ones are.
+# Of fine-tuning on documents: the share of the steps after which longer ones come in, and tokens of the short ones.
 # Looking something up is learnt from short texts in a fraction of the time.
-SHORT_FIRST = (0.5, 420)
+SHORT_FIRST = (0.75, 160)
 
 
 def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: str) -> Tensor:
@@ -627,11 +636,6 @@ def peaks(attention: str, lengths: Sequence[int], device: str) -> list[int]:
     return found
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 @parallel.by_main
 @torch.no_grad()
 def profile(args: Args, engine: Accelerator) -> None:
@@ -644,7 +648,7 @@ def profile(args: Args, engine: Accelerator) -> None:
     names = [*ATTENTIONS, *FULL]
     table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
     for name in names:
-        needed = in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
+        needed = speed.in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
         table[name]["bytes"] = {str(length): count for length, count in zip(PROFILE_LENGTHS, needed, strict=True)}
     for length in PROFILE_LENGTHS:
         contenders: dict[str, Callable[[], object]] = {}
@@ -768,6 +772,10 @@ def main(args: Args) -> None:
     if args.params:
         if print_parameters():
             raise SystemExit(1)
+        return
+    if args.analyse_data:
+        folder = Path(args.out_dir) / "efficient_attention" / "data"
+        analyse_ner([data.load(name, args.data_dir, limit=args.limit) for name in args.tasks], folder)
         return
     engine = train.accelerator(args)
     if args.profile:

@@ -167,6 +167,11 @@ class Args(CommonArgs):
         return found
 
 
+def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
+    """The learning rates that the paper's tables try; they are BERT-base's and scale with 768 / width."""
+    return {"lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (5e-5, 1e-4, 5e-4))}
+
+
 class Row(NamedTuple):
     """A student of the table: its label, how it is trained, and its bits."""
 

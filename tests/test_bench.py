@@ -1,12 +1,14 @@
 """The bench's arithmetic, and that README.md says what the checked-in results say."""
 
+import dataclasses
+import importlib
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench import bench_xtc, mc3kd_claims, pocket_suite, readme, report, sweep, xtc_pocket
+from bench import bench_xtc, mc3kd_claims, pocket_suite, readme, stats, sweep, xtc_pocket
 from common import data, results
 from common.data import Split, TaskData
 from methods import mc3kd
@@ -47,21 +49,42 @@ def test_points_of_a_sweep() -> None:
 
 
 def test_a_sweep_scores_on_the_tuning_split_and_goes_on(
-    glue: Path, expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    glue: Path, expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = f"mc3kd --variants kd,mc3kd --trials 2 --task sst2 --data-dir {glue} --teacher {expert} --student 2x16"
     argv += f" --budget 64 --max-length 16 --selection-examples 32 --out-dir {tmp_path}"
-    monkeypatch.setattr("sys.argv", ["sweep", *argv.split()])
-    sweep.main()
+    sweep.main(argv.split())
     first = capsys.readouterr().out
     assert "mc3kd on sst2, 2 trials, Acc on the tuning split" in first
     records = [results.load(path) for path in tmp_path.rglob("result.json")]
     assert len(records) == 4
     assert {tuple(record["metrics"]) for record in records} == {("held_out",)}
-    sweep.main()
+    sweep.main(argv.split())
     again = capsys.readouterr().out
     assert again.count("finished before") == 4
     assert again.split("trials", 1)[1].count("--lr") == first.split("trials", 1)[1].count("--lr") == 4
+
+
+@pytest.mark.parametrize("method", ["cka", "cmow", "efficient_attention", "mc3kd", "xtc"])
+def test_every_method_declares_a_grid(method: str) -> None:
+    """Of arguments that it has, with values that it takes."""
+    module = importlib.import_module(f"methods.{method}")
+    for variant in ("finetune", "kd"):
+        for point in sweep.points(module.grid(module.Args(), variant), 1000, 0):
+            dataclasses.replace(module.Args(variant=variant), **point).check()
+
+
+def test_every_variant_has_as_many_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The undistilled student's grid has three points, MC3KD's 36: three trials each."""
+    asked: list[tuple[str, int]] = []
+
+    def record(name: str, args: object, variant: str, trials: int, draw: int) -> list[object]:
+        asked.append((variant, trials))
+        return []
+
+    monkeypatch.setattr(sweep, "sweep", record)
+    sweep.main(["mc3kd", "--variants", "finetune,mc3kd", "--task", "pocket/rte"])
+    assert asked == [("finetune", 3), ("mc3kd", 3)]
 
 
 def test_interval_covers_as_often_as_it_says() -> None:
@@ -69,7 +92,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = 0
     for sample in rng.normal(3.0, 2.0, size=(2000, 5)):
-        mean, low, high = report.interval(list(sample))
+        mean, low, high = stats.interval(list(sample))
         assert low is not None
         assert high is not None
         assert low < mean < high
@@ -78,7 +101,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    assert report.interval([0.5]) == (0.5, None, None)
+    assert stats.interval([0.5]) == (0.5, None, None)
 
 
 def test_summary_by_hand() -> None:
@@ -113,11 +136,11 @@ def test_bag_of_words_sees_words_and_not_their_order() -> None:
 def test_claims_are_paired_by_seed_and_named() -> None:
     """A constant lead is distinguishable however far the seeds are apart; noise around nothing is not."""
     base = [0.50, 0.70, 0.60, 0.80, 0.55]
-    assert report.difference([x + 0.02 for x in base], base).endswith("higher")
-    assert report.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
+    assert stats.difference([x + 0.02 for x in base], base).endswith("higher")
+    assert stats.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
     noise = [0.03, -0.02, 0.01, -0.03, 0.01]
-    assert report.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
-    assert report.difference([0.6], [0.5]) == "+10.0 (one seed)"
+    assert stats.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
+    assert stats.difference([0.6], [0.5]) == "+10.0 (one seed)"
 
 
 def test_the_text_of_the_claims() -> None:

@@ -30,7 +30,7 @@ for task in pocket.DOCUMENTS:
     print(task, hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:12])
 """
 # The first 20 documents of every split. They change with the generator.
-DIGESTS = {"ner": "997c14f18428", "squad": "67e275b9b71f", "hotpot": "d607c06b7059"}
+DIGESTS = {"ner": "481c201be9dd", "squad": "181f480545e1", "hotpot": "d607c06b7059"}
 
 
 @cache
@@ -136,7 +136,7 @@ def test_labels_are_noisy_in_training_alone(task: str) -> None:
     else:
         pairs = list(zip(noisy["label"], true["label"], strict=True))
     wrong = sum(a != b for a, b in pairs) / len(pairs)
-    assert wrong == pytest.approx(pocket.NOISE, abs=0.02 if task == "ner" else 0.1)
+    assert wrong == pytest.approx(pocket_documents.NOISE, abs=0.02 if task == "ner" else 0.05)
 
     def owned(text: str) -> bool:
         return pocket.in_split((text,), "test")
@@ -197,7 +197,7 @@ def test_types_are_balanced_and_a_name_alone_does_not_tell() -> None:
         for first, _, kind in spans(tags):
             counts.setdefault(words[first], Counter())[kind] += 1
     total = sum(counts.values(), Counter())
-    assert all(share / sum(total.values()) == pytest.approx(1 / 3, abs=0.02) for share in total.values())
+    assert all(share / sum(total.values()) == pytest.approx(1 / 3, abs=0.03) for share in total.values())
     guessed, true = [], []
     for text, tags in zip(*(rows("ner", "test")[name] for name in ("text", "label")), strict=True):
         words, row = windows.words(text), list(tags)
@@ -207,7 +207,7 @@ def test_types_are_balanced_and_a_name_alone_does_not_tell() -> None:
         guessed.append(row)
         true.append(list(tags))
     score = metrics.entities(guessed, true, TYPES)["entity_f1"]
-    assert 0.45 < score < 0.65
+    assert 0.3 < score < 0.5
 
 
 def test_a_short_window_holds_the_evidence_of_few_mentions() -> None:
@@ -299,7 +299,7 @@ def test_a_word_of_the_question_does_not_give_the_answer() -> None:
 def test_the_bench_guesses_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     generate = pocket.generate
     monkeypatch.setattr(pocket, "generate", lambda task, split: generate(task, split, 300 if split == "train" else 40))
-    assert 0.4 < bench.guess(data.load("pocket/ner")) < 0.65
+    assert 0.3 < bench.guess(data.load("pocket/ner")) < 0.5
     assert bench.guess(data.load("pocket/hotpot")) == pytest.approx(1 / pocket_documents.CHOICES, abs=0.02)
     row = {"metric": "entity_f1", "guess": 0.5, "reader": {"512": 0.71234, "2048": 0.9}}
     report = {"lengths": [512, 2048], "tasks": {"ner": row}}

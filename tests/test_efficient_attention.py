@@ -266,11 +266,34 @@ def test_crossing() -> None:
     assert ea.crossing({"100": 0.5, "1000": 200.0}, full) is None
 
 
+def test_analyse_data(inside: Inside, tmp_path: Path) -> None:
+    """Appendix A for files of anybody's: lengths, tags, a plot; another kind of task is refused and nothing written."""
+    text = "Vera B-PER\nVon I-PER\nsaw O\nOslo B-LOC\n\n"
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text(text + "it O\nrained O\n\n")
+    code, out, err = inside("--analyse-data", "--task", "conll2003", "--data-dir", tmp_path, "--out-dir", tmp_path)
+    assert code == 0, err
+    folder = tmp_path / "efficient_attention" / "data"
+    (report,) = json.loads((folder / "ner-data.json").read_text()).values()
+    assert (report["lengths"]["count"], report["lengths"]["mean"], report["lengths"]["100%"]) == (6, 3, 4)
+    assert report["tags"]["B-PER"]["count"] == 3
+    assert report["tags"]["O"]["p"] == pytest.approx(1 / 2)
+    assert report["tags"]["I-PER"]["p1"] == pytest.approx(1 / 3)
+    assert "B-LOC" in out
+    assert (folder / "ner-lengths.png").stat().st_size > 5000
+    code, _, err = inside("--analyse-data", "--task", "pocket/rte", "--out-dir", tmp_path / "other")
+    assert code == 2
+    assert "--analyse-data: pocket/rte is classification" in err
+    assert not (tmp_path / "other").exists()
+
+
 def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every attention and full attention, at every length: time, memory, parameters, a table and a plot."""
     monkeypatch.setattr(ea, "PROFILE_LENGTHS", (512, 1024))
     # a process of its own takes seconds to start; `test_memory_of_a_forward_pass` starts one
-    monkeypatch.setattr(ea, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths])
+    monkeypatch.setattr(
+        ea.speed, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths]
+    )
     code, out, err = inside("--profile", "--out-dir", tmp_path, "--device", "cpu")
     assert code == 0, err
     folder = tmp_path / "efficient_attention" / "profile" / "cpu"
@@ -285,6 +308,6 @@ def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_memory_of_a_forward_pass() -> None:
     """Eager attention holds the scores, (heads, L, L) float32, more than once; fused attention does not."""
-    fused, eager = (ea.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
+    fused, eager = (ea.speed.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
     scores = 4 * 2048 * 2048 * 4
     assert eager > 1.5 * scores > fused  # twice, but for pages that the process had already

@@ -15,7 +15,6 @@ import torch
 from conftest import bert_config, error_line
 from torch.nn.functional import cross_entropy
 from transformers import (
-    AutoConfig,
     BertForQuestionAnswering,
     BertForTokenClassification,
     BertTokenizer,
@@ -380,25 +379,6 @@ def test_heads_and_settings() -> None:
         assert models.has_head(config, task)
         assert not models.has_head(config, TASKS["sst2"])
     assert models.task_settings(NER)["id2label"][1] == "B-PER"
-
-
-def test_a_pocket_bert_is_lengthened_by_repeating_what_it_knows() -> None:
-    source = models.source("pocket")
-    config = AutoConfig.from_pretrained(source)
-    config.max_position_embeddings = 300
-    for key, value in models.task_settings(NER).items():
-        setattr(config, key, value)
-    model: Any = models.build_student(config, "token classification", source)
-    rows = model.bert.embeddings.position_embeddings.weight
-    short: Any = models.load_model(source, AutoConfig.from_pretrained(source), "classification")
-    old = short.bert.embeddings.position_embeddings.weight
-    assert rows.shape == (300, 128)
-    torch.testing.assert_close(rows[:64], old[:64])
-    torch.testing.assert_close(rows[64:127], old[1:64])
-    torch.testing.assert_close(rows[127:190], old[1:64])
-    assert model(torch.zeros(1, 300, dtype=torch.long)).logits.shape == (1, 300, 7)
-    ids = torch.arange(40)[None]
-    torch.testing.assert_close(model.bert(ids).last_hidden_state, short.bert(ids).last_hidden_state)
 
 
 # --- local files -------------------------------------------------------------------------------------------
