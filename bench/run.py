@@ -316,13 +316,9 @@ def main(argv: list[str]) -> None:
             cluster = Cluster(options.address, options.cpus, options.gpus)
     except BadInput as error:
         fail(error)
-    more = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-    if cluster is not None:
-        log.unlink(missing_ok=True)
-        process: Any = cluster.start(job.words, log.absolute(), more, PATIENCE)
-        write_note(out, job, "running", pid=None)
-        return Running(job, process, time.monotonic())
-    environment = os.environ | more
+    at_once = options.jobs or (cluster.places if cluster else default_jobs())
+    here = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
+    threads = max(1, int(options.cpus)) if cluster else here
     before = sum(done(plan.out, job) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
