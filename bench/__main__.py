@@ -14,6 +14,7 @@ COMMANDS = {
     "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
     "table": "the tables of a matrix, from its results",
     "report": "one page about it: runs/report/RESULTS.md and index.html",
+    "profile": "size, latency, throughput, memory and cost of training of every row, measured in turn",
     "sweep": "a search over the grid of a paper, as many trials for every variant",
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
     "kernels": "every bench_*.py, and its ratios beside the checked-in ones",

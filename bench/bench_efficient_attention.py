@@ -28,7 +28,7 @@ from transformers import (
 
 from common import speed, train
 from common.attention import ATTENTIONS
-from methods.efficient_attention import PROFILE_SHAPE, in_own_process, profiled
+from methods.efficient_attention import PROFILE_SHAPE, profiled
 
 LENGTH = 4096
 TARGETS = {"longformer": 2.0, "bigbird": 1.3, "nystromformer": 1.0}  # how many times as fast as the library's
@@ -105,7 +105,7 @@ def test_needs_less_memory_than_the_library(benchmark: Any, attention: str) -> N
 
     def measure() -> None:
         for which in ("ours", "library"):
-            found[which] = in_own_process(peak, which, attention)
+            found[which] = speed.in_own_process(peak, which, attention)
 
     benchmark.pedantic(measure, rounds=1)
     print("\n" + ", ".join(f"{which} {count / 1e6:.0f} MB" for which, count in found.items()))

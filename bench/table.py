@@ -50,7 +50,7 @@ class Row:
 
     @property
     def path(self) -> str:
-        """Below the folder with all results: what tells it from every other row."""
+        """Its name in files about all rows."""
         return str(Path(self.place, self.method, self.variant))
 
     @property

@@ -84,6 +84,7 @@ class CommonArgs:
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
+    accumulate: int = arg(1, "process a step's batch in so many parts, for less memory; their gradients are summed")
     gradient_checkpointing: bool = arg(
         False, "compute the student's activations again in the backward pass: less memory, a third more time"
     )
@@ -96,11 +97,11 @@ class CommonArgs:
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
         self.check_student()
-        for name in ("batch_size", "max_length", "limit"):
+        for name in ("batch_size", "max_length", "limit", "accumulate"):
             self.check_value(name, lambda v: v >= 1, "be 1 or more")
         self.check_value("batch_size", lambda v: v <= 2**16, f"be at most {2**16}")
-        kind, amount = parse_budget(self.budget)
-        if kind == "examples" and amount < self.batch_size:
+        counted, amount = parse_budget(self.budget)
+        if counted == "examples" and amount < self.batch_size:
             raise BadInput(
                 f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
                 " more"

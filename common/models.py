@@ -453,6 +453,13 @@ def parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
+def checkpoint_activations(model: Any) -> None:
+    """Let a model keep a layer's inputs alone between its passes, and compute what is inside again."""
+    if not model.supports_gradient_checkpointing:
+        raise BadInput(f"--gradient-checkpointing: {model.config.model_type} does not support it; leave it out")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of the weights as they are held, tied weights once."""
     return sum(p.numel() * p.element_size() for p in model.parameters())

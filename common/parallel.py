@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -82,6 +83,27 @@ def own(batch: Any) -> Any:
     if size < parts:
         raise BadInput(f"--batch-size: {size} examples at once are too few for {parts} processes")
     return batch[size * rank() // parts : size * (rank() + 1) // parts]
+
+
+class Part(NamedTuple):
+    """This process's rows of a part of a batch, and the share of the batch that the part is."""
+
+    number: int
+    share: float
+    rows: dict[str, Tensor]
+    ids: list[str]
+
+
+def parts(batch: dict[str, Tensor], ids: list[str], number: int) -> Iterator[Part]:
+    """A batch in `number` parts (`--accumulate`), fewer if it has too few rows; the gradients of a step are their sum.
+
+    A statistic over rows or tokens is then one over those of a part.
+    """
+    size = len(ids)
+    number = max(1, min(number, size // processes()))
+    ends = [size * i // number for i in range(number + 1)]
+    for i, (a, b) in enumerate(itertools.pairwise(ends)):
+        yield Part(i, (b - a) / size, own({name: rows[a:b] for name, rows in batch.items()}), own(ids[a:b]))
 
 
 class _Total(torch.autograd.Function):
@@ -146,8 +168,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 @contextlib.contextmanager
-def randomness(step: int) -> Iterator[None]:
-    """For the models' passes of a step: dropout that differs between processes.
+def randomness(step: int, part: int = 0) -> Iterator[None]:
+    """For the models' passes of a part of a step: dropout that differs between processes.
 
     Outside, all draw the same numbers (masks, a choice of teacher), and a checkpoint holds the state of all: a run may
     go on with another number of processes.
@@ -156,7 +178,7 @@ def randomness(step: int) -> Iterator[None]:
         yield
         return
     common = zlib.crc32(torch.get_rng_state().numpy().tobytes())
-    (seed,) = np.random.SeedSequence([common, step, rank()]).generate_state(1, np.uint64)
+    (seed,) = np.random.SeedSequence([common, step, part, rank()]).generate_state(1, np.uint64)
     with _kept():
         torch.manual_seed(int(seed) >> 1)
         yield
@@ -203,7 +225,7 @@ def by_main(function: Callable[P, T]) -> Callable[P, T]:
 
 def largest(value: int) -> int:
     """The largest of the processes' values."""
-    return value if processes() == 1 else int(reduce(torch.tensor(value, device=PartialState().device), "max"))
+    return value if processes() == 1 else int(reduce(torch.tensor(int(value), device=PartialState().device), "max"))
 
 
 @torch.no_grad()

@@ -26,14 +26,14 @@ from common import data, metrics, models, parallel, results, train
 from common.args import CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
 from common.errors import BadInput
-from common.teacher import Teacher, own_precision
+from common.teacher import Teacher, large_settings
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
     *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
     *("export", "export_rest", "teacher_cache", "batches"),
-    *("teacher_precision", "teacher_device_map", "gradient_checkpointing"),
+    *("teacher_precision", "teacher_device_map", "gradient_checkpointing", "accumulate"),
 }
 
 
@@ -87,7 +87,7 @@ class Run:
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
         if self.by_length:
             self.settings["batches"] = "by-length"
-        self.settings |= own_precision(args)
+        self.settings |= large_settings(args)
         if args.teacher_cache == "fp16":
             self.settings["teacher_cache"] = "fp16"
         fields = {
@@ -328,6 +328,5 @@ def compiled(model: torch.nn.Module, args: CommonArgs) -> Any:
     """The model as its loop calls it: with `--compile`, and a student, which is in training mode, with
     `--gradient-checkpointing`."""
     if args.gradient_checkpointing and model.training:
-        student: Any = model
-        student.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        models.checkpoint_activations(model)
     return torch.compile(model, dynamic=True) if args.compile else model

@@ -142,6 +142,8 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         elif source is None:
             models.embed_as_pocket_bert(model)
         models.set_languages(model, tokenizer, task.task)
+        if args.gradient_checkpointing:
+            models.checkpoint_activations(model)
         fine_tune(model, tokenizer, task, recipe, folder, f"teacher {name} on {task.name}", args.save_every)
         scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
         models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
@@ -203,9 +205,10 @@ def half(args: CommonArgs) -> str:
     return "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
 
 
-def own_precision(args: CommonArgs) -> dict[str, str]:
-    """`--teacher-precision` as a setting, of its own only where it is not float32."""
-    return {"teacher_precision": args.teacher_precision} if half(args) else {}
+def large_settings(args: CommonArgs) -> dict[str, Any]:
+    """`--teacher-precision` and `--accumulate`, settings only where they are not the default."""
+    found: dict[str, Any] = {"teacher_precision": args.teacher_precision} if half(args) else {}
+    return found | ({"accumulate": args.accumulate} if args.accumulate > 1 else {})
 
 
 def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData, device: torch.device) -> PreTrainedModel:

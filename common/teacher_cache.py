@@ -58,12 +58,10 @@ class Guide:
         self.charge = int(kept is None)
 
     def __call__(self, ids: list[str], **inputs: Any) -> Any:
-        """The outputs, without gradient, on the examples `ids`, whose batch, or this process's rows of it, is `inputs`.
-
-        Of kept outputs the hidden states are a mapping of those layers that are kept, (B, L, D), 0 where there is
-        padding."""
+        """The outputs on the examples `ids`, whose batch is `inputs`, without gradient. Of kept outputs the hidden
+        states are a mapping of those layers that are kept, (B, L, D), 0 where there is padding."""
         if self.kept is not None:
-            return self.kept.read(parallel.own(ids), inputs["attention_mask"])
+            return self.kept.read(ids, inputs["attention_mask"])
         with torch.no_grad():
             return self.model(**inputs)
 

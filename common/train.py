@@ -286,6 +286,8 @@ class Checkpoint:
         try:
             save_file(tensors, partial, metadata={"state": json.dumps(state)})
             os.replace(partial, self.path)
+        except SafetensorError as error:  # which does not say where
+            raise OSError(f"{self.path}: {models.first_line(error)}") from error
         finally:
             partial.unlink(missing_ok=True)  # of a disk that is full
 
@@ -350,7 +352,7 @@ def digest(tensors: dict[str, Tensor]) -> str:
 def update(
     engine: Accelerator, optimizer: torch.optim.Optimizer, weights: Iterable[nn.Parameter], clip: float = CLIP
 ) -> None:
-    """Sum the gradients that `engine.backward` has left in all processes, clip them, take the step, and forget them.
+    """Sum the gradients that `engine.backward` has left over the processes, clip the sum, take the step, and forget it.
 
     In fp16 the loss was scaled: the gradient is scaled back first, and a step whose gradient overflowed is left out.
     """

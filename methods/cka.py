@@ -144,6 +144,8 @@ class Args(CommonArgs):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
         if self.prompt and any(self.kind(task) not in self.KINDS[2:] for task in self.tasks):
             raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation alone")
+        if self.accumulate > 1:
+            raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
         stream.check(self.corpus)
 
     def kind(self, task: str) -> str:
@@ -182,7 +184,7 @@ from transformers import (
 from common import cache, data, masked_lm, models, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
 from common.run import Run, compiled
-from common.teacher import Teacher, frozen, get_teacher, own_precision
+from common.teacher import Teacher, frozen, get_teacher, large_settings
 
 # Shapes: B batch, L length, n valid tokens, m pairs of layers, D_S and D_T widths of student and teacher, C classes
 # or words.
@@ -524,7 +526,8 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
                 batch = stage.batch(ledger.steps)
                 inputs = {k: v.to(engine.device) for k, v in batch.items()}
                 with parallel.randomness(ledger.steps):
-                    loss = accumulate(args, objective, model, guide.on(stage.ids(ledger.steps)), inputs, engine)
+                    teach = guide.on(parallel.own(stage.ids(ledger.steps)))
+                    loss = accumulate(args, objective, model, teach, inputs, engine)
                 checkpoint.watch(loss, ledger.steps, stage.ids)
                 train.update(engine, optimizer, weights)
                 ledger.count(batch, teachers=guide.charge if objective.teacher else 0)
@@ -646,7 +649,7 @@ def pretraining(args: Args, hidden: Hidden, cell: Run, teacher: Teacher, engine:
         "lr": args.pretraining_lr,
     }
     names = ("student", "init", "ffn", "layer_map", "beta", "temperature", "minibatches", "history", "batch_size")
-    recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")} | own_precision(args)
+    recipe |= {name: getattr(args, name) for name in (*names, "max_length", "precision", "seed")} | large_settings(args)
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "pretraining" / cache.key(recipe)
 
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM

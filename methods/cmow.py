@@ -213,7 +213,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from common import augment, cache, data, masked_lm, models, parallel, results, speed, teacher_cache, train
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, frozen, get_teacher, own_precision
+from common.teacher import Teacher, frozen, get_teacher, large_settings
 
 # Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
 # V vocabulary, n chosen positions of a batch.
@@ -685,7 +685,7 @@ def general_distillation(
         "max_length": args.max_length,
         "precision": args.precision,
         "seed": GENERAL_SEED,
-        **own_precision(args),
+        **large_settings(args),
     }
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "general" / cache.key(recipe)
 
@@ -745,16 +745,19 @@ def distil_general(
                 batch = batches[ledger.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
                 batch["labels"] = labels
-                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
-                labels = inputs.pop("labels")
-                positions = inputs["attention_mask"].bool()  # soft labels everywhere, as in DistilBERT's recipe
-                with engine.autocast(), parallel.randomness(ledger.steps):
-                    with torch.no_grad():
-                        soft = guide(**inputs).logits[positions]
-                    logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
-                    loss = general_loss(logits, soft, labels[positions])
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(ledger.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    labels = inputs.pop("labels")
+                    positions = inputs["attention_mask"].bool()  # soft labels everywhere, as in DistilBERT's recipe
+                    with engine.autocast(), parallel.randomness(ledger.steps, part.number):
+                        with torch.no_grad():
+                            soft = guide(**inputs).logits[positions]
+                        logits = student(inputs["input_ids"], inputs["attention_mask"], positions)
+                        own = part.share * general_loss(logits, soft, labels[positions])
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                engine.backward(loss)
                 train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=1)
                 schedule.step()
@@ -827,18 +830,21 @@ def distil(
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
-                labels = inputs.pop("labels")
-                with engine.autocast(), parallel.randomness(ledger.steps):
-                    logits = model(**inputs).logits
-                    if guide is None:
-                        loss = hard_loss(logits, labels)
-                    else:
-                        soft = guide(batches.ids(ledger.steps), **inputs).logits
-                        loss = distillation_loss(args, logits, soft, labels)
-                    loss = parallel.mean(loss, len(labels))
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(ledger.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    labels = inputs.pop("labels")
+                    with engine.autocast(), parallel.randomness(ledger.steps, part.number):
+                        logits = model(**inputs).logits
+                        if guide is None:
+                            own = hard_loss(logits, labels)
+                        else:
+                            soft = guide(part.ids, **inputs).logits
+                            own = distillation_loss(args, logits, soft, labels)
+                        own = part.share * parallel.mean(own, len(labels))
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                engine.backward(loss)
                 train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()

@@ -7,7 +7,7 @@
         --max-length 4096 --corpus oscar=part.jsonl.gz,books=books.txt            # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --params                             # Table 2's sizes beside counted ones
     python methods/efficient_attention.py --profile                            # time and memory by length, with a plot
-    python methods/efficient_attention.py --analyse-data --task pocket/ner,conll2003   # lengths, tags of NER data
+    python methods/efficient_attention.py --analyse-data --task pocket/ner     # lengths and tags of NER data, a plot
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
 Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
@@ -48,11 +48,9 @@ from __future__ import annotations
 
 import copy
 import math
-import multiprocessing
 import random
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -172,7 +170,7 @@ from common.analysis import analyse_ner
 from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
 from common.run import Loading, Run, compiled
-from common.teacher import Teacher, frozen, get_teacher, own_precision
+from common.teacher import Teacher, frozen, get_teacher, large_settings
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
@@ -327,7 +325,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
     if stage == "convert":
         recipe |= {"attention": args.attention, "max_length": args.max_length, **settings_of(args)}
     else:
-        recipe |= {"soft_labels": args.soft_labels, **own_precision(args)}
+        recipe |= {"soft_labels": args.soft_labels, **large_settings(args)}
     folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "efficient" / cache.key(recipe)
 
     def make(partial: Path) -> dict[str, Any]:
@@ -397,19 +395,23 @@ def pretrain(
                 batch = batches[own.steps]
                 labels = masked_lm.mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
                 batch["labels"] = labels
-                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
-                labels = inputs.pop("labels")
-                if is_longformer(student):
-                    extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
-                with engine.autocast(), parallel.randomness(own.steps):
-                    soft = None
-                    if teacher is not None:
-                        with torch.no_grad():
-                            soft = teacher(**inputs, **extra, output_hidden_states=True)
-                    out = model(**inputs, **extra, output_hidden_states=distils)
-                    loss = pretraining_loss(out, soft, labels, inputs["attention_mask"], args.soft_labels)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(own.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    labels = inputs.pop("labels")
+                    if is_longformer(student):
+                        extra["global_attention_mask"] = torch.zeros_like(inputs["input_ids"])
+                    with engine.autocast(), parallel.randomness(own.steps, part.number):
+                        soft = None
+                        if teacher is not None:
+                            with torch.no_grad():
+                                soft = teacher(**inputs, **extra, output_hidden_states=True)
+                        out = model(**inputs, **extra, output_hidden_states=distils)
+                        term = pretraining_loss(out, soft, labels, inputs["attention_mask"], args.soft_labels)
+                        term = part.share * term
+                    engine.backward(term)
+                    loss += term.detach()
                 checkpoint.watch(loss, own.steps, batches.ids)
-                engine.backward(loss)
                 train.update(engine, optimizer, student.parameters(), PRETRAINING_CLIP)
                 own.count(batch, teachers=int(distils))
                 schedule.step()
@@ -441,7 +443,7 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
 
 # Of fine-tuning on documents: the share of the steps after which longer ones come in, and tokens of the short ones.
 # Looking something up is learnt from short texts in a fraction of the time.
-SHORT_FIRST = (0.5, 160)
+SHORT_FIRST = (0.75, 160)
 
 
 def task_loss(student: Any, soft: Any | None, inputs: dict[str, Tensor], kind: str) -> Tensor:
@@ -501,15 +503,19 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
         while schedule.running():
             with ledger.clock():
                 batch = batches[ledger.steps]
-                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
-                with engine.autocast(), parallel.randomness(ledger.steps):
-                    soft = None
-                    if guide is not None:
-                        texts = {k: v for k, v in inputs.items() if k != "labels"}
-                        soft = guide(batches.ids(ledger.steps), **texts)
-                    loss = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(ledger.steps), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    with engine.autocast(), parallel.randomness(ledger.steps, part.number):
+                        soft = None
+                        if guide is not None:
+                            texts = {k: v for k, v in inputs.items() if k != "labels"}
+                            soft = guide(part.ids, **texts)
+                        own = task_loss(model(**models.inputs_with_labels(inputs, kind)), soft, inputs, kind)
+                        own = part.share * own
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, ledger.steps, batches.ids)
-                engine.backward(loss)
                 train.update(engine, optimizer, student.parameters())
                 ledger.count(batch, teachers=0 if guide is None else guide.charge)
                 schedule.step()
@@ -630,11 +636,6 @@ def peaks(attention: str, lengths: Sequence[int], device: str) -> list[int]:
     return found
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 @parallel.by_main
 @torch.no_grad()
 def profile(args: Args, engine: Accelerator) -> None:
@@ -647,7 +648,7 @@ def profile(args: Args, engine: Accelerator) -> None:
     names = [*ATTENTIONS, *FULL]
     table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in names}
     for name in names:
-        needed = in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
+        needed = speed.in_own_process(peaks, name, PROFILE_LENGTHS, device.type)
         table[name]["bytes"] = {str(length): count for length, count in zip(PROFILE_LENGTHS, needed, strict=True)}
     for length in PROFILE_LENGTHS:
         contenders: dict[str, Callable[[], object]] = {}

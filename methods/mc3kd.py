@@ -325,7 +325,7 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
         try:
             return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
         except torch.linalg.LinAlgError as error:
-            if S.isfinite().all() and T.isfinite().all():
+            if not parallel.largest(not (S.isfinite().all() and T.isfinite().all())):
                 raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
             return student.sum((-2, -1)) * math.nan  # the loop says at which batch
 
@@ -515,12 +515,16 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
             with ledger.clock():
                 step = stage.before + ledger.steps
                 batch = batches[step]
-                inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
                 k = choice.draw() if len(guides) > 1 else 0
-                with engine.autocast(), parallel.randomness(step):
-                    loss = step_loss(args, name, model, guides[k].on(batches.ids(step)), inputs, layers, regression)
+                loss: Any = 0.0
+                for part in parallel.parts(batch, batches.ids(step), args.accumulate):
+                    inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                    with engine.autocast(), parallel.randomness(step, part.number):
+                        own = step_loss(args, name, model, guides[k].on(part.ids), inputs, layers, regression)
+                        own = part.share * own
+                    engine.backward(own)
+                    loss += own.detach()
                 checkpoint.watch(loss, step, batches.ids)
-                engine.backward(loss)
                 train.update(engine, optimizer, student.parameters())
                 if len(guides) > 1:
                     choice.learn(k, loss.item())

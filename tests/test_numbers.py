@@ -109,7 +109,7 @@ def test_gradcheck(name: str) -> None:
 CLASSES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 NUMBER = st.floats(-1e3, 1e3) | st.sampled_from([0.0, 1e-300, -1e-300, 1e300, 0.1, 0.1 + 2**-54, 5.0])
 PAIRS = st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=30)
-FUZZ = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+FUZZ = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 
 
 @pytest.mark.filterwarnings("error")

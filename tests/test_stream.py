@@ -169,10 +169,10 @@ def test_a_run_goes_on_at_its_place_in_the_stream(method: str, basic: list[str],
     run_script(line, argv, tmp_path / "out", tmp_path / "stopped", 130, 5)
     run_script(line, [*argv, "--resume"], tmp_path / "out", tmp_path / "resumed")
     whole, *parts = (lines(tmp_path / place / "losses.0") for place in ("alone", "stopped", "resumed"))
-    assert len(parts[0]) == 6
+    assert 6 <= len(parts[0]) < len(whole)
     assert parts[0] + parts[1] == whole
     record = results.load(next((tmp_path / "out").rglob("result.json")))
-    assert record["ledger"]["student_examples"] == 160 if method != "efficient_attention" else True
+    assert record["ledger"]["steps"] == len(whole)
 
 
 @pytest.mark.slow

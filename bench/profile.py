@@ -1,0 +1,193 @@
+"""Size, latency, throughput, memory and the cost of training of every row of a matrix, measured in turn in one run.
+
+    python -m bench profile bench/quick.toml                     # after `python -m bench run bench/quick.toml`
+    python -m bench profile runs/quick --task pocket/rte --rounds 5
+    python -m bench profile bench/real.toml --data-dir data/glue --rounds 0     # without the cost of training
+
+The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
+throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take
+turns, so that a noisy machine is noisy for all. Memory: the peak of a process that loads a student and reads one batch,
+beyond that of a process that only imports the libraries. Training: the commands of the runs with a small budget, in
+turn, --rounds times; milliseconds on the clock for each example through the student, medians. All with the processors
+that OMP_NUM_THREADS names. OUT/profile.json keeps it, and `python -m bench report` draws from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+import methods.cmow  # noqa: F401  # both make their models known to the library
+from bench import table
+from bench.cli import Parser
+from bench.table import Row, Table
+from common import attention, data, results, speed, train
+from common.args import fail
+from common.errors import BadInput
+
+LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
+TRAINING_BUDGET = "640"
+Inputs = list[dict[str, Any]]
+
+
+# --- inference -----------------------------------------------------------------------------------------------
+
+
+def load_student(folder: Path) -> tuple[Any, Any]:
+    """A saved student and its tokenizer, as its card says."""
+    if hasattr(AutoConfig.from_pretrained(folder), "efficient_attention"):
+        model: Any = attention.load(folder, AutoModelForSequenceClassification)
+    else:
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
+    """The first texts of the reported split in batches, without labels."""
+    split = data.head(task.splits[task.reported[0]], size * count)
+    encoded = data.encode(tokenizer, split, task.task, max_length)
+    chunks = [list(range(i, min(i + size, len(encoded)))) for i in range(0, len(encoded), size)]
+    return [{k: v for k, v in data.collate(tokenizer, encoded, c).items() if k != "labels"} for c in chunks]
+
+
+@torch.inference_mode()
+def forward(model: Any, inputs: Inputs) -> None:
+    for batch in inputs:
+        model(**batch)
+
+
+def peak(folder: Path | None, inputs: Inputs) -> int:
+    """Peak bytes of this process, which reads some batches with a student; None: which has the libraries alone."""
+    if folder is not None:
+        forward(load_student(folder)[0], inputs)
+    return train.peak_memory()
+
+
+def measure(rows: list[tuple[Row, Path]], task: data.TaskData) -> list[dict[str, Any]]:
+    """Latency, throughput and memory of each row's student."""
+    calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
+    counts, found = dict.fromkeys(calls, 1), []
+    libraries = speed.in_own_process(peak, None, [])
+    for row, folder in rows:
+        model, tokenizer = load_student(folder)
+        record = results.load(folder / "result.json")
+        for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
+            inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
+            counts[size] = len(inputs)
+            calls[size][row.path] = functools.partial(forward, model, inputs)
+        student = {key: record["student"][key] for key in ("parameters", "bytes")}
+        memory = speed.in_own_process(peak, folder, inputs[:1]) - libraries
+        found.append({"row": row.path, "label": row.label, "kind": row.kind, "script": row.method, "memory": memory}
+                     | student)  # fmt: skip
+    seconds = {size: speed.medians(some, TURNS) for size, some in calls.items()}
+    for line in found:
+        line["milliseconds"] = {str(size): 1000 * seconds[size][line["row"]] / counts[size] for size in calls}
+    return found
+
+
+# --- training ------------------------------------------------------------------------------------------------
+
+
+def training(rows: list[tuple[Row, Path]], rounds: int) -> dict[str, float]:
+    """Row -> milliseconds on the clock for each example through the student: medians of the rows' commands in turn.
+
+    A command trains all variants that it names; an argument that comes again replaces the one before.
+    """
+    commands: dict[tuple[str, ...], str] = {}  # -> the place of its row
+    for row, folder in rows:
+        words = shlex.split(results.load(folder / "result.json")["command"])[1:]
+        commands[tuple(word for word in words if word not in ("--resume", "--force"))] = row.place
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for turn in range(rounds):
+            for script, place in commands.items():
+                out = Path(scratch, str(turn), place)
+                command = [sys.executable, *script, "--budget", TRAINING_BUDGET, "--out-dir", str(out)]
+                done = subprocess.run(command, cwd=results.ROOT, capture_output=True, text=True)
+                if done.returncode:
+                    said = done.stderr.strip().splitlines() or ["no output"]
+                    raise BadInput(f"{shlex.join(command[1:])}: failed with {done.returncode}: {said[-1]}")
+                for path in out.rglob("result.json"):
+                    record = results.load(path)
+                    ledger = record["ledger"]
+                    key = str(Path(place, record["method"], record["variant"]))
+                    found.setdefault(key, []).append(1000 * ledger["seconds"] / ledger["student_examples"])
+    return {key: statistics.median(values) for key, values in found.items()}
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
+    """The task, and each row's run on it with the smallest seed whose student is still there."""
+    task = name or next(iter(found.tasks))
+    if task not in found.tasks:
+        raise BadInput(f"--task {task}: must be of {', '.join(found.tasks)}")
+    rows = []
+    for row in (row for members in found.kinds().values() for row in members):
+        for seed in sorted(row.records.get(task, {})):
+            places = [results.folder_of(root / row.place, row.method, task, row.variant, seed) for root in folders]
+            if there := [place for place in places if (place / "config.json").is_file()]:
+                rows.append((row, there[0]))
+                break
+    if not rows:
+        raise BadInput(f"--task {task}: no student is saved there; result.json files alone cannot be profiled")
+    return task, rows
+
+
+def text(report: dict[str, Any]) -> str:
+    """The table in Markdown."""
+    hardware = report["environment"]["hardware"]
+    lines = [
+        f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns.",
+        "",
+        f"| student | parameters | MB on disk | ms, batch 1 | ms, batch {BATCH} | texts/s | MB of memory | training,"
+        " ms/example | script |",
+        "|---" * 9 + "|",
+    ]
+    kind = None
+    for row in report["rows"]:
+        if row["kind"] != kind:
+            kind = row["kind"]
+            lines.append(f"| **{kind}** |" + " |" * 8)
+        one, many, cost = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)], row.get("training")
+        cells = [row["label"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}", f"{one:.2f}",
+                 f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}"]  # fmt: skip
+        lines.append(f"| {' | '.join([*cells, '-' if cost is None else f'{cost:.1f}', row['script']])} |")
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("profile", __doc__)
+    parser.add_argument("results", nargs="+", help="files of matrices, or folders with runs")
+    parser.add_argument("--task", help="the task whose students are measured (default: the first)")
+    parser.add_argument("--data-dir", help="folder with local data, as for the scripts")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each command trains in turn; 0: never")
+    options = parser.parse_args(argv)
+    try:
+        if options.rounds < 0:
+            raise BadInput(f"--rounds {options.rounds}: must be 0 or more")
+        folders = [table.folder_of(name) for name in options.results]
+        name, rows = chosen(table.load(folders), folders, options.task)
+        measured = measure(rows, data.load(name, options.data_dir))
+        if options.rounds:
+            costs = training(rows, options.rounds)
+            for row in measured:
+                row["training"] = costs[row["row"]]
+    except BadInput as error:
+        fail(error)
+    report = {"task": name, "rounds": options.rounds, "rows": measured, "environment": results.environment()}
+    print(text(report))
+    path = folders[0] / "profile.json"
+    results.write_json(path, report)
+    print(f"saved: {path}")
