@@ -629,6 +629,14 @@ bench | papers mc3kd --results nowhere | --results 'nowhere' | no such folder
 bench | papers mc3kd --results= | --results | no such folder
 bench | papers mc3kd --results {file} | --results '{file}' | no such folder
 bench | papers mc3kd --figure 2 | --figure 2 | unrecognized
+bench | run nowhere.toml | nowhere.toml | No such file
+bench | run {file} | {file} | not TOML
+bench | run {empty} | {empty} | cannot be read
+bench | run bench/quick.toml --jobs 0 | --jobs 0 | 1 or more
+bench | run bench/quick.toml --jobs many | --jobs | invalid int
+bench | table | results | required
+bench | table nowhere | nowhere | `python -m bench run` makes it
+bench | report nowhere | nowhere | `python -m bench run` makes it
 sweep | | method | required
 sweep | tinybert --variants kd | 'tinybert' | mc3kd
 sweep | mc3kd | --variants | required
