@@ -111,7 +111,8 @@ def text(report: dict[str, Any]) -> str:
         lines.append(f"| {title} | *teacher* | {table['parameters'] / 1e6:.2f}M | {100 * table['teacher']:.1f} | | |")
         for variant, row in table["variants"].items():
             kept = 100 * np.mean(row["scores"]) / table["teacher"]
-            cells = f"{cell(row['scores'])} | {kept:.1f}% | {1000 * row['read_seconds']:.3g}"
+            read = f"{1000 * row['read_seconds']:.3g}" if "read_seconds" in row else "-"
+            cells = f"{cell(row['scores'])} | {kept:.1f}% | {read}"
             lines.append(f"| {title} | {variant} {row['shape']} | {row['parameters'] / 1e6:.2f}M | {cells} |")
     pairs = (
         ("kd", "finetune"),
