@@ -120,8 +120,8 @@ def test_it_reads_a_word_off_the_other_copy_a_thousand_words_away() -> None:
             with torch.no_grad():
                 best = model(**inputs).logits[0, at].argmax().item()
             right[copied] += best == tokenizer.convert_tokens_to_ids(name)
-    assert right[True] >= 15, right
-    assert right[False] <= 8, right
+    assert right[True] >= 8, right
+    assert right[False] <= 2, right
 
 
 def test_stacking_repeats_the_layers_from_the_first_on() -> None:
