@@ -87,7 +87,9 @@ def reading(args: ea.Args, variants: list[str], seed: int) -> dict[str, float]:
         chain = ea.VARIANTS[variant]
         folder = results.folder_of(Path(args.out_dir), "efficient_attention", args.task, variant, seed)
         head, tokenizer = models.HEADS[task.task.kind], models.load_tokenizer(str(folder))
-        model = attention.load(folder, head) if "convert" in chain else head.from_pretrained(folder)
+        model = (
+            attention.load(folder, head) if "convert" in chain else head.from_pretrained(folder, use_safetensors=True)
+        )
         tokenizer.model_max_length = args.max_length
         encoded = data.encode(tokenizer, few, task.task, ea.length_of(args, "convert" in chain))
         batches = [

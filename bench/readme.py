@@ -19,9 +19,11 @@ from bench import (
     bench_xtc,
     cka_pocket,
     cmow_pocket,
+    kernels,
     mc3kd_claims,
     pocket_documents,
     pocket_suite,
+    table,
     xtc_pocket,
 )
 from bench.cli import FOLDER
@@ -43,6 +45,24 @@ def run_table(folder: str) -> str:
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
 
 
+def matrix_table(folder: str) -> str:
+    """The tables of a matrix of runs whose results are under bench/results/FOLDER; a line where there are none yet."""
+    place = FOLDER / folder
+    if not any(place.rglob("result.json")):
+        return f"No results yet: `python -m bench table bench/{folder}.toml --save {folder}` keeps them."
+    return table.markdown(table.load([place]))
+
+
+def kernels_table() -> str:
+    """The ratios that `python -m bench kernels --save` has kept."""
+    if not kernels.CHECKED_IN.exists():
+        return "No ratios yet: `python -m bench kernels --save` keeps them."
+    ratios = kernels.checked_in().items()
+    split = [(*name.split("::"), value) for name, value in ratios]
+    lines = [f"| {file.removeprefix('bench_')} | {what} | {value:.2f} |" for file, what, value in split]
+    return "\n".join(["| kernels | measured, what is divided | ratio |", "|---|---|---|", *lines])
+
+
 def profile_table() -> str:
     """Time and memory by length, as `methods/efficient_attention.py --profile` has measured them."""
     return efficient_attention.profile_text(json.loads((FOLDER / "attention_profile.json").read_text(encoding="utf-8")))
@@ -57,6 +77,8 @@ def sizes_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "attention-pocket": lambda: report_table(attention_pocket, "attention_pocket.json"),
     "attention-profile": profile_table,
+    "kernels": kernels_table,
+    "matrix-real": lambda: matrix_table("real"),
     "pocket-documents": lambda: report_table(pocket_documents, "pocket_documents.json"),
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),

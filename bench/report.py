@@ -125,8 +125,7 @@ thead th { border-top: 0; background: var(--soft); }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
 @media (prefers-color-scheme: dark) { th:first-child, td:first-child { background: #14171a; } }
 thead th:first-child, .kind th { background: var(--soft); }
-.kind td { background: var(--soft); }
-.kind th { text-align: left; font-weight: 600; }
+.kind th:first-child { position: static; font-weight: 600; } .kind span { position: sticky; left: .6rem; }
 th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--link); }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
@@ -162,8 +161,8 @@ def html_grid(grid: Grid) -> str:
     bodies: list[list[str]] = [[]]
     for row in grid.rows:
         if len(row) == 1:
-            title = f'<tr class="kind"><th scope="rowgroup">{html.escape(row[0])}</th>'
-            bodies.append([title + f'<td colspan="{len(grid.header) - 1}"></td></tr>'])
+            heading = f'<th scope="rowgroup" colspan="{len(grid.header)}"><span>{html.escape(row[0])}</span></th>'
+            bodies.append([f'<tr class="kind">{heading}</tr>'])
             continue
         cells = []
         for text in row:

@@ -5,6 +5,7 @@
     python -m bench run bench/quick.toml --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
     python -m bench run --methods mc3kd,cka --tasks pocket/rte --seeds 0,1,2 --budget 6400     # without a file
     python -m bench run bench/quick.toml --dry-run --json       # for an array of jobs elsewhere: one object a line
+    python -m bench run bench/quick.toml --engine ray           # on a cluster (bench/cluster.py)
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, an unfinished one goes
 on from its checkpoint. A command that fails stops no other; its variants are then tried one by one, so that one of
@@ -16,6 +17,7 @@ Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments,
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import signal
@@ -25,7 +27,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
@@ -36,6 +38,9 @@ from bench.matrix import Job, Matrix
 from common import results
 from common.args import fail, interrupt, split_list
 from common.errors import BadInput, Interrupted
+
+if TYPE_CHECKING:
+    from bench.cluster import Cluster
 
 PATIENCE = 60.0  # seconds that a command has to save its checkpoint when it is stopped
 POLL = 0.2
@@ -89,14 +94,20 @@ def last_line(log: Path) -> str:
 @dataclass
 class Running:
     job: Job
-    process: subprocess.Popen[bytes]
+    process: Any  # subprocess.Popen, or bench.cluster.Command
     started: float
 
 
-def start(out: Path, job: Job, threads: int) -> Running:
+def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:
     log = note_path(out, job).with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    more = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    if cluster is not None:
+        log.unlink(missing_ok=True)
+        process: Any = cluster.start(job.words, log.absolute(), more, PATIENCE)
+        write_note(out, job, "running", pid=None)
+        return Running(job, process, time.monotonic())
+    environment = os.environ | more
     with log.open("wb") as file:
         # a session of its own: Ctrl-C reaches it through `stop` alone
         process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
@@ -119,7 +130,7 @@ def stop_orphans(out: Path, jobs: list[Job]) -> None:
     orphans = []
     for job in jobs:
         note = read_note(out, job)
-        if note.get("status") == "running":
+        if note.get("status") == "running" and note["pid"] is not None:  # Ray ends what a lost runner has started
             try:
                 process = psutil.Process(note["pid"])
                 if process.cmdline()[1:] == list(job.words):
@@ -178,8 +189,8 @@ def left(waiting: list[Job], running: list[Running], seconds: dict[str, list[flo
     return f"about {total / at_once / 60:.0f} min left"
 
 
-def execute(plan: Matrix, at_once: int, threads: int) -> list[Job]:
-    """Run what is not done yet; returns the commands that failed."""
+def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
+    """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
     stop_orphans(out, [part for job in plan.jobs for part in (job, *job.one_by_one())])
     finished = [job for job in plan.jobs if done(out, job)]
@@ -195,7 +206,7 @@ def execute(plan: Matrix, at_once: int, threads: int) -> list[Job]:
         while waiting or running:
             while len(running) < at_once and (found := next_job(waiting, running, teachers)) is not None:
                 waiting.remove(found)
-                running.append(start(out, found, threads))
+                running.append(start(out, found, threads, cluster))
             time.sleep(POLL)
             for ended in [r for r in running if r.process.poll() is not None]:
                 running.remove(ended)
@@ -218,7 +229,11 @@ def execute(plan: Matrix, at_once: int, threads: int) -> list[Job]:
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        stop([psutil.Process(r.process.pid) for r in running if r.process.poll() is None])
+        alive = [r.process for r in running if r.process.poll() is None]
+        if cluster is not None:
+            cluster.stop(alive, PATIENCE)
+        else:
+            stop([psutil.Process(process.pid) for process in alive])
         raise
     return failed
 
@@ -236,6 +251,10 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
     parser.add_argument("--budget", help="examples through each student, or as in the scripts")
     parser.add_argument("--out", help="where results go (default: the file's, or runs/bench)")
     parser.add_argument("--jobs", type=int, help="commands at the same time (default: one a processor, at most 4)")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="here, or on a Ray cluster")
+    parser.add_argument("--address", default="auto", help="--engine ray: of the cluster (default: the one found here)")
+    parser.add_argument("--cpus", type=float, default=1.0, help="--engine ray: processors of a command (default: 1)")
+    parser.add_argument("--gpus", type=float, default=0.0, help="--engine ray: GPUs of a command (default: 0)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a line")
     options = parser.parse_args(argv)
@@ -251,6 +270,8 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
         changes["budget"] = options.budget
     if options.jobs is not None and options.jobs < 1:
         raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
+    if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
+        raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
     if (options.file is None) == (options.methods is None):
         raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks and --seeds")
     return options, changes
@@ -288,17 +309,23 @@ def main(argv: list[str]) -> None:
             lock.acquire()
         except Timeout:
             raise BadInput(f"--out {plan.out}: another run of the bench is at work there") from None
+        cluster = None
+        if options.engine == "ray":
+            from bench.cluster import Cluster
+
+            cluster = Cluster(options.address, options.cpus, options.gpus)
     except BadInput as error:
         fail(error)
-    at_once = options.jobs or default_jobs()
-    threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
+    at_once = options.jobs or (cluster.places if cluster else default_jobs())
+    here = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
+    threads = max(1, int(options.cpus)) if cluster else here
     before = sum(done(plan.out, job) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        failed = execute(plan, at_once, threads)
+        failed = execute(plan, at_once, threads, cluster)
     except Interrupted as stopped:
         print(f"\nstopped by {signal.Signals(stopped.number).name}; the same command goes on", file=sys.stderr)
         raise SystemExit(128 + stopped.number) from None

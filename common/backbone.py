@@ -277,7 +277,7 @@ def main_long(stages: tuple[tuple[int, int], ...] = LONG_STAGES, folder: Path | 
     train.seed_everything(SEED)
     tokenizer = models.pocket_tokenizer()
     tokenizer.model_max_length = models.POCKET_LONG
-    model = BertForMaskedLM.from_pretrained(models.POCKET["pocket"], dtype=torch.float32).train()
+    model = BertForMaskedLM.from_pretrained(models.POCKET["pocket"], use_safetensors=True, dtype=torch.float32).train()
     waved(model, models.POCKET_LONG)
     documents, held_out = (long_texts(tokenizer, count, seed) for count, seed in ((inputs, 1), (inputs // 20, 2)))
     lengths = [length for length, count in stages for _ in range(count)]

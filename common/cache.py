@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from common import models, parallel
 from common.results import write_json
@@ -34,7 +34,7 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     # two runs at once: the second waits for the first one's model instead of training another
-    with FileLock(folder.with_suffix(".lock")) if parallel.main() else contextlib.nullcontext():
+    with alone(folder) if parallel.main() else contextlib.nullcontext():
         fresh = parallel.on_main(lambda: wanting(folder, note, what))
         if fresh:
             partial = folder.with_suffix(f".{os.getpid()}.partial")
@@ -43,6 +43,21 @@ def fetch(folder: Path, note: str, what: str, make: Callable[[Path], dict[str, A
         if parallel.main():
             shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
         return json.loads((folder / note).read_text(encoding="utf-8")) | {"fresh": fresh}
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Until no other process is making this folder, and while this one is at it."""
+    lock = FileLock(folder.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{folder}: another process is making it; waiting for its end", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def wanting(folder: Path, note: str, what: str) -> bool:

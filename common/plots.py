@@ -109,8 +109,8 @@ def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: st
             axes.scatter([p[0] for p in points], [p[1] for p in points], s=28, color=f"C{number % 10}", label=name)
         best = frontier([point for points in groups.values() for point in points])
         axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
-        for a, b, label in best:
-            axes.annotate(label, (a, b), xytext=(4, 5), textcoords="offset points", fontsize=8)
+        for number, (a, b, label) in enumerate(best):  # above and below in turn: neighbours are often close
+            axes.annotate(label, (a, b), xytext=(4, -11 if number % 2 else 5), textcoords="offset points", fontsize=8)
         axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter("{x:g}")

@@ -86,7 +86,8 @@ def guide(args: CommonArgs, cell: Run, teacher: Teacher, encoded: Encoded, steps
         return Guide(model)
     names, by_token = OUTPUTS[kind]
     dtype = DTYPES.get(args.teacher_cache, torch.float32)
-    weights = {name: value.detach().cpu() for name, value in teacher.model.state_dict().items()}
+    state = teacher.model.state_dict()
+    weights = {name: value.detach().cpu() for name, value in state.items() if value.device.type != "meta"}  # offloaded
     recipe = {
         "teacher": teacher.signature,
         "weights": train.digest(weights),

@@ -286,6 +286,8 @@ class Checkpoint:
         try:
             save_file(tensors, partial, metadata={"state": json.dumps(state)})
             os.replace(partial, self.path)
+        except SafetensorError as error:  # which does not say where
+            raise OSError(f"{self.path}: {models.first_line(error)}") from error
         finally:
             partial.unlink(missing_ok=True)  # of a disk that is full
 

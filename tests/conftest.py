@@ -183,7 +183,7 @@ def in_process(capsys: pytest.CaptureFixture[str], method: Any) -> Iterator[Call
     """Run a method's script in this process, which saves its start-up: (exit code, stdout, stderr)."""
     from accelerate.state import AcceleratorState
 
-    from common import args
+    from common import args, run
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -196,6 +196,8 @@ def in_process(capsys: pytest.CaptureFixture[str], method: Any) -> Iterator[Call
             args.run(method.main, args.parse(method.Args, method.__doc__, [str(a) for a in argv]))
         except SystemExit as stop:
             code = int(stop.code or 0)
+        for folder in list(run._HELD):  # as the end of a process does
+            run.release(folder)
         done = capsys.readouterr()
         return code, done.out, done.err
 

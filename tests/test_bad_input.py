@@ -606,6 +606,7 @@ def test_code_and_pickles_of_a_checkpoint_would_have_run(expert: Path, tmp_path:
 
 def test_a_hub_that_cannot_be_reached(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, and with what would work without it."""
+    import datasets  # noqa: F401  (it reads the setting when it is imported, and keeps it)
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -629,6 +630,14 @@ bench | papers mc3kd --results nowhere | --results 'nowhere' | no such folder
 bench | papers mc3kd --results= | --results | no such folder
 bench | papers mc3kd --results {file} | --results '{file}' | no such folder
 bench | papers mc3kd --figure 2 | --figure 2 | unrecognized
+bench | run nowhere.toml | nowhere.toml | No such file
+bench | run {file} | {file} | not TOML
+bench | run {empty} | {empty} | cannot be read
+bench | run bench/quick.toml --jobs 0 | --jobs 0 | 1 or more
+bench | run bench/quick.toml --jobs many | --jobs | invalid int
+bench | table | results | required
+bench | table nowhere | nowhere | `python -m bench run` makes it
+bench | report nowhere | nowhere | `python -m bench run` makes it
 sweep | | method | required
 sweep | tinybert --variants kd | 'tinybert' | mc3kd
 sweep | mc3kd | --variants | required

@@ -62,7 +62,7 @@ def test_a_failure_leaves_no_folder_behind_its_name(tmp_path: Path) -> None:
     assert cache.fetch(tmp_path / "abc", "note.json", "model", maker(made))["times"] == 1
 
 
-def test_two_at_once_make_one(tmp_path: Path) -> None:
+def test_two_at_once_make_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made: list[Path] = []
     notes: list[dict[str, Any]] = []
 
@@ -76,6 +76,7 @@ def test_two_at_once_make_one(tmp_path: Path) -> None:
         thread.join()
     assert len(made) == 1
     assert [note["times"] for note in notes] == [1, 1, 1]
+    assert f"{tmp_path / 'abc'}: another process is making it; waiting" in capsys.readouterr().out
 
 
 def test_a_key_depends_on_the_recipe_and_not_on_its_order() -> None:

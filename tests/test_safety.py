@@ -27,13 +27,13 @@ from methods.xtc import pack
 
 SOURCES = [path for folder in ("common", "methods", "bench") for path in sorted((ROOT / folder).glob("*.py"))]
 FUZZ = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-MANY = settings(FUZZ, max_examples=200)
+MANY = settings(FUZZ, max_examples=100)
 
 # --- the sources -------------------------------------------------------------------------------------------
 

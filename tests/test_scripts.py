@@ -384,3 +384,24 @@ def test_the_default_task_end_to_end(tmp_path: Path) -> None:
     assert record["source"] == "pocket"
     assert record["ledger"]["student_examples"] == 640
     assert load_file(cell(tmp_path, task="pocket/sst2") / "model.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [["--precision", "bf16"], ["--compile"]], ids=" ".join)
+def test_the_score_moves_less_than_between_seeds(
+    changes: list[str], common_arguments: list[str], tmp_path: Path, inside: Inside
+) -> None:
+    """The mean over five seeds, of students that are half-way: by less than the spread of the seeds."""
+    scores: dict[str, list[float]] = {"plain": [], "changed": []}
+    for seed in range(5):
+        for how, more in (("plain", []), ("changed", changes)):
+            budget = ("--budget", "960", "--lr", "2e-3", "--variant", "kd", "--seed", seed)
+            out = tmp_path / how
+            code, _, err = inside(*common_arguments, *budget, *more, "--out-dir", out)
+            assert code == 0, err
+            record = results.load(cell(out, "kd", seed=seed) / "result.json")
+            scores[how].append(record["primary"]["value"])
+    spread = max(scores["plain"]) - min(scores["plain"])
+    moved = abs(sum(scores["plain"]) - sum(scores["changed"])) / 5
+    assert 0.6 < max(scores["plain"]) < 1.0
+    assert moved < spread

@@ -1,0 +1,111 @@
+"""The commands of `python -m bench run --engine ray` on a Ray cluster, each where its processors and GPUs are free.
+
+    pip install -r requirements-cluster.txt
+    ray start --head                                    # on one machine
+    ray start --address HOST:6379                       # on each of the others
+    python -m bench run bench/quick.toml --engine ray --address auto --gpus 1
+
+Ray places, queues and starts again: a command that is lost with its machine runs on another, where it goes on from its
+checkpoint. All machines have the repository, and the folder of the results, under the same paths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from common import results
+from common.errors import BadInput
+
+RETRIES = 5  # of a command whose machine or worker was lost
+
+
+def die_with_worker() -> None:
+    """In a new process: end with the one that started it (Linux), or a lost worker would leave its command behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def command(words: list[str], log: str, environment: dict[str, str], patience: float) -> int:
+    """On a machine of the cluster: run a script of the repository to its end; its exit code. Cancelled, it is stopped
+    as Ctrl-C would stop it, with a checkpoint."""
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as file:
+        process = subprocess.Popen([sys.executable, *words], cwd=results.ROOT, stdin=subprocess.DEVNULL, stdout=file,
+                                   stderr=file, env=os.environ | environment, start_new_session=True,
+                                   preexec_fn=die_with_worker)  # fmt: skip
+    try:
+        while process.poll() is None:  # `wait` would not be interrupted
+            time.sleep(0.2)
+        return process.returncode
+    except KeyboardInterrupt:  # what `ray.cancel` raises here
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+        process.kill()
+        raise
+
+
+class Command:
+    """A command on the cluster, with the part of `subprocess.Popen` that the bench asks for."""
+
+    pid = None
+
+    def __init__(self, ray: Any, task: Any) -> None:
+        self.ray, self.task = ray, task
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, None while it waits or runs; -1 where Ray gave it up."""
+        if self.returncode is None and self.ray.wait([self.task], timeout=0)[0]:
+            try:
+                self.returncode = int(self.ray.get(self.task))
+            except self.ray.exceptions.RayError as error:
+                line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                print(f"ray: {line}", file=sys.stderr)
+                self.returncode = -1
+        return self.returncode
+
+
+class Cluster:
+    """A Ray cluster that is there already. Each command takes so many of its processors and GPUs."""
+
+    def __init__(self, address: str, cpus: float, gpus: float) -> None:
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError:
+            raise BadInput("--engine ray: needs `pip install -r requirements-cluster.txt`") from None
+        self.ray = ray
+        path = {"env_vars": {"PYTHONPATH": str(results.ROOT)}}
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=path)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            line = (str(error).strip().splitlines() or ["no answer"])[0]
+            raise BadInput(f"--address {address}: no cluster there ({line}); `ray start --head` makes one") from error
+        there = ray.cluster_resources()
+        self.cpus, self.gpus = cpus, gpus
+        self.places = int(min(there.get(kind, 0) // n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n))
+        if not self.places:
+            ray.shutdown()
+            raise BadInput(f"--cpus {cpus:g} --gpus {gpus:g}: the cluster has {there.get('CPU', 0):g} processors and"
+                           f" {there.get('GPU', 0):g} GPUs; ask for fewer")  # fmt: skip
+        self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(command)
+
+    def start(self, words: tuple[str, ...], log: Path, environment: dict[str, str], patience: float) -> Command:
+        return Command(self.ray, self.task.remote(list(words), str(log), environment, patience))
+
+    def stop(self, commands: list[Command], patience: float) -> None:
+        """Cancel what waits, and stop what runs with a checkpoint."""
+        for found in commands:
+            self.ray.cancel(found.task)
+        if commands:
+            self.ray.wait([found.task for found in commands], num_returns=len(commands), timeout=patience + 5)
