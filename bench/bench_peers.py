@@ -40,9 +40,9 @@ from transformers import (
 from common import data, models, results, train
 from common.data import Split, TaskData
 from common.run import Run
+from common.speed import in_own_process
 from common.teacher import Teacher, frozen
 from methods import mc3kd
-from methods.efficient_attention import in_own_process
 
 EXAMPLES, EPOCHS, BATCH, WORDS = 320, 3, 32, 2000
 STEPS = EPOCHS * EXAMPLES // BATCH

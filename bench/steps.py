@@ -30,8 +30,8 @@ from bench.cli import Parser
 from common import results, train
 from common.args import fail, split_list
 from common.errors import BadInput
+from common.speed import in_own_process
 from methods import cka, cmow, efficient_attention, mc3kd, xtc
-from methods.efficient_attention import in_own_process
 
 
 class Sizes(NamedTuple):
