@@ -60,7 +60,9 @@ def tokenizer() -> BertTokenizer:
 def task() -> TaskData:
     rng = random.Random(0)
     lengths = [min(LONGEST, max(3, round(MEDIAN * rng.lognormvariate(0, SPREAD)))) for _ in range(EXAMPLES)]
-    texts = [(" ".join(f"word{rng.randrange(1000)}" for _ in range(length)),) for length in lengths]
+    texts: list[tuple[str, ...]] = [
+        (" ".join(f"word{rng.randrange(1000)}" for _ in range(length)),) for length in lengths
+    ]
     split = Split([f"train-{i}" for i in range(EXAMPLES)], texts, [i % 2 for i in range(EXAMPLES)])
     return TaskData("sst2", data.TASKS["sst2"], "local", "drawn", {"train": split, "dev": split}, "drawn", ("dev",))
 
@@ -68,19 +70,19 @@ def task() -> TaskData:
 def bert(shape: tuple[int, int], seed: int) -> BertForSequenceClassification:
     torch.manual_seed(seed)
     layers, width = shape
-    sizes = {"num_attention_heads": width // 64, "intermediate_size": 4 * width}
+    sizes: dict[str, Any] = {"num_attention_heads": width // 64, "intermediate_size": 4 * width}
     return BertForSequenceClassification(
         BertConfig(vocab_size=WORDS, hidden_size=width, num_hidden_layers=layers, **sizes)
     )
 
 
-def ours(folder: str, cached: str = "auto", batches: str = "auto") -> None:
+def ours(folder: str, cached: Any = "auto", batches: Any = "auto") -> None:
     """The loop of `--variant kd`."""
     own, words = task(), tokenizer()
     args = mc3kd.Args(
         out_dir=folder, budget=str(EPOCHS * EXAMPLES), batch_size=BATCH, alpha=ALPHA, temperature=TEMPERATURE,
         teacher_cache=cached, batches=batches, device="cpu",
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     guide = frozen(bert(TEACHER, 0), torch.device("cpu"))
     teacher = Teacher("teacher", guide, words, "teacher", {}, 1.0, 1, None)
     encoded = data.encode(words, own.splits["train"], own.task, args.max_length)
@@ -101,7 +103,9 @@ class DistillationTrainer(Trainer):
 
     guide: Any
 
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+    def compute_loss(  # type: ignore[override]
+        self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+    ) -> Any:
         labels = inputs.pop("labels")
         output = model(**inputs)
         with torch.no_grad():

@@ -35,7 +35,7 @@ def names() -> list[str]:
 
 def ratios_of(report: dict[str, Any]) -> Ratios:
     """The ratios in a report of pytest-benchmark. Of times noted as "ours" and "library": theirs over ours."""
-    found = {}
+    found: Ratios = {}
     for row in report["benchmarks"]:
         noted = row["extra_info"]
         if {"ours", "library"} <= noted.keys():

@@ -58,8 +58,10 @@ def kernels_table() -> str:
     if not kernels.CHECKED_IN.exists():
         return "No ratios yet: `python -m bench kernels --save` keeps them."
     ratios = kernels.checked_in().items()
-    split = [(*name.split("::"), value) for name, value in ratios]
-    lines = [f"| {file.removeprefix('bench_')} | {what} | {value:.2f} |" for file, what, value in split]
+    lines = []
+    for name, value in ratios:
+        file, what = name.split("::")
+        lines.append(f"| {file.removeprefix('bench_')} | {what} | {value:.2f} |")
     return "\n".join(["| kernels | measured, what is divided | ratio |", "|---|---|---|", *lines])
 
 

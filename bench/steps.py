@@ -53,7 +53,7 @@ METHODS = ("kd", "mc3kd", "cmow", "xtc", "efficient_attention", "cka")
 
 def bert(shape: tuple[int, int], words: int, eager: bool = False) -> Any:
     layers, width = shape
-    sizes = {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
+    sizes: dict[str, Any] = {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
     config = BertConfig(vocab_size=words, hidden_size=width, num_hidden_layers=layers, **sizes)
     model = BertForSequenceClassification(config)
     if eager:
@@ -74,9 +74,10 @@ def stepper(method: str, sizes: Sizes, how: str) -> Callable[[], None]:
     inputs = {k: v for k, v in batch.items() if k != "labels"}
     if method == "cmow":
         shape = cmow.encoder_shape(sizes.matrices)
-        config = cmow.MatrixEmbeddingConfig(
-            vocab_size=sizes.words, matrix_size=shape.matrix, vector_size=shape.vector, num_labels=2
+        config: Any = cmow.MatrixEmbeddingConfig(
+            vocab_size=sizes.words, matrix_size=shape.matrix, vector_size=shape.vector
         )
+        config.num_labels = 2
         student: Any = cmow.MatrixEmbeddingForSequenceClassification(config)
     elif method == "efficient_attention":
         student = efficient_attention.halve(bert(sizes.teacher, sizes.words)).requires_grad_()

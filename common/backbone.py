@@ -204,7 +204,8 @@ def waved(model: BertForMaskedLM, rows: int) -> None:
     random directions, so that places far apart differ and places side by side do not."""
     models.lengthen(model, rows, kept=1, trained=models.POCKET_TRAINED)
     table = model.bert.embeddings.position_embeddings.weight
-    periods = torch.logspace(*(math.log10(period) for period in SLOWEST), WAVES)
+    shortest, longest = map(math.log10, SLOWEST)
+    periods = torch.logspace(shortest, longest, WAVES)
     angles = 2 * math.pi * torch.arange(rows)[:, None] / periods
     waves = torch.cat([angles.sin(), angles.cos()], dim=1) @ torch.randn(2 * WAVES, WIDTH) / math.sqrt(2 * WAVES)
     with torch.no_grad():

@@ -49,7 +49,8 @@ def accelerator(args: CommonArgs) -> Accelerator:
     cpu = args.device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it is a twentieth of a small student's step
+    # filling memory takes a twentieth of a small student's step
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     precision = {"fp32": "no"}.get(args.precision, args.precision)
     try:
         engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[parallel.PATIENCE])
