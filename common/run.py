@@ -31,7 +31,7 @@ from common.teacher import Teacher, large_settings
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.
 NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
-    *("track", "analyse", "params", "profile", "sizes"),  # a look at the training, which does not touch it
+    *("track", "analyse", "analyse_data", "params", "profile", "sizes"),  # a look, which touches no training
     *("export", "export_rest", "teacher_cache", "batches"),
     *("teacher_precision", "teacher_device_map", "gradient_checkpointing", "accumulate"),
 }
