@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import methods.cmow  # noqa: F401  # both make their models known to the library
 from bench import table
 from bench.cli import Parser
 from bench.table import Row, Table
-from common import attention, data, results, speed, train
+from common import attention, data, models, results, speed, train
 from common.args import fail
 from common.errors import BadInput
 
@@ -45,11 +45,13 @@ Inputs = list[dict[str, Any]]
 
 def load_student(folder: Path) -> tuple[Any, Any]:
     """A saved student and its tokenizer, as its card says."""
-    if hasattr(AutoConfig.from_pretrained(folder), "efficient_attention"):
+    if hasattr(models.load_config(str(folder)), "efficient_attention"):
         model: Any = attention.load(folder, AutoModelForSequenceClassification)
     else:
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
-    return model.eval(), AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False
+        )
+    return model.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:

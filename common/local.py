@@ -448,15 +448,15 @@ def _read_parquet(task: Task, path: Path) -> Rows:
 
     try:
         table = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
-    columns = _pick_columns(task, table.column_names, path)
-    names = None
-    if "label" in columns and b"huggingface" in (table.schema.metadata or {}):
-        import datasets
+        columns = _pick_columns(task, table.column_names, path)
+        names = None
+        if "label" in columns and b"huggingface" in (table.schema.metadata or {}):
+            import datasets
 
-        names = _class_names(datasets.Features.from_arrow_schema(table.schema)[columns["label"]])
-    found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
+            names = _class_names(datasets.Features.from_arrow_schema(table.schema)[columns["label"]])
+        found = {ours: table.column(theirs).to_pylist() for ours, theirs in columns.items()}
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
+        raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
     return Rows(found, lambda i: f"{path} row {i}", names, lines="label" not in columns, files=[str(path)])
 
 

@@ -526,9 +526,9 @@ def test_every_table_is_printed(method: str, capsys: pytest.CaptureFixture[str],
     [
         (["papers", "gpt"], "gpt"),
         (["papers", "mc3kd", "--table", "X"], "--table X: mc3kd has 1, 2"),
-        (["papers", "mc3kd", "--results", "nowhere"], "--results nowhere: no such folder"),
+        (["papers", "mc3kd", "--results", "nowhere"], "--results 'nowhere': no such folder"),
         (["papers"], "method"),
-        (["paper"], "no such command; there is papers"),
+        (["paper"], "no such command; there is run, "),
     ],
 )
 def test_wrong_names_are_one_line(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
