@@ -50,7 +50,9 @@ if [ "$mode" = test ]; then
   "$python" -m ruff check .
   "$python" -m ruff format --check .
   "$python" -m mypy
-  exec "$python" -m pytest ${selection[@]+"${selection[@]}"} "$@"
+  # two processes of one thread each: small models gain nothing from more threads
+  export OMP_NUM_THREADS=1
+  exec "$python" -m pytest -n 2 --dist loadfile ${selection[@]+"${selection[@]}"} "$@"
 fi
 
 # smoke: does everything run? One task, one seed. standard: the rows of quick with a budget for real comparisons.
