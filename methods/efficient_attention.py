@@ -380,7 +380,7 @@ def pretrain(
     steps = batches.steps_per_epoch * recipe["epochs"] if recipe["epochs"] else recipe["steps"]
     schedule = train.Schedule(optimizer, own, steps, recipe["seconds"], WARMUP[stage])
     checkpoint = train.Checkpoint(
-        folder.with_suffix(".training"), {"student": student}, optimizer, own, cache.key(recipe), args.save_every,
+        folder.with_suffix(".training"), {"student": student}, schedule, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
     if checkpoint.load(again=True):
@@ -489,10 +489,10 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
-    schedule = train.Schedule(optimizer, ledger, steps, seconds)
+    schedule = train.Schedule(optimizer, ledger, steps, seconds, args=args)
     guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine) if guided else None
     checkpoint = train.Checkpoint(
-        cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
+        cell.folder, {"student": student}, schedule, cell.identity, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")

@@ -199,7 +199,7 @@ class Training:
         self.optimizer = train.adamw(self.model, 1e-2)
         self.ledger = Ledger()
         self.schedule = Schedule(self.optimizer, self.ledger, total, None)
-        self.checkpoint = Checkpoint(folder, {"student": self.model}, self.optimizer, self.ledger, settings)
+        self.checkpoint = Checkpoint(folder, {"student": self.model}, self.schedule, settings)
         self.losses: list[float] = []
 
     def run(self, until: int = 10**9) -> Training:
