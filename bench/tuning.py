@@ -39,6 +39,7 @@ from common.run import hold
 
 os.environ |= {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a table of every trial's results, for tools that are not used here
+    "RAY_AIR_NEW_OUTPUT": "0",  # whose older form can be silent
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C is `common.args.run`'s
 }
 try:
@@ -61,6 +62,9 @@ class Point(tune.Trainable):
         code = cluster.command(given["words"], given["log"], given["environment"], PATIENCE)
         score = None if code else goodness(results.load(result_in(given["folder"])))
         return {"code": code, "score": score, "point": given["point"], "log": given["log"], "done": True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing: the script knows how far it has come."""
 
 
 class Member(tune.Trainable):
@@ -205,7 +209,7 @@ class Tuner:
         storage.mkdir(parents=True, exist_ok=True)
         hold(storage.parent)
         shutil.rmtree(storage / label, ignore_errors=True)
-        checkpoints = tune.CheckpointConfig(checkpoint_frequency=0 if scheduler is None else 1)
+        checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
         run = tune.RunConfig(name=label, storage_path=str(storage), verbose=0, checkpoint_config=checkpoints,
                              failure_config=tune.FailureConfig(max_failures=cluster.RETRIES),
                              callbacks=[Progress(label, total)])  # fmt: skip
