@@ -33,9 +33,8 @@ from typing import Any
 from bench import cluster
 from bench.run import PATIENCE, last_line
 from bench.sweep import Trial, cache_of, goodness, words_of
-from common import cache, results
+from common import results
 from common.errors import BadInput
-from common.run import hold
 
 os.environ |= {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a table of every trial's results, for tools that are not used here
@@ -104,6 +103,11 @@ class Member(tune.Trainable):
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         state = {"base": self.base, "plan": self.plan, "done": self.done, "place": self.place}
         results.write_json(Path(checkpoint_dir, "member.json"), state)
+
+    def reset_config(self, new_config: Config) -> bool:
+        """Be another one."""
+        self.setup(new_config)
+        return True
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
         state = json.loads(Path(checkpoint_dir, "member.json").read_text(encoding="utf-8"))
@@ -186,6 +190,8 @@ class Tuner:
 
     def population(self, variant: str, grid: dict[str, tuple[Any, ...]]) -> list[tuple[float, Config]]:
         """Likewise of the students of a population, whose points are those they have come to."""
+        from common import cache  # with all libraries, which what runs elsewhere can do without
+
         options, rng = self.options, random.Random(self.options.draw)
         low, high = min(grid["lr"]), max(grid["lr"])
         recipe = {"given": self.given, "trials": options.trials, "intervals": options.intervals, "draw": options.draw}
@@ -205,6 +211,8 @@ class Tuner:
         self, kind: type, label: str, total: int, configs: list[Config], scheduler: Any = None
     ) -> list[tuple[float, Config]]:
         """Run a trial of each configuration. `BadInput` if Ray has given one up."""
+        from common.run import hold
+
         storage = Path(self.args.out_dir).absolute() / "sweep" / "ray"
         storage.mkdir(parents=True, exist_ok=True)
         hold(storage.parent)
@@ -213,7 +221,8 @@ class Tuner:
         run = tune.RunConfig(name=label, storage_path=str(storage), verbose=0, checkpoint_config=checkpoints,
                              failure_config=tune.FailureConfig(max_failures=cluster.RETRIES),
                              callbacks=[Progress(label, total)])  # fmt: skip
-        how = tune.TuneConfig(scheduler=scheduler, trial_dirname_creator=lambda trial: str(trial.trial_id))
+        how = tune.TuneConfig(scheduler=scheduler, trial_dirname_creator=lambda trial: str(trial.trial_id),
+                              reuse_actors=scheduler is not None)  # fmt: skip
         trainable = tune.with_resources(kind, {"cpu": self.options.cpus, "gpu": self.options.gpus})
         space = {"trial": tune.grid_search(configs)}
         tuner = tune.Tuner(trainable, param_space=space, tune_config=how, run_config=run)

@@ -16,12 +16,11 @@ import pytest
 import torch
 from accelerate import Accelerator, debug_launcher
 from accelerate.state import AcceleratorState
-from conftest import ENVIRONMENT, SCRIPT, bert_config, word_tokenizer, write_sst2
+from conftest import ENVIRONMENT, SCRIPT
 from torch import Tensor, nn
-from transformers import BertForMaskedLM
 
 from common import args as arguments
-from common import data, models, parallel, results, train
+from common import data, parallel, results, train
 from common.errors import BadInput
 from methods import cka, cmow, efficient_attention, mc3kd, xtc
 
@@ -269,18 +268,6 @@ CURVES = {
     "kd": "efficient_attention --variant kd --short-length 16",
 }
 DEFAULT = ("ccc", "cka")  # one for each kind of statistic; the others are marked slow
-
-
-@pytest.fixture(scope="session")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A task and a teacher without dropout, which would differ between processes."""
-    root = tmp_path_factory.mktemp("steady")
-    write_sst2(root / "data" / "SST-2", 200, 31)
-    torch.manual_seed(0)
-    config = bert_config(4, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
-    models.save(BertForMaskedLM(config), word_tokenizer(), root / "teacher", "")
-    task = ["--task", "sst2", "--data-dir", str(root / "data"), "--teacher", str(root / "teacher")]
-    return [*task, "--teacher-epochs", "1", "--teacher-lr", "3e-3", "--device", "cpu"]
 
 
 def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0, stop: int = 0,
