@@ -116,7 +116,7 @@ def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: st
         axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.08, y=0.12)
         low, high = axes.get_xlim()
-        axes.set_xlim(low * (low / high) ** 0.5, high)  # room for labels
+        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
         axes.grid(alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
         figure.draw_without_rendering()  # from here on it is known where a point lies
