@@ -231,3 +231,16 @@ def error_line(err: str) -> str:
     lines = [line for line in err.splitlines() if line and not line.startswith("warning: ")]
     assert len(lines) == 1, f"one line was expected: {err}"
     return lines[0]
+
+
+def matrix_of(glue: Path, expert: Path, cache: Path) -> str:
+    """What a matrix of tiny runs for `python -m bench run` says before its rows."""
+    return f"""
+tasks = ["sst2"]
+seeds = [0]
+budget = 64
+max_length = 16
+teacher = "{expert}"
+data_dir = "{glue}"
+cache_dir = "{cache}"
+"""
