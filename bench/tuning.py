@@ -34,7 +34,7 @@ from bench import cluster
 from bench.run import PATIENCE, last_line
 from bench.sweep import Trial, cache_of, goodness, words_of
 from common import results
-from common.errors import BadInput
+from common.errors import BadInput, first_line
 
 os.environ |= {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a table of every trial's results, for tools that are not used here
@@ -228,8 +228,8 @@ class Tuner:
         tuner = tune.Tuner(trainable, param_space=space, tune_config=how, run_config=run)
         found = tuner.fit()
         if found.errors:
-            line = (str(found.errors[0]).strip().splitlines() or ["no reason given"])[-1]
-            raise BadInput(f"{label}: {len(found.errors)} trials were lost {cluster.RETRIES} times; the first: {line}")
+            lost = first_line(found.errors[0])
+            raise BadInput(f"{label}: {len(found.errors)} trials were lost {cluster.RETRIES} times; the first: {lost}")
         shutil.rmtree(storage, ignore_errors=True)
         ended = [found[i].metrics or {} for i in range(len(found))]
         self.failed += sum(row["code"] != 0 for row in ended)
