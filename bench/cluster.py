@@ -1,4 +1,4 @@
-"""The commands of `python -m bench run --engine ray` on a Ray cluster, each where its processors and GPUs are free.
+"""The commands of `python -m bench run` and `sweep` with `--engine ray`, each where its processors and GPUs are free.
 
     pip install -r requirements-cluster.txt
     ray start --head                                    # on one machine

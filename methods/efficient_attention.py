@@ -26,6 +26,7 @@ What the paper has -> code
     section 3.1: both orders               VARIANTS, pretrained
     section 4.1, Tables 2 and 4: cost      profile; Table 2's parameters: print_parameters
     sections 3.2 and 4.5: what to distil on    common/corpus.py, corpus_of, `--corpus`
+    section 4.3: population-based training     bench/tuning.py, `python -m bench sweep --search population`
     appendix A: what NER data is made of   common/analysis.py, `--analyse-data`
 
 Differences from the paper, and how its gaps are read
@@ -139,7 +140,7 @@ class Args(CommonArgs):
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """The paper's search is population-based and names no range: BERT's rates, which scale with 768 / width, and of
+    """The paper's search is population-based (bench/tuning.py) and names no range: BERT's rates, which scale with 768 / width, and of
     distillation DistilBERT's and half of it."""
     from common import models
 

@@ -123,7 +123,7 @@ parser = argparse.ArgumentParser()
 for name in ("--out-dir", "--variant", "--lr", "--alpha", "--lr-plan", "--until", "--cache-dir"):
     parser.add_argument(name)
 args, _ = parser.parse_known_args()
-place = Path(args.out_dir, "mc3kd", "sst2", args.variant, "seed0")
+place = Path(args.out_dir, "mc3kd", "pocket", "rte", args.variant, "seed0")
 with open({starts!r}, "a") as file:
     file.write(json.dumps([args.lr, args.alpha, args.lr_plan, args.until]) + "\\n")
 if (place / "result.json").exists():
@@ -156,8 +156,8 @@ def tuned(
     tests = str(Path(__file__).parent)
     script.write_text(TUNED.format(root=str(ROOT), tests=tests, starts=str(starts), broken=broken))
     options = SimpleNamespace(method="mc3kd", address=nodes.address, cpus=1, gpus=0, trials=trials, intervals=3, draw=0)
-    args = mc3kd.Args(task="sst2", data_dir=str(folder), out_dir=str(folder / "out"))
-    made = Tuner(options, ["--task", "sst2"], args)
+    args = mc3kd.Args(task="pocket/rte", out_dir=str(folder / "out"))
+    made = Tuner(options, ["--task", "pocket/rte"], args)
     made.common["words"][0] = str(script)
     return made, lambda: [json.loads(line) for line in starts.read_text().splitlines()] if starts.exists() else []
 
