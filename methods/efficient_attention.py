@@ -140,8 +140,8 @@ class Args(CommonArgs):
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """The paper's search is population-based (bench/tuning.py) and names no range: BERT's rates, which scale with 768 / width, and of
-    distillation DistilBERT's and half of it."""
+    """The paper's search is population-based (bench/tuning.py) and names no range: BERT's rates, which scale with
+    768 / width, and of distillation DistilBERT's and half of it."""
     from common import models
 
     width = models.load_config(models.source(args.teacher)).hidden_size
