@@ -167,8 +167,8 @@ class Schedule:
         self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
         total = steps if steps is not None else self.TICKS
         self.inner = get_linear_schedule_with_warmup(optimizer, round(warmup * total), total)
-        self.plan = [(round(share * total), factor) for share, factor in (args.plan if args else [])]
-        self.end = round(args.until * total) if args and args.until is not None else total
+        self.plan = [(max(1, round(share * total)), factor) for share, factor in (args.plan if args else [])]
+        self.end = max(1, round(args.until * total)) if args and args.until is not None else total
 
     def running(self) -> bool:
         if self.steps is not None:

@@ -22,23 +22,35 @@ from bench import run
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head without places and two nodes of one processor each."""
+@pytest.fixture(scope="module")
+def head() -> Iterator[Any]:
+    """A cluster's head, without places."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_health_check_timeout_ms", "2000")
-    monkeypatch.setenv("RAY_health_check_period_ms", "500")
-    monkeypatch.setenv("RAY_health_check_initial_delay_ms", "0")
-    memory = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0} | memory)
-    found.workers = [found.add_node(num_cpus=1, object_store_memory=100 * 2**20) for _ in range(2)]
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_health_check_timeout_ms", "2000")
+        patch.setenv("RAY_health_check_period_ms", "500")
+        patch.setenv("RAY_health_check_initial_delay_ms", "0")
+        memory = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0} | memory)
+        found.workers = []
+        yield found
+        found.shutdown()
+
+
+@pytest.fixture
+def nodes(head: Any) -> Iterator[Any]:
+    """A cluster of two nodes of one processor each, beside the head."""
+    head.workers += [head.add_node(num_cpus=1, object_store_memory=100 * 2**20) for _ in range(2 - len(head.workers))]
+    yield head
     import ray
 
     ray.shutdown()
-    found.shutdown()
+
+
+def kill_a_node(nodes: Any) -> None:
+    nodes.remove_node(nodes.workers.pop(), allow_graceful=False)
 
 
 def engine(nodes: Any) -> Any:
@@ -61,7 +73,7 @@ def test_a_node_is_lost_in_the_middle(nodes: Any, tmp_path: Path) -> None:
     def watched(self: Any) -> int | None:
         if not lost and len(cells(plan.out)) >= 2 and len(starts(plan)) >= 4:
             lost.append(cells(plan.out))
-            nodes.remove_node(nodes.workers[1], allow_graceful=False)
+            kill_a_node(nodes)
         return poll(self)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -148,9 +160,12 @@ def tuned(
     """A `Tuner` whose scripts are the stand-in, and, as a function, what was started so far."""
     from types import SimpleNamespace
 
+    import ray
+
     from bench.tuning import Tuner
     from methods import mc3kd
 
+    ray.shutdown()  # of the one before
     folder.mkdir(exist_ok=True)
     script, starts = folder / "tuned.py", folder / "starts.jsonl"
     tests = str(Path(__file__).parent)
@@ -214,7 +229,7 @@ def lose_a_node(nodes: Any, when: Any) -> None:
         deadline = time.monotonic() + 120
         while not when() and time.monotonic() < deadline:
             time.sleep(0.05)
-        nodes.remove_node(nodes.workers[1], allow_graceful=False)
+        kill_a_node(nodes)
 
     threading.Thread(target=wait, daemon=True).start()
 
