@@ -138,6 +138,8 @@ def main(argv: list[str]) -> None:
     args = parse(method.Args, method.__doc__, rest)
     if len(args.tasks) != 1:
         fail(BadInput(f"--task {args.task}: a sweep is over one task"))
+    if args.until is not None or args.lr_plan is not None:
+        fail(BadInput("--until, --lr-plan: are of one run; --search population finds a plan"))
     run(functools.partial(search, options, rest), args)
 
 

@@ -655,6 +655,8 @@ sweep | mc3kd | --variants | required
 sweep | mc3kd --variants kd --trials 0 | --trials 0 | 1 or more
 sweep | mc3kd --variants kd --trials many | --trials | invalid int
 sweep | mc3kd --variants kd --search population | --search population | --engine ray
+sweep | mc3kd --variants kd --tune --until 0.5 | --until | one run
+sweep | mc3kd --variants kd --lr-plan 0.5:2 | --lr-plan | --search population
 sweep | mc3kd --variants kd --search random | --search | population
 sweep | mc3kd --variants kd --engine ray --search population --trials 1 | --trials 1 | 2 or more
 sweep | mc3kd --variants kd --engine ray --search population --intervals 1 | --intervals 1 | 2 or more
