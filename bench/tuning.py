@@ -26,6 +26,7 @@ import math
 import os
 import random
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,12 @@ from bench import cluster
 from bench.run import PATIENCE, last_line
 from bench.sweep import Trial, cache_of, goodness, words_of
 from common import results
-from common.errors import BadInput, first_line
+from common.errors import BadInput, Interrupted, first_line
 
 os.environ |= {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a table of every trial's results, for tools that are not used here
     "RAY_AIR_NEW_OUTPUT": "0",  # whose older form can be silent
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C is `common.args.run`'s
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `Stop` is ours
 }
 try:
     from ray import tune
@@ -166,6 +167,23 @@ class Progress(tune.Callback):
         print(f"[{self.count}/{self.total}] {self.label} {who}{point}: {said}", flush=True)
 
 
+class Stop(tune.Stopper):
+    """Ends a search when a signal has come. An exception, as `common.args.interrupt` raises it, would be turned into
+    another one, or be lost, inside of Ray's own code."""
+
+    number: int | None = None
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return Stop.number is not None
+
+
+def note(number: int, _frame: object) -> None:
+    Stop.number = number
+
+
 class Tuner:
     """The two searches of a sweep on a cluster. `given`: the command line of the script that `args` were read from."""
 
@@ -220,13 +238,20 @@ class Tuner:
         checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
         run = tune.RunConfig(name=label, storage_path=str(storage), verbose=0, checkpoint_config=checkpoints,
                              failure_config=tune.FailureConfig(max_failures=cluster.RETRIES),
-                             callbacks=[Progress(label, total)])  # fmt: skip
+                             callbacks=[Progress(label, total)], stop=Stop())  # fmt: skip
         how = tune.TuneConfig(scheduler=scheduler, trial_dirname_creator=lambda trial: str(trial.trial_id),
                               reuse_actors=scheduler is not None)  # fmt: skip
         trainable = tune.with_resources(kind, {"cpu": self.options.cpus, "gpu": self.options.gpus})
         space = {"trial": tune.grid_search(configs)}
         tuner = tune.Tuner(trainable, param_space=space, tune_config=how, run_config=run)
-        found = tuner.fit()
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            found = tuner.fit()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if Stop.number is not None:
+            raise Interrupted(Stop.number)
         if found.errors:
             lost = first_line(found.errors[0])
             raise BadInput(f"{label}: {len(found.errors)} trials were lost {cluster.RETRIES} times; the first: {lost}")
