@@ -17,6 +17,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -88,8 +89,11 @@ class Cluster:
         self.ray = ray
         path = {"env_vars": {"PYTHONPATH": str(results.ROOT)}}
         try:
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if port.isdecimal():  # where nobody listens, Ray goes on asking for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=path)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
             line = first_line(error)
             raise BadInput(f"--address {address}: no cluster there ({line}); `ray start --head` makes one") from error
         there = ray.cluster_resources()
