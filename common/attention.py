@@ -108,7 +108,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 def place(out: Tensor, index: Tensor, valid: Tensor, rows: Tensor) -> Tensor:
     """(B, L, H, d) with the valid ones of (B, H, G, d) rows at their tokens, (B, G)."""
     b, g = valid.nonzero(as_tuple=True)
-    return out.index_put((b, index[b, g]), rows[b, :, g])
+    return out.index_put((b, index[b, g]), rows[b, :, g].to(out.dtype))  # which autocast may have left in float32
 
 
 def lengths(mask: Tensor) -> Tensor:
@@ -137,7 +137,9 @@ def short_in_full(
     q, k, v = (x[~short] for x in (query, key, value))
     out = query.new_zeros(len(query), L, query.shape[1], query.shape[3])
     other = long(q, k, v, None if mask is None else mask[~short])
-    return out.index_put((short.nonzero()[:, 0],), found).index_put(((~short).nonzero()[:, 0],), other)
+    for rows, part in ((short, found), (~short, other)):
+        out = out.index_put((rows.nonzero()[:, 0],), part.to(out.dtype))
+    return out
 
 
 # --- Longformer: a sliding window and global tokens (Beltagy et al. 2020) ------------------------------------

@@ -382,6 +382,19 @@ def test_padding_changes_nothing(attention: str) -> None:
             torch.testing.assert_close(other_grad, grad, atol=1e-4 * float(grad.abs().max()), rtol=1e-4)
 
 
+@pytest.mark.parametrize("attention", list(ea.ATTENTIONS))
+def test_in_bf16(attention: str) -> None:
+    """Under autocast, with a short text, a long one and a padded one: nearly the same outputs, and gradients."""
+    model = converted(attention, length=128)
+    ids, mask = ids_of(128, 128, 20, 101)
+    whole = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    assert torch.nn.functional.cosine_similarity(whole[mask.bool()], half[mask.bool()].float(), -1).min() > 0.95
+    half.float().pow(2).sum().backward()
+    assert all(p.grad.isfinite().all() for name, p in model.named_parameters() if "pooler" not in name)
+
+
 @pytest.mark.parametrize("attention", ["bigbird", "lsg", "nystromformer"])
 def test_short_texts_get_full_attention(attention: str) -> None:
     """Up to the length below which sparse attention saves nothing, as the base model answers; LSG has globals."""
