@@ -51,8 +51,10 @@ def measure(chosen: list[str]) -> tuple[Ratios, bool]:
         path = Path(folder) / "report.json"
         files = [str(FOLDER / f"bench_{name}.py") for name in chosen]
         command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *files]
+        # started by a worker of pytest-xdist, pytest-benchmark would take itself for one and measure nothing
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
         done = subprocess.run(
-            [*command, f"--benchmark-json={path}"], cwd=results.ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}
+            [*command, f"--benchmark-json={path}"], cwd=results.ROOT, env=environment | {"HF_HUB_OFFLINE": "1"}
         )
         return ratios_of(json.loads(path.read_text())) if path.exists() else {}, done.returncode == 0
 

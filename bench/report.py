@@ -53,8 +53,7 @@ def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
         groups: dict[str, list[plots.Point]] = {}
         for kind, rows in found.kinds().items():
             for row in (row for row in rows if row.path in means):
-                label = f"{row.label}, {kind.removeprefix('student ')}"
-                groups.setdefault(kind, []).append((x(row), 100 * means[row.path].mean, label))
+                groups.setdefault(kind, []).append((x(row), 100 * means[row.path].mean, row.label))
         return groups
 
     size = points(lambda row: row.typical("student", "bytes") / 1e6)

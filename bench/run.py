@@ -247,7 +247,7 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
     parser.add_argument("file", nargs="?", type=Path, help="the matrix, for example bench/quick.toml")
     parser.add_argument("--methods", help="instead of a file: scripts under methods/, with commas, as they are")
     parser.add_argument("--tasks", help="tasks, with commas")
-    parser.add_argument("--seeds", help="seeds, with commas")
+    parser.add_argument("--seeds", help="seeds, with commas (default: the file's, or 0,1,2)")
     parser.add_argument("--budget", help="examples through each student, or as in the scripts")
     parser.add_argument("--out", help="where results go (default: the file's, or runs/bench)")
     parser.add_argument("--jobs", type=int, help="commands at the same time (default: one a processor, at most 4)")
@@ -273,7 +273,9 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
     if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
         raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
     if (options.file is None) == (options.methods is None):
-        raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks and --seeds")
+        raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks")
+    if options.methods is not None and options.tasks is None:
+        raise BadInput(f"--methods {options.methods}: on which --tasks? For example pocket/cola,pocket/rte")
     return options, changes
 
 
@@ -281,7 +283,7 @@ def plan_of(options: Any, changes: dict[str, Any]) -> Matrix:
     if options.file is not None:
         return matrix.load(options.file, changes, options.out)
     rows = [{"method": name} for name in split_list(options.methods)]
-    return matrix.build({"rows": rows} | changes, "bench", options.out, "--methods")
+    return matrix.build({"rows": rows, "seeds": [0, 1, 2]} | changes, "bench", options.out, "--methods")
 
 
 def dry_run(plan: Matrix, as_json: bool) -> None:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 from accelerate import Accelerator
-from torch.nn.utils import clip_grad_norm_
 from transformers import BertConfig, BertForSequenceClassification
 
 from bench.cli import Parser
@@ -120,9 +119,7 @@ def stepper(method: str, sizes: Sizes, how: str) -> Callable[[], None]:
             found = loss()
         if found is not None:
             found.backward()
-        clip_grad_norm_(student.parameters(), train.CLIP)
-        optimizer.step()
-        optimizer.zero_grad()
+        train.update(engine, optimizer, student.parameters())
 
     return step
 

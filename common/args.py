@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common.errors import BadInput, Interrupted, speaks
+from common.errors import BadInput, Interrupted, first_line, speaks
 
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
@@ -257,7 +257,7 @@ def of_the_machine(error: Exception) -> str | None:
     """The line for an error that is neither the user's nor ours: the disk's or the memory's. None for any other."""
     from safetensors import SafetensorError
 
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    text = first_line(error)
     if isinstance(error, (OSError, SafetensorError)):
         return f"{text}; what was finished is kept, the same command with --resume goes on"
     if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:

@@ -11,7 +11,6 @@ may be packed, `.gz` or `.zst`.
 from __future__ import annotations
 
 import gzip
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from common import pocket
 from common.args import split_list
 from common.errors import BadInput
+from common.local import json_lines
 
 BUILT_IN = ("pocket-short", "pocket-long")
 BUILT_IN_SIZE = 20_000  # documents of pocket-short
@@ -139,13 +139,7 @@ def documents(name: str, path: Path | None, filters: Filters, reasons: Counter[s
         if paragraph:
             yield "\n".join(paragraph)
         return
-    for number, line in enumerate(lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
+    for number, record in json_lines(path, lines(path)):
         oscar = isinstance(record, dict) and isinstance(record.get("metadata"), dict)
         text = record.get("content" if oscar else "text") if isinstance(record, dict) else None
         if not isinstance(text, str):

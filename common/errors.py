@@ -8,6 +8,11 @@ def speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, for a line of ours: its first line, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 class BadInput(Exception):
     """Wrong input from the user: the message names the argument or the file, what is wrong, and what is right."""
 

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -350,17 +350,23 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
     )
 
 
-def _read_json(task: Task, path: Path, text: str) -> Rows:
-    """One JSON object a line."""
-    records: list[dict[str, Any]] = []
-    lines: list[int] = []
-    for number, line in enumerate(text.split("\n"), 1):
+def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """What the lines of a JSONL file hold, with their numbers; empty ones hold nothing."""
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
+        yield number, record
+
+
+def _read_json(task: Task, path: Path, text: str) -> Rows:
+    """One JSON object a line."""
+    records: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number, record in json_lines(path, text.split("\n")):
         if not isinstance(record, dict):
             raise BadInput(f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected")
         records.append(record)

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data, models, train
-from common.errors import BadInput
+from common import data, train
+from common.errors import BadInput, first_line
 
 # A new head is one layer below the tied embeddings: it has little to learn.
 HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}
@@ -88,7 +88,7 @@ def load(source: str) -> tuple[PreTrainedModel, bool]:
             source, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise BadInput(f"--teacher {source}: gives no masked language model ({models.first_line(error)})") from error
+        raise BadInput(f"--teacher {source}: gives no masked language model ({first_line(error)})") from error
     body = model.base_model_prefix + "."
     lost = sorted(key for key in report["missing_keys"] if key.startswith(body))
     if lost:

@@ -35,7 +35,7 @@ from transformers import (
 
 from common import parallel
 from common.data import GENERATED, WINDOWED, Task
-from common.errors import BadInput
+from common.errors import BadInput, first_line
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -488,7 +488,3 @@ def file_digest(folder: Path) -> str:
                 while part := file.read(2**20):
                     total.update(part)
     return total.hexdigest()[:12]
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

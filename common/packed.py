@@ -48,6 +48,7 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from common.errors import BadInput
+from common.results import replacing
 from common.train import digest
 
 BITS = (1, 2, 4, 8)
@@ -226,15 +227,11 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
     blob = zlib.compress(json.dumps(files).encode(), 9)
     tensors["tokenizer"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     text = config.to_json_string()
-    try:
+    with replacing(path) as partial:
         save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": _digest(tensors, text)})
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # of a disk that is full
     return path.stat().st_size
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -109,15 +110,22 @@ def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: st
             axes.scatter([p[0] for p in points], [p[1] for p in points], s=28, color=f"C{number % 10}", label=name)
         best = frontier([point for points in groups.values() for point in points])
         axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
-        for number, (a, b, label) in enumerate(best):  # above and below in turn: neighbours are often close
-            axes.annotate(label, (a, b), xytext=(4, -11 if number % 2 else 5), textcoords="offset points", fontsize=8)
         axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
-        axes.margins(x=0.18, y=0.12)
+        axes.margins(x=0.08, y=0.12)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
         axes.grid(alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where a point lies
+        last = -math.inf
+        for a, b, label in best:  # to the left and above, where there is no point, each above the one before
+            height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
+            rise = max(4.0, last + 10 - height)
+            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=8)
+            last = height + rise
         figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
         plt.close(figure)
     path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")

@@ -21,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from common import corpus
-from common.errors import BadInput
+from common.errors import BadInput, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,11 +67,8 @@ class Stream:
         """What the texts are: a digest of the file, or the hub's revision."""
         if self.source.startswith(HUB):
             return f"{self.source}@{_revision(self.source.removeprefix(HUB).partition(':')[0])}"
-        total = hashlib.sha256()
         with Path(self.source).open("rb") as file:
-            while part := file.read(2**20):
-                total.update(part)
-        return f"{Path(self.source).name}@{total.hexdigest()[:12]}"
+            return f"{Path(self.source).name}@{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
 
     def texts(self) -> Iterator[str]:
         """All of them, once, in their order. Raises `BadInput` with the file and line where there is one."""
@@ -109,6 +106,22 @@ class Stream:
             epoch += 1
 
 
+class _Place:
+    """A place in what `start` begins to give again from the first: `size` of it for every step."""
+
+    def __init__(self, start: Callable[[], Iterator[Any]], size: int) -> None:
+        self.start, self.size = start, size
+        self.at = 0  # the step whose items come next
+        self.left = start()
+
+    def items(self, step: int) -> list[Any]:
+        if step < self.at:
+            self.left, self.at = self.start(), 0
+        skip = (step - self.at) * self.size
+        self.at = step + 1
+        return list(islice(self.left, skip, skip + self.size))
+
+
 class Batches:
     """The training stream in place of `data.Batches`: batches of `batch_size` examples that `encode` makes of texts.
 
@@ -118,9 +131,8 @@ class Batches:
 
     def __init__(self, texts: Callable[[], Iterator[str]], tokenizer: Any, encode: Callable[[list[str]], Encoded],
                  batch_size: int) -> None:  # fmt: skip
-        self.texts, self.tokenizer, self.encode, self.batch_size = texts, tokenizer, encode, batch_size
-        self.at = 0  # the step whose texts come next
-        self.left = texts()
+        self.place = _Place(texts, batch_size)
+        self.tokenizer, self.encode, self.batch_size = tokenizer, encode, batch_size
 
     def ids(self, step: int) -> list[str]:
         return [f"text-{HEAD + i}" for i in range(step * self.batch_size, (step + 1) * self.batch_size)]
@@ -128,12 +140,7 @@ class Batches:
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         from common import data
 
-        if step < self.at:
-            self.left, self.at = self.texts(), 0
-        skip = (step - self.at) * self.batch_size
-        taken = list(islice(self.left, skip, skip + self.batch_size))
-        self.at = step + 1
-        encoded = self.encode(taken)
+        encoded = self.encode(self.place.items(step))
         return data.collate(self.tokenizer, encoded, range(len(encoded)))
 
 
@@ -151,8 +158,8 @@ class Blocks:
     """The training stream of packed blocks, likewise; to go on at a step, what came before is tokenised again."""
 
     def __init__(self, texts: Callable[[], Iterator[str]], tokenizer: Any, length: int, batch_size: int) -> None:
-        self.start = lambda: blocks(texts(), tokenizer, length)
-        self.batch_size, self.at, self.left = batch_size, 0, self.start()
+        self.place = _Place(lambda: blocks(texts(), tokenizer, length), batch_size)
+        self.batch_size = batch_size
 
     def ids(self, step: int) -> list[str]:
         return [f"block-{i}" for i in range(step * self.batch_size, (step + 1) * self.batch_size)]
@@ -160,11 +167,7 @@ class Blocks:
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         import torch
 
-        if step < self.at:
-            self.left, self.at = self.start(), 0
-        skip = (step - self.at) * self.batch_size
-        ids = torch.tensor(list(islice(self.left, skip, skip + self.batch_size)))
-        self.at = step + 1
+        ids = torch.tensor(self.place.items(step))
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(len(ids)).long()}
 
 
@@ -183,8 +186,7 @@ def _hub(name: str) -> Iterator[str]:
     except BadInput:
         raise
     except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise BadInput(f"--corpus {PREFIX}{HUB}{name}: cannot be streamed ({line})") from error
+        raise BadInput(f"--corpus {PREFIX}{HUB}{name}: cannot be streamed ({first_line(error)})") from error
 
 
 def _revision(repo: str) -> str:

@@ -184,7 +184,9 @@ def fine_tune(
         while schedule.running():
             batch = batches[ledger.steps]
             inputs = {k: v.to(device) for k, v in batch.items()}
-            loss = model(**models.inputs_with_labels(inputs, task.task.kind)).loss
+            # fp16 would need its gradients scaled: such a teacher is trained in float32
+            with torch.autocast(device.type, torch.bfloat16, enabled=recipe["precision"] == "bf16"):
+                loss = model(**models.inputs_with_labels(inputs, task.task.kind)).loss
             checkpoint.watch(loss, ledger.steps, batches.ids)
             loss.backward()
             clip_grad_norm_(model.parameters(), train.CLIP)

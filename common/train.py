@@ -29,10 +29,10 @@ from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
-from common import data, metrics, models, parallel, windows
+from common import data, metrics, models, parallel, results, windows
 from common.args import CommonArgs, interrupt
 from common.data import Encoded, TaskData
-from common.errors import BadInput, Interrupted
+from common.errors import BadInput, Interrupted, first_line
 
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
@@ -283,14 +283,11 @@ class Checkpoint:
         if self.scaler is not None:
             state["scaler"] = self.scaler.state_dict()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
         try:
-            save_file(tensors, partial, metadata={"state": json.dumps(state)})
-            os.replace(partial, self.path)
+            with results.replacing(self.path) as partial:
+                save_file(tensors, partial, metadata={"state": json.dumps(state)})
         except SafetensorError as error:  # which does not say where
-            raise OSError(f"{self.path}: {models.first_line(error)}") from error
-        finally:
-            partial.unlink(missing_ok=True)  # of a disk that is full
+            raise OSError(f"{self.path}: {first_line(error)}") from error
 
     def load(self, again: bool = False) -> bool:
         """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`, or, with

@@ -56,7 +56,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common import stream
 from common.args import CommonArgs, arg, parse, run, split_list
-from common.errors import BadInput
+from common.errors import BadInput, first_line
 
 VARIANTS = ("finetune", "kd")
 PAPER_EPOCHS = 20
@@ -793,7 +793,7 @@ def pretrained_embeddings(folder: str, config: PreTrainedConfig) -> dict[str, Te
         loaded: Any = MatrixEmbeddingForMaskedLM.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
         saved, report = loaded
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise BadInput(f"--init {folder}: holds no matrix embeddings ({models.first_line(error)})") from error
+        raise BadInput(f"--init {folder}: holds no matrix embeddings ({first_line(error)})") from error
     if report["missing_keys"] or report["mismatched_keys"]:
         raise BadInput(f"--init {folder}: not all of its weights are in its file; it is of a run on a task, or damaged")
     for name in ("vocab_size", "matrix_size", "vector_size", "bidirectional"):

@@ -340,7 +340,7 @@ def pretrained(args: Args, cell: Run, teacher: Teacher, texts: Corpus, chain: tu
             batches = stream.Blocks(lambda: flow.drawn(PRETRAINING_SEED), *how)
         model.to(engine.device)  # type: ignore[arg-type]
         if not whole:  # the checkpoint has no such head: one is trained while it still is what it was
-            short = masked_lm.packed(teacher.tokenizer, texts.texts, length_of(args, False), 10_000)
+            short = masked_lm.packed(teacher.tokenizer, texts.texts, min(TOKENS, length_of(args, False)), 10_000)
             with ledger.clock():
                 masked_lm.train_head(model, teacher.tokenizer, short, ledger)
         if stage == "convert":

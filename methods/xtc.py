@@ -56,7 +56,7 @@ from typing import Any, Literal, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import CommonArgs, arg, check_place, fail, parse, run, split_list, student_shape
-from common.errors import BadInput
+from common.errors import BadInput, first_line
 
 VARIANTS = ("finetune", "kd", "xtc")
 BITS = ("32", "8", "4", "2", "1")
@@ -461,7 +461,7 @@ def saved_state(folder: str) -> dict[str, Tensor]:
     try:
         return load_file(next(path for path in paths if path.exists()))
     except (StopIteration, SafetensorError, OSError) as error:
-        raise BadInput(f"--init {folder}: no weights that can be read ({models.first_line(error)})") from error
+        raise BadInput(f"--init {folder}: no weights that can be read ({first_line(error)})") from error
 
 
 def go_on_with_adapters(student: PreTrainedModel, args: Args) -> None:

@@ -145,7 +145,7 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
     tokenizer = word_tokenizer()
     torch.manual_seed(0)
     model = BertForSequenceClassification(bert_config(3, 32, **models.task_settings(sst2.task)))
-    recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16}
+    recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16, "precision": "fp32"}
     teacher.fine_tune(model, tokenizer, sst2, recipe, folder.with_name("training"), "teacher")
     models.save(model, tokenizer, folder, "# expert\n")
     accuracy = train.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
@@ -219,3 +219,16 @@ def error_line(err: str) -> str:
     lines = [line for line in err.splitlines() if line and not line.startswith("warning: ")]
     assert len(lines) == 1, f"one line was expected: {err}"
     return lines[0]
+
+
+def matrix_of(glue: Path, expert: Path, cache: Path) -> str:
+    """What a matrix of tiny runs for `python -m bench run` says before its rows."""
+    return f"""
+tasks = ["sst2"]
+seeds = [0]
+budget = 64
+max_length = 16
+teacher = "{expert}"
+data_dir = "{glue}"
+cache_dir = "{cache}"
+"""

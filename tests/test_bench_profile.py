@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT
+from conftest import ENVIRONMENT, matrix_of
 
 from bench import profile
 from common import results
@@ -17,14 +17,7 @@ def test_students_of_finished_runs_are_measured(
 ) -> None:
     """Of two methods, one of which needs its own way of loading; and the cost of training, trained anew."""
     path = tmp_path / "tiny.toml"
-    path.write_text(f"""
-tasks = ["sst2"]
-seeds = [0]
-budget = 64
-max_length = 16
-teacher = "{expert}"
-data_dir = "{glue}"
-cache_dir = "{tmp_path}/cache"
+    path.write_text(f"""{matrix_of(glue, expert, tmp_path / "cache")}
 [[rows]]
 method = "cmow"
 student = "hybrid-3-8"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT
+from conftest import ENVIRONMENT, matrix_of
 
 from bench import matrix, run
 from bench.matrix import Job, Matrix
@@ -294,14 +294,7 @@ def test_two_at_once_in_one_place_are_refused(plan: Matrix, tmp_path: Path) -> N
 def test_with_the_scripts_themselves(glue: Path, expert: Path, tmp_path: Path) -> None:
     """One row that fails, one that does not; exit code 1; started again, nothing is repeated."""
     path = tmp_path / "tiny.toml"
-    path.write_text(f"""
-tasks = ["sst2"]
-seeds = [0]
-budget = 64
-max_length = 16
-teacher = "{expert}"
-data_dir = "{glue}"
-cache_dir = "{tmp_path}/cache"
+    path.write_text(f"""{matrix_of(glue, expert, tmp_path / "cache")}
 [[rows]]
 method = "mc3kd"
 student = "2x16"

@@ -33,4 +33,4 @@ def test_no_arguments(method: str, rows: list[str], examples: int, tmp_path: Pat
     assert {record["ledger"]["student_examples"] for record in found} == {examples}
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert again.stdout.count("finished before") == len(rows)
-    assert again.stdout.split("\n\n")[-1] == first.stdout.split("\n\n")[-1]
+    assert again.stdout.split("\n\n")[-1].strip() == first.stdout.split("\n\n")[-1].strip()

@@ -113,6 +113,29 @@ def test_a_student_copies_the_first_layers_of_the_pretrained_checkpoint(
                            fine_tuned["bert.encoder.layer.0.output.dense.weight"])  # fmt: skip
 
 
+@pytest.mark.parametrize(("precision", "computed"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_a_teacher_is_trained_in_the_precision_asked_for(
+    precision: str, computed: torch.dtype, backbone: Path, sst2: data.TaskData, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its weights stay in float32."""
+    seen: set[torch.dtype] = set()
+    whole = torch.nn.functional.linear
+
+    def linear(*inputs: Any) -> torch.Tensor:
+        out = whole(*inputs)
+        if torch.is_grad_enabled():
+            seen.add(out.dtype)
+        return out
+
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    given: dict[str, Any] = {"precision": precision, "out_dir": str(tmp_path)}
+    guide = teacher.get_teacher(CommonArgs(teacher_epochs=0.02, batch_size=8, max_length=16, **given), str(backbone),
+                                sst2, CPU)  # fmt: skip
+    assert seen == {computed}
+    assert {p.dtype for p in guide.model.parameters()} == {torch.float32}
+
+
 def test_the_start_follows_the_seed(backbone: Path, sst2: data.TaskData) -> None:
     guide = teacher.Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", {}, 1.0, 1, str(backbone))
     starts = [run.choose_student(CommonArgs(student="2x16", seed=s), "auto", guide, sst2) for s in (0, 0, 1)]
