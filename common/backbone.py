@@ -3,25 +3,27 @@
     python -m common.backbone                 # trains the 4 layers again (20 minutes on two cores), common/pocket-bert/
     python -m common.backbone --layers 12     # goes on from them, 12 deep, common/pocket-bert-12/; also 6
     python -m common.backbone --long          # goes on from them, 2,048 positions, common/pocket-bert-long/
+    python -m common.backbone --asked         # goes on from the long one with questions, common/pocket-bert-asked/
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width
 can copy their first layers. The deeper ones start as copies of the 4 layers, stacked on each other, and are
 trained further (progressive stacking, Gong et al. 2019), which costs a fraction of a start at random. The text is
-the suite's unlabelled documents and the inputs of its training splits, without labels but for the long one's questions;
-nothing of a dev or test split.
+the suite's unlabelled documents and the inputs of its training splits, without labels but for the asked one's
+questions; nothing of a dev or test split.
 
 The long one learns to look up what stands far away: in most of its blocks every sentence stands twice, at any two
 places, so that a masked word can be read off the other copy, by whoever finds it. Blocks grow from 128 to 2,048 tokens,
 since attention to one place among 2,048 is not found from scratch. Its positions are the 63 of the short one over and
 over, plus slow waves, which tell near from far.
 
-Then it learns to read with a question in mind (`main_questions`), which masks do not teach: a word that is not hidden
+The asked one learns from there to read with a question in mind, which masks do not teach: a word that is not hidden
 need not look for anything. A block asks several questions over the people of one document of hotpot, made of the train
 split's sentences, and is told which words are answers and, on the way, which sentences a question needs: layers that
 mark the first fact early have one left to find the second. One head of every layer but the first is shown what to
 attend to, other places of the same word (as Strubell et al. 2018 showed one the syntax); without that, two facts were
-not joined in any number of steps that was tried. Every third block is masked text. A document's last third may have
-positions far from the rest (as in Zhu et al. 2023), so that most steps read short blocks.
+not joined in 400 steps of any arrangement that was tried. Every third batch is masked text. A document's last third may
+have positions far from the rest (as in Zhu et al. 2023), so that most steps read short blocks. It costs the long one's
+skill at masked words, so ner keeps that one.
 
 The weights are in the repository in half precision, each with a note of the command, the seed, the
 generator's version then and the hashes that tie them together (`backbone.json`).
@@ -31,7 +33,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
 import random
 import re
@@ -60,8 +61,8 @@ INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples per task; documents; d
 LONG_STAGES = ((128, 600), (256, 200), (512, 250), (1024, 200), (2048, 150))
 LONG_TOKENS, LONG_LR, LONG_MASKED, LONG_INPUTS = 4096, 1e-3, 0.25, 6000
 TWICE = 0.8  # the share of its blocks in which every sentence stands twice
-# Its questions: words of a block, and steps; every third batch is masked text
-QUESTION_STAGES = ((48, 550), (80, 150), (160, 300), (512, 80), (2000, 30))
+# The asked one: words of a block, and steps; every third batch is masked text
+ASKED_STAGES = ((48, 550), (80, 150), (160, 300), (512, 80), (2000, 30))
 MASKED_EVERY = 3
 ROOMY = 64  # words of a block from which on it holds more than its questions need
 MEAN_WORDS, SLACK = 5, 40  # half a sentence; what a block may be longer than asked for
@@ -420,17 +421,14 @@ class Marker(nn.Module):
         return total + F.binary_cross_entropy_with_logits(score, answers[word]), right
 
 
-def main_questions(stages: tuple[tuple[int, int], ...] = QUESTION_STAGES, folder: Path | None = None,
-                   inputs: int = LONG_INPUTS) -> None:  # fmt: skip
-    """Train the long BERT in the folder further, in place."""
+def main_asked(stages: tuple[tuple[int, int], ...] = ASKED_STAGES, folder: Path | None = None,
+               inputs: int = LONG_INPUTS) -> None:  # fmt: skip
     started = time.time()
     train.seed_everything(SEED)
-    folder = folder or models.POCKET_LONG_FOLDER
-    before = json.loads((folder / "backbone.json").read_text(encoding="utf-8"))
     tokenizer = models.pocket_tokenizer()
     tokenizer.model_max_length = models.POCKET_LONG
     model = BertForMaskedLM.from_pretrained(
-        folder, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
+        models.POCKET_LONG_FOLDER, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
     ).train()
     marker = Marker(len(MARKS))
     people = pocket.people(inputs, seed=1)
@@ -471,18 +469,20 @@ def main_questions(stages: tuple[tuple[int, int], ...] = QUESTION_STAGES, folder
             mean, took = np.mean(shares[-30:]), time.time() - started
             print(f"step {ledger.steps}, {length} tokens: {mean:.3f} told rightly, {took:.0f} s", flush=True)
     score = long_accuracy(model, tokenizer, held_out)
-    what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions"
-    save(model, tokenizer, folder, what, before["command"], before["steps"] + len(lengths), LONG_TOKENS, score,
-         started - before["seconds"])  # fmt: skip
+    what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions, asked"
+    save(model, tokenizer, folder or models.POCKET_ASKED_FOLDER, what, "python -m common.backbone --asked",
+         len(lengths), LONG_TOKENS, score, started)  # fmt: skip
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, choices=LAYERS, default=4)
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--asked", action="store_true")
     options = parser.parse_args()
-    if options.long:
+    if options.asked:
+        main_asked()
+    elif options.long:
         main_long()
-        main_questions()
     else:
         main(options.layers)

@@ -7,7 +7,8 @@ BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id o
 unless they have the task's head.
 
 For tasks of long documents `pocket` is a BERT that was pre-trained further on 2,048 positions, with full attention
-(`python -m common.backbone --long`); the deeper ones read 128.
+(`python -m common.backbone --long`), and for those of questions then with questions (`--asked`); the deeper ones read
+128.
 
 For tasks whose answer is a text they are BARTs: the encoder starts from the BERT, the decoder at random.
 

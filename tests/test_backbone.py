@@ -13,7 +13,7 @@ from transformers import BertForMaskedLM
 
 from common import backbone, grammar, models, pocket
 
-SHIPPED = {**models.POCKET, "pocket-long": models.POCKET_LONG_FOLDER}
+SHIPPED = {**models.POCKET, "pocket-long": models.POCKET_LONG_FOLDER, "pocket-asked": models.POCKET_ASKED_FOLDER}
 
 
 @pytest.fixture(scope="module", params=SHIPPED.values(), ids=SHIPPED)
@@ -50,7 +50,7 @@ def test_the_tokenizer_in_the_folder_is_the_generators(folder: Path) -> None:
 def test_it_predicts_masked_words_of_text_it_has_not_seen(folder: Path, note: dict) -> None:
     """The note's figure, from the files: half precision costs nothing that can be seen."""
     model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32)
-    if folder == models.POCKET_LONG_FOLDER:
+    if folder in (models.POCKET_LONG_FOLDER, models.POCKET_ASKED_FOLDER):
         documents = backbone.long_texts(models.pocket_tokenizer(), backbone.LONG_INPUTS // 20, seed=2)
         found = backbone.long_accuracy(model, models.pocket_tokenizer(), documents)
         assert found == pytest.approx(note["held_out_masked_accuracy"], abs=0.005)
@@ -91,13 +91,13 @@ def test_training_the_long_one_starts(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "bert" / "backbone.json").read_text(encoding="utf-8"))
     assert (written["weights_hash"], written["steps"]) == (models.file_digest(tmp_path / "bert"), 2)
     assert models.load_config(str(tmp_path / "bert")).max_position_embeddings == models.POCKET_LONG
-    before = (tmp_path / "bert/model.safetensors").read_bytes()
-    backbone.main_questions(stages=((48, 2), (160, 1), (2000, 1)), folder=tmp_path / "bert", inputs=20)
-    further = json.loads((tmp_path / "bert" / "backbone.json").read_text(encoding="utf-8"))
-    assert (further["weights_hash"], further["steps"]) == (models.file_digest(tmp_path / "bert"), 2 + 4)
-    assert further["command"] == written["command"]
-    assert further["seconds"] >= written["seconds"]
-    assert (tmp_path / "bert/model.safetensors").read_bytes() != before
+
+
+def test_training_the_asked_one_starts(tmp_path: Path) -> None:
+    backbone.main_asked(stages=((48, 2), (160, 1), (2000, 1)), folder=tmp_path / "bert", inputs=20)
+    written = json.loads((tmp_path / "bert" / "backbone.json").read_text(encoding="utf-8"))
+    assert (written["weights_hash"], written["steps"]) == (models.file_digest(tmp_path / "bert"), 4)
+    assert models.load_config(str(tmp_path / "bert")).max_position_embeddings == models.POCKET_LONG
 
 
 # --- questions over documents ------------------------------------------------------------------------------
@@ -178,6 +178,22 @@ def test_a_head_learns_to_look_for_the_same_word() -> None:
         torch.testing.assert_close(ours, theirs)
         assert ours[:, 0].abs().sum() > 0
         assert not ours[:, 1:].any()
+
+
+@torch.no_grad()
+def test_the_asked_one_looks_for_the_same_word() -> None:
+    """The weights that are shipped do what they were taught, over a thousand words; the ones they began from do not."""
+    tokenizer, rng = models.pocket_tokenizer(), random.Random(0)
+    fillers = ["the cook sold the sofa in the park .", "the brave niece hid the drill ."]
+    groups = pocket.people(4, seed=5)
+    paid = {}
+    for folder in (models.POCKET_LONG_FOLDER, models.POCKET_ASKED_FOLDER):
+        blocks = [backbone.asked_block(rng, tokenizer, group, fillers, 1000) for group in groups]
+        batch, _, _ = backbone.asked_batch(tokenizer, blocks)
+        model = BertForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        attentions = model.bert(**batch, output_attentions=True).attentions
+        paid[folder.name] = math.exp(-backbone.same_word_loss(batch["input_ids"], attentions[-len(backbone.MARKS) :]))
+    assert paid["pocket-bert-asked"] > 0.5 > 0.1 > paid["pocket-bert-long"], paid
 
 
 def test_the_marker_scores_facts_and_answers_alone() -> None:
