@@ -25,7 +25,7 @@ from common.data import TaskData
 from common.teacher import get_teacher
 
 TASKS = ("ner", "squad", "hotpot")
-DEFAULT = ("ner",)  # whose teacher has learnt to look things up
+DEFAULT = ("ner", "hotpot")  # whose teachers have learnt to look things up
 LENGTHS = (512, 2048)
 
 
