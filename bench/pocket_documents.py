@@ -25,7 +25,6 @@ from common.data import TaskData
 from common.teacher import get_teacher
 
 TASKS = ("ner", "squad", "hotpot")
-DEFAULT = ("ner", "hotpot")  # whose teachers have learnt to look things up
 LENGTHS = (512, 2048)
 
 
@@ -80,7 +79,7 @@ def text(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    options = parser(__doc__, "pocket_documents", list(DEFAULT), allowed=TASKS).parse_args()
+    options = parser(__doc__, "pocket_documents", list(TASKS), allowed=TASKS).parse_args()
     table: dict[str, Any] = {}
     for name in options.tasks:
         task = data.load(f"pocket/{name}")

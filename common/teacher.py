@@ -44,7 +44,7 @@ POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
 POCKET_DOCUMENT_RECIPE = {
     "ner": {"steps": 800, "batch_size": 16, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
-    "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
+    "squad": {"steps": 700, "batch_size": 32, "lr": 1e-3, "short_steps": 700, "short_tokens": 420},
     "hotpot": {"steps": 360, "batch_size": 48, "lr": 6e-4, "short_steps": 100, "short_tokens": 220},
 }
 # Of texts to be written: the decoder learns the words of the other language within a few hundred steps.
