@@ -7,6 +7,7 @@ programs that make one table of their own.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -28,6 +29,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         fail(BadInput(message.removeprefix("argument ")))
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """--engine and what belongs to it; `check_engine` afterwards."""
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="here, or on a Ray cluster")
+    parser.add_argument("--address", default="auto", help="--engine ray: of the cluster (default: the one found here)")
+    parser.add_argument("--cpus", type=float, default=1.0, help="--engine ray: processors of a command (default: 1)")
+    parser.add_argument("--gpus", type=float, default=0.0, help="--engine ray: GPUs of a command (default: 0)")
+
+
+def check_engine(options: argparse.Namespace) -> None:
+    if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
+        raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
 
 
 def parser(

@@ -1,4 +1,4 @@
-"""The commands of `python -m bench run --engine ray` on a Ray cluster, each where its processors and GPUs are free.
+"""The commands of `python -m bench run` and `sweep` with `--engine ray`, each where its processors and GPUs are free.
 
     pip install -r requirements-cluster.txt
     ray start --head                                    # on one machine
@@ -17,6 +17,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from common import results
-from common.errors import BadInput
+from common.errors import BadInput, first_line
 
 RETRIES = 5  # of a command whose machine or worker was lost
 
@@ -66,13 +67,14 @@ class Command:
 
     def poll(self) -> int | None:
         """Its exit code, None while it waits or runs; -1 where Ray gave it up."""
-        if self.returncode is None and self.ray.wait([self.task], timeout=0)[0]:
-            try:
+        try:
+            if self.returncode is None and self.ray.wait([self.task], timeout=0)[0]:
                 self.returncode = int(self.ray.get(self.task))
-            except self.ray.exceptions.RayError as error:
-                line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                print(f"ray: {line}", file=sys.stderr)
-                self.returncode = -1
+        except self.ray.exceptions.RayError as error:
+            print(f"ray: {first_line(error)}", file=sys.stderr)
+            self.returncode = -1
+        except SystemError as error:  # what Ray's own code makes of a signal's exception
+            raise error.__cause__ or error from None
         return self.returncode
 
 
@@ -87,9 +89,12 @@ class Cluster:
         self.ray = ray
         path = {"env_vars": {"PYTHONPATH": str(results.ROOT)}}
         try:
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if port.isdecimal():  # where nobody listens, Ray goes on asking for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=path)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            line = (str(error).strip().splitlines() or ["no answer"])[0]
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
+            line = first_line(error)
             raise BadInput(f"--address {address}: no cluster there ({line}); `ray start --head` makes one") from error
         there = ray.cluster_resources()
         self.cpus, self.gpus = cpus, gpus

@@ -81,7 +81,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-profile": profile_table,
     "kernels": kernels_table,
     "matrix-real": lambda: matrix_table("real"),
-    "matrix-larger": lambda: matrix_table("real_larger"),
     "pocket-documents": lambda: report_table(pocket_documents, "pocket_documents.json"),
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),

@@ -17,7 +17,6 @@ Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments,
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import signal
@@ -33,7 +32,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from bench import matrix
-from bench.cli import Parser
+from bench.cli import Parser, add_engine, check_engine
 from bench.matrix import Job, Matrix
 from common import results
 from common.args import fail, interrupt, split_list
@@ -251,10 +250,7 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
     parser.add_argument("--budget", help="examples through each student, or as in the scripts")
     parser.add_argument("--out", help="where results go (default: the file's, or runs/bench)")
     parser.add_argument("--jobs", type=int, help="commands at the same time (default: one a processor, at most 4)")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="here, or on a Ray cluster")
-    parser.add_argument("--address", default="auto", help="--engine ray: of the cluster (default: the one found here)")
-    parser.add_argument("--cpus", type=float, default=1.0, help="--engine ray: processors of a command (default: 1)")
-    parser.add_argument("--gpus", type=float, default=0.0, help="--engine ray: GPUs of a command (default: 0)")
+    add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a line")
     options = parser.parse_args(argv)
@@ -270,8 +266,7 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
         changes["budget"] = options.budget
     if options.jobs is not None and options.jobs < 1:
         raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
-    if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
-        raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
+    check_engine(options)
     if (options.file is None) == (options.methods is None):
         raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks")
     if options.methods is not None and options.tasks is None:

@@ -52,6 +52,16 @@ class CommonArgs:
     lr: float | None = arg(
         None, "the student's peak learning rate (default: 5e-5 x 768 / width; from random weights 1e-3, a GPT-2 3e-3)"
     )
+    lr_plan: str | None = arg(
+        None,
+        "changes of that rate, SHARE:FACTOR,...: from a share of the training on the task on, so many times --lr, as"
+        " population-based training finds them",
+    )
+    until: float | None = arg(
+        None,
+        "with --tune, stop after this share of the training on the task, and score what there is; --resume goes on,"
+        " from there with another --lr-plan",
+    )
     max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window")
     limit: int | None = arg(
         None, "use only so many training examples or documents (a seeded choice, named in the result)"
@@ -108,6 +118,11 @@ class CommonArgs:
             )
         for name in ("lr", "teacher_lr"):
             self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
+        self.check_value("until", lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
+        if self.until is not None and not self.tune:
+            raise BadInput(f"--until {self.until}: looks at a score before the end; give --tune, data to be tuned on")
+        if (self.plan or self.until is not None) and counted == "seconds":
+            raise BadInput(f"--budget {self.budget}: --lr-plan and --until count steps; give a budget of examples")
         self.check_value("teacher_epochs", lambda v: 0 <= v < math.inf, "be 0 (the teacher as it is) or more")
         self.check_value("teacher_epochs", lambda v: v <= 10_000, "be at most 10,000")
         self.check_value("save_every", lambda v: 0 <= v < math.inf, "be 0 seconds (every step) or more")
@@ -148,6 +163,28 @@ class CommonArgs:
     def check_student(self) -> None:
         """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
         student_shape(self.student)
+
+    def check_one_training(self, what: str) -> None:
+        """Raise `BadInput` for arguments that are about the one training on the task, where `what` has several."""
+        for name in ("lr_plan", "until"):
+            self.check_value(name, lambda v: False, f"be left out, {what} trains on the task more than once")
+
+    @property
+    def plan(self) -> list[tuple[float, float]]:
+        """`--lr-plan` as (share, factor), from the beginning to the end; `BadInput` unless it is one."""
+        try:
+            found = [tuple(map(float, part.split(":"))) for part in split_list(self.lr_plan or "")]
+            pairs = [(share, factor) for share, factor in found]
+        except ValueError:
+            pairs = []
+        shares = [share for share, _ in pairs]
+        right = shares == sorted(set(shares)) and all(0 < s < 1 and 0 < f < math.inf for s, f in pairs)
+        if self.lr_plan is not None and (not pairs or not right):
+            raise BadInput(
+                f"--lr-plan {self.lr_plan!r}: must be SHARE:FACTOR with commas, rising shares between 0 and 1, for"
+                " example 0.5:0.8,0.75:1.2"
+            )
+        return pairs
 
     @property
     def tasks(self) -> list[str]:

@@ -76,10 +76,10 @@ def digest(record: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def save(folder: Path, record: dict[str, Any]) -> None:
-    """Validate and write `result.json`, with a digest by which `load` knows that no figure has changed since."""
+def save(folder: Path, record: dict[str, Any], name: str = "result.json") -> None:
+    """Validate and write a record, with a digest by which `load` knows that no figure has changed since."""
     validate(record)
-    write_json(folder / "result.json", record | {"digest": digest(record)})
+    write_json(folder / name, record | {"digest": digest(record)})
 
 
 def _refuse(constant: str) -> None:

@@ -33,6 +33,7 @@ NOT_SETTINGS = {
     *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
     *("track", "analyse", "analyse_data", "params", "profile", "sizes"),  # a look, which touches no training
     *("export", "export_rest", "teacher_cache", "batches"),
+    *("lr_plan", "until"),
     *("teacher_precision", "teacher_device_map", "gradient_checkpointing", "accumulate"),
 }
 
@@ -87,7 +88,7 @@ class Run:
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
         if self.by_length:
             self.settings["batches"] = "by-length"
-        self.settings |= large_settings(args)
+        self.settings |= large_settings(args) | ({"lr_plan": args.lr_plan} if args.lr_plan else {})
         if args.teacher_cache == "fp16":
             self.settings["teacher_cache"] = "fp16"
         fields = {
@@ -104,11 +105,11 @@ class Run:
             fields["score"] = metrics.signature(metrics.primary(task.task))
         self.comparable = results.one_line(fields)
         own = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
-        self.signature = (
-            self.comparable
-            + "|"
-            + results.one_line({"method": method, "variant": variant, "teacher": teacher.signature, **own})
-        )
+        own = {"method": method, "variant": variant, "teacher": teacher.signature, **own}
+        self.signature = f"{self.comparable}|{results.one_line(own)}"
+        own.pop("lr_plan", None)
+        # of a checkpoint, which knows what it has seen of the plan
+        self.identity = f"{self.comparable}|{results.one_line(own)}"
 
     def batches(self, encoded: data.Encoded, device: torch.device) -> data.Batches:
         """The training stream as `--batches` says; on a GPU, lengths are multiples of 8, as its kernels like them."""
@@ -175,7 +176,7 @@ class Run:
         self, student: PreTrainedModel, init: str, ledger: train.Ledger, *, analysis: dict[str, Any] | None = None,
         teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Evaluate on the reported splits, save the student, write the record.
+        """Evaluate on the reported splits, save the student, write the record; of a part (`--until`), as `part.json`.
 
         `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
         where that is not the library's usual way.
@@ -228,7 +229,12 @@ class Run:
             "comparable": self.comparable,
             "signature": self.signature,
         }
+        if args.until is not None:
+            results.save(self.folder, record, "part.json")
+            release(self.folder)
+            return record
         results.save(self.folder, record)
+        (self.folder / "part.json").unlink(missing_ok=True)
         for checkpoint in self.folder.rglob("checkpoint.*"):  # also what a kill has left of one
             checkpoint.unlink()
         release(self.folder)

@@ -175,9 +175,7 @@ def fine_tune(
     ledger = train.Ledger()
     schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)
     settings = json.dumps(recipe, sort_keys=True)
-    checkpoint = train.Checkpoint(
-        folder.with_suffix(".training"), {"teacher": model}, optimizer, ledger, settings, save_every
-    )
+    checkpoint = train.Checkpoint(folder.with_suffix(".training"), {"teacher": model}, schedule, settings, save_every)
     checkpoint.load(again=True)
     model.train()
     bar = train.progress(recipe["steps"], label, ledger.steps)

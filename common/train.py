@@ -154,32 +154,41 @@ class Schedule:
     """Linear warm-up and decay to zero over the budget, which is counted in steps or in seconds.
 
     `running()` says whether the budget still pays for a step. With a budget in seconds the library's schedule
-    runs over 1000 ticks, of which the elapsed share has passed.
+    runs over 1000 ticks, of which the elapsed share has passed. `args` are given for the training on the task, which
+    `--lr-plan` and `--until` are about.
     """
 
     TICKS = 1000
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: float | None,
-        warmup: float = WARMUP,
+        warmup: float = WARMUP, args: CommonArgs | None = None,
     ) -> None:  # fmt: skip
         self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
         total = steps if steps is not None else self.TICKS
         self.inner = get_linear_schedule_with_warmup(optimizer, round(warmup * total), total)
+        self.plan = [(max(1, round(share * total)), factor) for share, factor in (args.plan if args else [])]
+        self.end = max(1, round(args.until * total)) if args and args.until is not None else total
 
     def running(self) -> bool:
         if self.steps is not None:
-            return self.ledger.steps < self.steps
+            return self.ledger.steps < self.end
         return parallel.on_main(self.ledger.elapsed) < (self.seconds or 0)
 
     def step(self) -> None:
         """Set the learning rate of the next step. Call after `ledger.count`."""
+        at = self.ledger.steps
         if self.steps is None:
-            elapsed = parallel.on_main(self.ledger.elapsed)
-            self.inner.last_epoch = int(self.TICKS * min(1.0, elapsed / (self.seconds or 1))) - 1
-        else:
-            self.inner.last_epoch = self.ledger.steps - 1
-        self.inner.step()
+            at = int(self.TICKS * min(1.0, parallel.on_main(self.ledger.elapsed) / (self.seconds or 1)))
+        factor = next((factor for start, factor in reversed(self.plan) if start <= at), 1.0)
+        for group, peak, share in zip(
+            self.optimizer.param_groups, self.inner.base_lrs, self.inner.lr_lambdas, strict=True
+        ):
+            group["lr"] = peak * share(at) * factor
+
+    def past(self, steps: int) -> list[list[float]]:
+        """What the first `steps` steps have seen of `--lr-plan`: its changes, each as a step and a factor."""
+        return [[start, factor] for start, factor in self.plan if start < steps]
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------
@@ -189,18 +198,20 @@ class Checkpoint:
     """One file from which a killed run continues to the last bit: weights, optimiser, random state, ledger.
 
     A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
-    digest of every tensor, so that a damaged file or another run's file is refused and named. Use it as a
-    context: inside, SIGINT and SIGTERM wait for the end of a step, are answered by `save`, then raised. At its end the
-    last step is saved: whoever stops a run in what follows, an evaluation or another stage, loses nothing. Of several
-    processes all read the file and the main one writes it.
+    digest of every tensor, so that a damaged file or another run's file is refused and named; only the part of
+    `--lr-plan` that was still to come may be another one. Use it as a context: inside, SIGINT and SIGTERM wait for the
+    end of a step, are answered by `save`, then raised. At its end the last step is saved: whoever stops a run in what
+    follows, an evaluation or another stage, loses nothing. Of several processes all read the file and the main one
+    writes it.
     """
 
     LOOK = 20  # steps
 
-    def __init__(self, folder: Path, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer, ledger: Ledger,
-                 settings: str, every: float = 30.0, scaler: Any = None) -> None:  # fmt: skip
+    def __init__(self, folder: Path, modules: dict[str, nn.Module], schedule: Schedule, settings: str,
+                 every: float = 30.0, scaler: Any = None) -> None:  # fmt: skip
         self.path = folder / "checkpoint.safetensors"
-        self.modules, self.optimizer, self.ledger, self.scaler = modules, optimizer, ledger, scaler
+        self.modules, self.schedule, self.scaler = modules, schedule, scaler
+        self.optimizer, self.ledger = schedule.optimizer, schedule.ledger
         self.settings, self.every = settings, every
         self.saved, self.saved_steps = time.perf_counter(), 0
         self.stop: int | None = None
@@ -279,7 +290,7 @@ class Checkpoint:
         # clones: safetensors refuses tensors that share memory, as tied embeddings do
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
         state = {"ledger": asdict(self.ledger), "settings": self.settings, "digest": digest(tensors)}
-        state["lr"] = [group["lr"] for group in self.optimizer.param_groups]
+        state["plan"] = self.schedule.past(self.ledger.steps)
         if self.scaler is not None:
             state["scaler"] = self.scaler.state_dict()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -312,6 +323,8 @@ class Checkpoint:
             raise BadInput(f"{self.path}: damaged checkpoint (its digest does not match); --force starts again")
         if state["settings"] != self.settings:
             raise BadInput(f"{self.path}: belongs to other settings ({state['settings']}); use them, or --force")
+        if state.get("plan", []) != self.schedule.past(state["ledger"]["steps"]):
+            raise BadInput(f"{self.path}: has come here by another --lr-plan; give that one's beginning, or --force")
         for name, module in self.modules.items():
             prefix = f"model/{name}/"
             module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
@@ -321,8 +334,6 @@ class Checkpoint:
                 _, index, name = key.split("/")
                 saved.setdefault(int(index), {})[name] = value
         groups = self.optimizer.state_dict()["param_groups"]
-        # the schedule set the rate of step 0; the next step's is the one that was saved
-        groups = [group | {"lr": lr} for group, lr in zip(groups, state["lr"], strict=True)]
         self.optimizer.load_state_dict({"state": saved, "param_groups": groups})
         torch.set_rng_state(tensors["rng/cpu"])
         if "rng/cuda" in tensors and torch.cuda.is_available():
@@ -331,6 +342,7 @@ class Checkpoint:
             self.scaler.load_state_dict(state["scaler"])
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
+        self.schedule.step()  # the rate of the next step
         self.saved_steps = self.ledger.steps
         return True
 

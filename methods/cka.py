@@ -508,12 +508,10 @@ def distil(args: Args, stage: Stage, objective: Objective, student: PreTrainedMo
     objective.projections.to(engine.device)
     weights = [*student.parameters(), *objective.projections.parameters()]
     optimizer = train.adamw(student, stage.lr, [*objective.projections.parameters()])
-    schedule = train.Schedule(optimizer, ledger, stage.steps, stage.seconds)
+    schedule = train.Schedule(optimizer, ledger, stage.steps, stage.seconds, args=args if stage.cell else None)
     curve = Curve()
     modules = {"student": student, "projections": objective.projections, "curve": curve}
-    checkpoint = train.Checkpoint(
-        stage.folder, modules, optimizer, ledger, stage.signature, args.save_every, engine.scaler
-    )
+    checkpoint = train.Checkpoint(stage.folder, modules, schedule, stage.signature, args.save_every, engine.scaler)
     if resume and checkpoint.load(again=stage.cell is None):
         print(f"{stage.name}: continued at step {ledger.steps}")
     if stage.cell is not None:
@@ -819,7 +817,7 @@ def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher, encoded
         layers = tuple(sorted({l for stack in objective.layers for l in stack}))
         guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine, layers)
     stage = Stage(
-        name, cell.folder, cell.signature, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell, guide
+        name, cell.folder, cell.identity, steps, seconds, lr, batches.__getitem__, batches.ids, held_out, cell, guide
     )  # fmt: skip
     train.seed_everything(args.seed)
     on_task = distil(args, stage, objective, student, teacher.model, ledger, engine, args.resume)

@@ -733,7 +733,7 @@ def distil_general(
         warmup = min(1.0, recipe["warmup_steps"] / steps)
     schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup)
     checkpoint = train.Checkpoint(
-        folder.with_suffix(".training"), {"student": student}, optimizer, ledger, cache.key(recipe), args.save_every,
+        folder.with_suffix(".training"), {"student": student}, schedule, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
     if checkpoint.load(again=True):
@@ -814,12 +814,12 @@ def distil(
     batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, args.lr)
-    schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup=0.0)
+    schedule = train.Schedule(optimizer, ledger, steps, seconds, warmup=0.0, args=args)
     guide = None
     if name != "finetune":
         guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
     checkpoint = train.Checkpoint(
-        cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
+        cell.folder, {"student": student}, schedule, cell.identity, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")

@@ -26,6 +26,7 @@ What the paper has -> code
     section 3.1: both orders               VARIANTS, pretrained
     section 4.1, Tables 2 and 4: cost      profile; Table 2's parameters: print_parameters
     sections 3.2 and 4.5: what to distil on    common/corpus.py, corpus_of, `--corpus`
+    section 4.3: population-based training     bench/tuning.py, `python -m bench sweep --search population`
     appendix A: what NER data is made of   common/analysis.py, `--analyse-data`
 
 Differences from the paper, and how its gaps are read
@@ -139,8 +140,8 @@ class Args(CommonArgs):
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """The paper's search is population-based and names no range: BERT's rates, which scale with 768 / width, and of
-    distillation DistilBERT's and half of it."""
+    """The paper's search is population-based (bench/tuning.py) and names no range: BERT's rates, which scale with
+    768 / width, and of distillation DistilBERT's and half of it."""
     from common import models
 
     width = models.load_config(models.source(args.teacher)).hidden_size
@@ -380,7 +381,7 @@ def pretrain(
     steps = batches.steps_per_epoch * recipe["epochs"] if recipe["epochs"] else recipe["steps"]
     schedule = train.Schedule(optimizer, own, steps, recipe["seconds"], WARMUP[stage])
     checkpoint = train.Checkpoint(
-        folder.with_suffix(".training"), {"student": student}, optimizer, own, cache.key(recipe), args.save_every,
+        folder.with_suffix(".training"), {"student": student}, schedule, cache.key(recipe), args.save_every,
         engine.scaler,
     )  # fmt: skip
     if checkpoint.load(again=True):
@@ -489,10 +490,10 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
-    schedule = train.Schedule(optimizer, ledger, steps, seconds)
+    schedule = train.Schedule(optimizer, ledger, steps, seconds, args=args)
     guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine) if guided else None
     checkpoint = train.Checkpoint(
-        cell.folder, {"student": student}, optimizer, ledger, cell.signature, args.save_every, engine.scaler
+        cell.folder, {"student": student}, schedule, cell.identity, args.save_every, engine.scaler
     )
     if args.resume and checkpoint.load():
         print(f"{cell.variant}: continued at step {ledger.steps}")

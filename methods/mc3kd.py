@@ -127,6 +127,8 @@ class Args(CommonArgs):
         self.check_value("beta", lambda v: 0 <= v < math.inf, "be 0 or more")
         self.check_value("ridge", lambda v: 0 < v < math.inf, "be above 0, or covariances may have no inverse")
         self.check_value("selection_examples", lambda v: v >= 2, "be 2 or more")
+        if "takd" in self.variants:
+            self.check_one_training("--variant takd")
         if self.assistant is not None:
             student_shape(self.assistant, "--assistant")
         if self.pool is None and "dynakd" in self.variants and self.teacher not in ("pocket-6", "pocket-12"):
@@ -494,13 +496,13 @@ def distil(args: Args, name: str, cell: Run, student: PreTrainedModel, teachers:
     batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()
     optimizer = train.adamw(student, cell.settings["lr"])
-    schedule = train.Schedule(optimizer, ledger, stage.steps, stage.seconds)
+    schedule = train.Schedule(optimizer, ledger, stage.steps, stage.seconds, args=args)
     guides = [teacher_cache.Guide(compiled(t.model, args)) for t in teachers]
     if name not in ("finetune", "takd", "dynakd"):  # one teacher for the whole run
         guides = [teacher_cache.guide(args, cell, teacher, encoded, stage.steps, ledger, engine, tuple(layers))]
     choice = TeacherChoice(len(teachers))
     checkpoint = train.Checkpoint(
-        cell.folder / stage.folder, {"student": student, "choice": choice}, optimizer, ledger, cell.signature,
+        cell.folder / stage.folder, {"student": student, "choice": choice}, schedule, cell.identity,
         args.save_every, engine.scaler,
     )  # fmt: skip
     if args.resume and checkpoint.load():

@@ -112,6 +112,8 @@ class Args(CommonArgs):
         super().check()
         for name, allowed in (("variant", VARIANTS), ("bits", BITS), ("stages", STAGES)):
             self.check_names(name, allowed)
+        if any(len(row.stages) > 1 for row in self.rows):
+            self.check_one_training(f"--stages {self.stages}")
         for name in ("lora_rank", "augment"):
             self.check_value(name, lambda v: v >= 0, "be 0 (none) or more")
         if self.init not in ("teacher", "pretrained") and not (Path(self.init) / "config.json").is_file():
@@ -579,12 +581,12 @@ def distil(args: Args, cell: Run, row: Row, student: PreTrainedModel, teacher: T
         ledger = train.Ledger()
         steps, seconds = (share(amount, len(row.stages), number) for amount in (cell.steps, cell.seconds))
         optimizer = train.adamw(student, stage.peak * cell.settings["lr"])
-        schedule = train.Schedule(optimizer, ledger, steps, seconds)
+        schedule = train.Schedule(optimizer, ledger, steps, seconds, args=args)
         guide = teacher_cache.Guide(compiled(teacher.model, args))
         if stage.losses == ("logit",):  # attention scores are too large to be kept
             guide = teacher_cache.guide(args, cell, teacher, encoded, steps, ledger, engine)
         checkpoint = train.Checkpoint(
-            cell.folder / f"stage{number + 1}", {"student": student}, optimizer, ledger, cell.signature,
+            cell.folder / f"stage{number + 1}", {"student": student}, schedule, cell.identity,
             args.save_every, engine.scaler,
         )  # fmt: skip
         if args.resume and checkpoint.load():

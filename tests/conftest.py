@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizer  # noqa: E402
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
 from common import data, models, teacher, train  # noqa: E402
 
@@ -151,6 +151,18 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
     accuracy = train.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
     assert accuracy > 0.95, f"the tests' teacher learnt nothing: {accuracy}"
     return folder
+
+
+@pytest.fixture(scope="session")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A task and a teacher without dropout, which would differ between processes."""
+    root = tmp_path_factory.mktemp("steady")
+    write_sst2(root / "data" / "SST-2", 200, 31)
+    torch.manual_seed(0)
+    config = bert_config(4, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
+    models.save(BertForMaskedLM(config), word_tokenizer(), root / "teacher", "")
+    task = ["--task", "sst2", "--data-dir", str(root / "data"), "--teacher", str(root / "teacher")]
+    return [*task, "--teacher-epochs", "1", "--teacher-lr", "3e-3", "--device", "cpu"]
 
 
 # --- running a script --------------------------------------------------------------------------------------

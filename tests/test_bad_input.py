@@ -106,6 +106,17 @@ mc3kd | --lr nan | --lr nan | above 0
 mc3kd | --lr inf | --lr inf | above 0
 mc3kd | --lr 1e400 | --lr inf | above 0
 mc3kd | --lr 1e-4.5 | --lr | invalid
+mc3kd | --lr-plan 0.5 | --lr-plan '0.5' | SHARE:FACTOR
+mc3kd | --lr-plan 0.5:2,0.25:1 | --lr-plan '0.5:2,0.25:1' | rising shares
+mc3kd | --lr-plan 0.5:0 | --lr-plan '0.5:0' | for example 0.5:0.8
+mc3kd | --lr-plan 1:2 | --lr-plan '1:2' | between 0 and 1
+mc3kd | --lr-plan= | --lr-plan '' | SHARE:FACTOR
+cka | --lr-plan 0.5:2 --budget 60s | --budget 60s | examples
+cka | --until 0.5 --tune --budget 60s | --budget 60s | examples
+cmow | --until 1 --tune | --until 1.0 | between 0 and 1
+cmow | --until 0.5 | --until 0.5 | --tune
+mc3kd | --until 0.5 --tune --variant takd | --until 0.5 | --variant takd trains on the task more than once
+xtc | --lr-plan 0.5:2 --stages 1,2 | --lr-plan 0.5:2 | --stages 1,2 trains on the task more than once
 mc3kd | --max-length 0 | --max-length 0 | 1 or more
 mc3kd | --max-length 3 | --max-length 3 | 4 or more
 mc3kd | $ --max-length 1000000 | --max-length 1000000 | 64 positions
@@ -643,6 +654,14 @@ sweep | tinybert --variants kd | 'tinybert' | mc3kd
 sweep | mc3kd | --variants | required
 sweep | mc3kd --variants kd --trials 0 | --trials 0 | 1 or more
 sweep | mc3kd --variants kd --trials many | --trials | invalid int
+sweep | mc3kd --variants kd --search population | --search population | --engine ray
+sweep | mc3kd --variants kd --tune --until 0.5 | --until | one run
+sweep | mc3kd --variants kd --lr-plan 0.5:2 | --lr-plan | --search population
+sweep | mc3kd --variants kd --search random | --search | population
+sweep | mc3kd --variants kd --engine ray --search population --trials 1 | --trials 1 | 2 or more
+sweep | mc3kd --variants kd --engine ray --search population --intervals 1 | --intervals 1 | 2 or more
+sweep | mc3kd --variants kd --engine ray --cpus 0 | --cpus 0 | above 0
+sweep | mc3kd --variants kd --engine slurm | --engine | ray
 sweep | mc3kd --variants kd,mc4kd | --variants 'mc4kd' | mc3kd
 sweep | mc3kd --variants , | --variants ',' | mc3kd
 sweep | mc3kd --variants kd --task pocket/rte,pocket/mnli | --task pocket/rte,pocket/mnli | one task

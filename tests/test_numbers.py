@@ -190,7 +190,8 @@ def test_a_step_that_overflows_is_left_out(tmp_path: Path) -> None:
     assert engine.scaler.get_scale() == 2**15
     a_step(engine, model, optimizer, 1.0)
     assert not any(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
-    checkpoint = train.Checkpoint(tmp_path, {"m": model}, optimizer, train.Ledger(), "s", scaler=engine.scaler)
+    schedule = train.Schedule(optimizer, train.Ledger(), 9, None)
+    checkpoint = train.Checkpoint(tmp_path, {"m": model}, schedule, "s", scaler=engine.scaler)
     checkpoint.look()
     for _ in range(16):
         a_step(engine, model, optimizer, math.inf)

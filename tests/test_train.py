@@ -64,6 +64,23 @@ def test_the_share_of_the_warm_up(warmup: float, first: float, peak_at: int) -> 
     assert (rates[0], rates.index(max(rates))) == (first, peak_at)
 
 
+def test_a_plan_multiplies_the_rates_from_its_shares_on() -> None:
+    """Beside the schedule without one: 7 rates as they are, 6 of three times, 7 of a half."""
+    courses = [args.CommonArgs(), args.CommonArgs(lr_plan="0.34:3,0.65:0.5")]
+    rates: list[list[float]] = []
+    for course in courses:
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4)
+        ledger = Ledger()
+        schedule = Schedule(optimizer, ledger, 20, None, args=course)
+        rates.append([])
+        while schedule.running():
+            rates[-1].append(optimizer.param_groups[0]["lr"])
+            ledger.count(a_batch())
+            schedule.step()
+    factors = [1.0] * 7 + [3.0] * 6 + [0.5] * 7
+    assert rates[1] == pytest.approx([rate * factor for rate, factor in zip(rates[0], factors, strict=True)])
+
+
 def test_stages_add_up_but_for_the_peak_of_memory() -> None:
     first = Ledger(steps=2, student_examples=64, student_tokens=640, teacher_examples=32, seconds=1.5)
     first.peak_memory_bytes = 500
@@ -193,13 +210,13 @@ class Tied(nn.Module):
 class Training:
     """A loop in miniature; its batches are a function of the step, as in the scripts."""
 
-    def __init__(self, folder: Path, total: int = 12, settings: str = "s") -> None:
+    def __init__(self, folder: Path, total: int = 12, settings: str = "s", **course: Any) -> None:
         torch.manual_seed(0)
         self.model = Tied()
         self.optimizer = train.adamw(self.model, 1e-2)
         self.ledger = Ledger()
-        self.schedule = Schedule(self.optimizer, self.ledger, total, None)
-        self.checkpoint = Checkpoint(folder, {"student": self.model}, self.optimizer, self.ledger, settings)
+        self.schedule = Schedule(self.optimizer, self.ledger, total, None, args=args.CommonArgs(**course))
+        self.checkpoint = Checkpoint(folder, {"student": self.model}, self.schedule, settings)
         self.losses: list[float] = []
 
     def run(self, until: int = 10**9) -> Training:
@@ -294,6 +311,23 @@ def test_any_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path) -> None:
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     saved(tmp_path)
     refused(tmp_path, "other settings", settings="another learning rate")
+
+
+def test_the_rest_of_a_plan_may_change(tmp_path: Path) -> None:
+    """A part, and the rest by a plan that begins where it has ended: the bits of the whole plan in one run. What has
+    been cannot be changed."""
+    whole = Training(tmp_path / "whole", lr_plan="0.25:2,0.5:0.3").run()
+    part = Training(tmp_path / "part", lr_plan="0.25:2", tune=True, until=0.5).run()
+    assert part.ledger.steps == 6
+    part.checkpoint.save()
+    for plan in (None, "0.25:3", "0.25:2,0.4:0.3"):
+        with pytest.raises(BadInput, match="another --lr-plan"):
+            Training(tmp_path / "part", lr_plan=plan).checkpoint.load()
+    rest = Training(tmp_path / "part", lr_plan="0.25:2,0.5:0.3")
+    assert rest.checkpoint.load()
+    rest.run()
+    assert part.losses + rest.losses == whole.losses
+    assert rest.digest() == whole.digest() != Training(tmp_path / "plain").run().digest()
 
 
 def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
