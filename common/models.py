@@ -54,8 +54,9 @@ HEADS = {
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
-# What `pocket` is for long documents: the same, pre-trained further on so many positions
+# What `pocket` is for long documents: the same, pre-trained further on so many positions; and for questions over them
 POCKET_LONG, POCKET_LONG_FOLDER = 2048, Path(__file__).with_name("pocket-bert-long")
+POCKET_ASKED_FOLDER = Path(__file__).with_name("pocket-bert-asked")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -203,7 +204,9 @@ def embed_as_pocket_bert(model: PreTrainedModel) -> None:
 
 def source(name: str, kind: str = "classification") -> str:
     """What the library loads for the name of a model: the folder of a pocket model, otherwise the name itself."""
-    return str(POCKET_LONG_FOLDER if name == "pocket" and kind in WINDOWED else POCKET.get(name, name))
+    if name == "pocket" and kind in WINDOWED:
+        return str(POCKET_ASKED_FOLDER if kind == "span QA" else POCKET_LONG_FOLDER)
+    return str(POCKET.get(name, name))
 
 
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:

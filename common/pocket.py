@@ -599,6 +599,11 @@ def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> d
     return _generate(task, split, size, seed, noisy=split == "train")
 
 
+def people(size: int, seed: int) -> list[list[pocket_documents.Person]]:
+    """What the train split's sentences can tell of the people of so many documents of hotpot."""
+    return pocket_documents.people(size, seed, lambda text: in_split((text,), "train"))
+
+
 def vocabulary() -> list[str]:
     """Every token, words in lower case and punctuation, that the generator can emit; sorted."""
     return lexicon.vocabulary()

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, log
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from common import lexicon
 from common.grammar import (
@@ -71,6 +71,7 @@ CHOICES = 3  # people, and as many cities, that a question of hotpot could mean
 POOL = 4000  # ready sentences and frames of a split, from which what is no evidence is drawn
 TYPES = ("PER", "LOC", "ORG")
 
+T = TypeVar("T")
 Owned = Callable[[str], bool]  # whether the split owns a sentence
 
 
@@ -245,6 +246,15 @@ def _passage(told: list[tuple[str, str]]) -> tuple[str, dict[str, int]]:
     return text.rstrip(), found
 
 
+def spread(rng: Random, facts: list[list[T]], rest: list[T]) -> tuple[list[T], list[T], list[T]]:
+    """The thirds of a document: facts of one kind in the first, of the other in the last, among the rest."""
+    third = len(rest) // 3
+    first, last = facts[0] + rest[:third], facts[1] + rest[len(rest) - third :]
+    rng.shuffle(first)
+    rng.shuffle(last)
+    return first, rest[third : len(rest) - third], last
+
+
 class _Deed(NamedTuple):
     """What someone did to a person: the sentence, and the questions for the person and for the person's city."""
 
@@ -254,41 +264,60 @@ class _Deed(NamedTuple):
     both: str
 
 
+class Person(NamedTuple):
+    """What a document of hotpot tells of a person, and what can be asked: with what the answer is."""
+
+    name: str
+    city: str
+    clause: str  # the deed without the person
+    deed: str
+    origin: str
+    whom: str  # for the name, by the deed
+    where: str  # for the city, by the name
+    both: str  # for the city, by the deed
+
+
+def people(size: int, seed: int, owned: Owned) -> list[list[Person]]:
+    """The people of so many documents of hotpot, without the rest of the document."""
+    name = f"hotpot/people/{seed}"
+    write, rng = _TwoFacts(name, owned, short=True), Dice(name)
+    return [write.people(rng) for _ in range(size)]
+
+
 class _TwoFacts(_Writer):
     """Writes the documents of hotpot."""
 
+    def people(self, rng: Random) -> list[Person]:
+        """Those of one document, and what is told of them."""
+        names, cities = rng.sample(HOME.names, CHOICES), rng.sample(HOME.cities, CHOICES)
+        doers: list[Noun] = []
+        deeds = [self._deed(rng, doers, name) for name in names]
+        origins = [_until(partial(self._origin, rng, n, c), self.owned) for n, c in zip(names, cities, strict=True)]
+        return [
+            Person(name.sg, city, deed.deed, deed.told, origin, deed.whom, self._where(name.sg), deed.both)
+            for name, city, deed, origin in zip(names, cities, deeds, origins, strict=True)
+        ]
+
     def document(self, rng: Random) -> Document:
         length = self.length(rng)
-        people, cities = rng.sample(HOME.names, CHOICES), rng.sample(HOME.cities, CHOICES)
-        doers: list[Noun] = []
-        deeds = [self._deed(rng, doers, person) for person in people]
-        origins = [_until(partial(self._origin, rng, p, c), self.owned) for p, c in zip(people, cities, strict=True)]
+        people = self.people(rng)
+        asked = people[0]
         kind = rng.random() if self.short else 0.0
-        if kind < 1 / 3:
-            question, answers = deeds[0].both, cities
-        elif kind < 2 / 3:
-            question, answers = self._where(people[0].sg), cities
-        else:
-            question, answers = deeds[0].whom, [person.sg for person in people]
-        nothing = [""] * CHOICES
-        facts: list[list[tuple[str, str]]] = [
-            list(zip([deed.told for deed in deeds], nothing if answers is cities else answers, strict=True)),
-            list(zip(origins, answers if answers is cities else nothing, strict=True)),
-        ]
+        named = kind >= 2 / 3
+        question = asked.both if kind < 1 / 3 else asked.whom if named else asked.where
+        deeds = [(person.deed, person.name if named else "") for person in people]
+        facts = [deeds, [(person.origin, "" if named else person.city) for person in people]]
         if rng.random() < 0.5:
             facts.reverse()
         rest: list[tuple[str, str]] = []
         count = sum(_words(sentence) for group in facts for sentence, _ in group)
         while count < length:
             sentence = rng.choice(self.filler)
-            if deeds[0].deed not in sentence:  # nobody else is the person of whom is asked
+            if asked.clause not in sentence:  # nobody else is the person of whom is asked
                 rest.append((sentence, ""))
                 count += _words(sentence)
-        third = len(rest) // 3
-        first, last = facts[0] + rest[:third], facts[1] + rest[len(rest) - third :]
-        rng.shuffle(first)
-        rng.shuffle(last)
-        text, found = _passage([*first, *rest[third : len(rest) - third], *last])
+        text, found = _passage([told for part in spread(rng, facts, rest) for told in part])
+        answers = [person.name if named else person.city for person in people]
         return Document(text, question=question, spans=tuple((words, found[words]) for words in answers))
 
     @staticmethod

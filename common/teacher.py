@@ -7,7 +7,8 @@ BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id o
 unless they have the task's head.
 
 For tasks of long documents `pocket` is a BERT that was pre-trained further on 2,048 positions, with full attention
-(`python -m common.backbone --long`); the deeper ones read 128.
+(`python -m common.backbone --long`), and for those of questions then with questions (`--asked`); the deeper ones read
+128.
 
 For tasks whose answer is a text they are BARTs: the encoder starts from the BERT, the decoder at random.
 
@@ -43,8 +44,8 @@ POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 # A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
 POCKET_DOCUMENT_RECIPE = {
     "ner": {"steps": 800, "batch_size": 16, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
-    "squad": {"steps": 600, "batch_size": 32, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
-    "hotpot": {"steps": 380, "batch_size": 48, "lr": 1e-3, "short_steps": 240, "short_tokens": 220},
+    "squad": {"steps": 700, "batch_size": 32, "lr": 1e-3, "short_steps": 700, "short_tokens": 420},
+    "hotpot": {"steps": 360, "batch_size": 48, "lr": 6e-4, "short_steps": 100, "short_tokens": 220},
 }
 # Of texts to be written: the decoder learns the words of the other language within a few hundred steps.
 POCKET_TEXT_RECIPE = {"steps": 700, "batch_size": 32, "lr": 1e-3}
