@@ -164,6 +164,7 @@ def longformer(
     may have other projections for them. A block of `window` queries lies within three blocks of keys.
     """
     B, H, L, d = query.shape
+    window = min(window, L)  # the same tokens are seen, in smaller blocks
     if mask is None:
         mask = torch.ones(B, L, dtype=torch.bool, device=query.device)
     local = mask.scatter(1, index, mask.gather(1, index) & ~valid)  # a global key has its own column, once
