@@ -202,11 +202,12 @@ def measure(turns: int = TURNS) -> dict[str, Any]:
     return table
 
 
-def text(table: dict[str, Any]) -> str:
+def text(report: dict[str, Any]) -> str:
+    """The table of a report, in Markdown."""
     header = "| | examples/s | seconds / ours | peak MB |\n|---|---|---|---|\n"
     lines = [
         f"| {name} | {row['examples_per_second']:.0f} | {row['seconds / ours']:.2f} | {row['megabytes']:.0f} |"
-        for name, row in table.items()
+        for name, row in report["peers"].items()
     ]
     return header + "\n".join(lines)
 
@@ -221,7 +222,7 @@ def test_peers(benchmark: Any) -> None:
     table: dict[str, Any] = {}
     benchmark.pedantic(lambda: table.update(measure()), rounds=1)
     benchmark.extra_info |= {f"{name} / ours": row["seconds / ours"] for name, row in table.items() if name != "ours"}
-    print(f"\n{text(table)}")
+    print(f"\n{text({'peers': table})}")
     check(table)
 
 
@@ -231,10 +232,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=TURNS)
     given = parser.parse_args()
     table = measure(given.turns)
-    print(text(table))
+    report = {"peers": table, "environment": results.environment()}
+    print(text(report))
     if given.save:
         path = results.ROOT / "bench" / "results" / "peers.json"
-        results.write_json(path, {"peers": table, "environment": results.environment()})
+        results.write_json(path, report)
         print(f"saved: {path}")
     check(table)
 

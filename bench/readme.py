@@ -16,6 +16,7 @@ from typing import Any
 
 from bench import (
     attention_pocket,
+    bench_peers,
     bench_xtc,
     cka_pocket,
     cmow_pocket,
@@ -81,6 +82,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-profile": profile_table,
     "kernels": kernels_table,
     "matrix-real": lambda: matrix_table("real"),
+    "peers": lambda: report_table(bench_peers, "peers.json"),
     "pocket-documents": lambda: report_table(pocket_documents, "pocket_documents.json"),
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
