@@ -580,7 +580,7 @@ def distilled(name: str, sst2: data.TaskData, folder: Any, seed: int = 0, steps:
     guide = frozen(tiny_bert(6, 16, seed=2), torch.device("cpu"))
     teacher = Teacher("t", guide, tokenizer, "t", {}, 1.0, 1, None)
     encoded = data.encode(tokenizer, sst2.splits["train"], sst2.task, 16)
-    cell = Cell(folder=folder, signature="x", steps=steps, seconds=None, settings={"lr": 1e-3}, task=sst2, lines=[])
+    cell = Cell(folder=folder, identity="x", steps=steps, seconds=None, settings={"lr": 1e-3}, task=sst2, lines=[])
     cell.seed = seed
     train.seed_everything(seed)
     student = tiny_bert(3, 16, seed=1)
