@@ -24,6 +24,7 @@ from bench import (
     mc3kd_claims,
     pocket_documents,
     pocket_suite,
+    steps,
     table,
     xtc_pocket,
 )
@@ -83,6 +84,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels": kernels_table,
     "matrix-real": lambda: matrix_table("real"),
     "peers": lambda: report_table(bench_peers, "peers.json"),
+    "steps": lambda: report_table(steps, "steps.json"),
     "pocket-documents": lambda: report_table(pocket_documents, "pocket_documents.json"),
     "pocket": lambda: report_table(pocket_suite, "pocket_suite.json"),
     "mc3kd-claims": lambda: report_table(mc3kd_claims, "mc3kd_claims.json"),
