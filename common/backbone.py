@@ -37,7 +37,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,6 +292,24 @@ def long_accuracy(model: BertForMaskedLM, tokenizer: Any, documents: list[list[l
     return right / total
 
 
+def growing(
+    stages: tuple[tuple[int, int], ...], optimizer: torch.optim.Optimizer, said: Callable[[], str], started: float
+) -> Iterator[tuple[int, int]]:
+    """The step and its length, of every step of all stages; in between the learning rate is set, and what `said` says
+    is printed every 50 steps."""
+    lengths = [length for length, count in stages for _ in range(count)]
+    ledger = train.Ledger()
+    schedule = train.Schedule(optimizer, ledger, len(lengths), None)
+    bar = train.progress(len(lengths), "pre-training")
+    for step, length in enumerate(lengths):
+        yield step, length
+        ledger.steps += 1
+        schedule.step()
+        bar.update()
+        if ledger.steps % 50 == 0:
+            print(f"step {ledger.steps}, {length} tokens: {said()}, {time.time() - started:.0f} s", flush=True)
+
+
 def main_long(stages: tuple[tuple[int, int], ...] = LONG_STAGES, folder: Path | None = None,
               inputs: int = LONG_INPUTS) -> None:  # fmt: skip
     started = time.time()
@@ -301,27 +319,17 @@ def main_long(stages: tuple[tuple[int, int], ...] = LONG_STAGES, folder: Path | 
     model = BertForMaskedLM.from_pretrained(models.POCKET["pocket"], use_safetensors=True, dtype=torch.float32).train()
     waved(model, models.POCKET_LONG)
     documents, held_out = (long_texts(tokenizer, count, seed) for count, seed in ((inputs, 1), (inputs // 20, 2)))
-    lengths = [length for length, count in stages for _ in range(count)]
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
     optimizer = train.adamw(model, LONG_LR)
-    ledger = train.Ledger()
-    schedule = train.Schedule(optimizer, ledger, len(lengths), None)
-    bar = train.progress(len(lengths), "pre-training")
     losses: list[float] = []
-    while schedule.running():
-        batch = long_batch(tokenizer, rng, documents, lengths[ledger.steps])
+    for _, length in growing(stages, optimizer, lambda: f"loss {np.mean(losses[-50:]):.3f}", started):
+        batch = long_batch(tokenizer, rng, documents, length)
         labels = mask(batch, tokenizer, generator, LONG_MASKED)
         losses.append(masked_step(model, batch, labels, optimizer))
-        ledger.count(batch)
-        schedule.step()
-        bar.update()
-        if ledger.steps % 50 == 0:
-            mean, took = np.mean(losses[-50:]), time.time() - started
-            print(f"step {ledger.steps}, {lengths[ledger.steps - 1]} tokens: loss {mean:.3f}, {took:.0f} s", flush=True)
     score = long_accuracy(model, tokenizer, held_out)
     what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions"
-    save(model, tokenizer, folder or models.POCKET_LONG_FOLDER, what, "python -m common.backbone --long", len(lengths),
-         LONG_TOKENS, score, started)  # fmt: skip
+    save(model, tokenizer, folder or models.POCKET_LONG_FOLDER, what, "python -m common.backbone --long",
+         sum(count for _, count in stages), LONG_TOKENS, score, started)  # fmt: skip
 
 
 # --- questions over documents --------------------------------------------------------------------------------
@@ -436,16 +444,11 @@ def main_asked(stages: tuple[tuple[int, int], ...] = ASKED_STAGES, folder: Path 
     known = {word for group in people for person in group for word in (person.name, person.city)}
     texts = pocket.generate("squad", "train", inputs, seed=1)["context"]
     fillers = [told for text in texts for told in sentences(text) if known.isdisjoint(told.split(" "))]
-    lengths = [length for length, count in stages for _ in range(count)]
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
     optimizer = train.adamw(model, LONG_LR, list(marker.parameters()))
-    ledger = train.Ledger()
-    schedule = train.Schedule(optimizer, ledger, len(lengths), None)
-    bar = train.progress(len(lengths), "pre-training")
     shares: list[float] = []
-    while schedule.running():
-        length = lengths[ledger.steps]
-        if ledger.steps % MASKED_EVERY == MASKED_EVERY - 1:  # what it could before is kept
+    for step, length in growing(stages, optimizer, lambda: f"{np.mean(shares[-30:]):.3f} told rightly", started):
+        if step % MASKED_EVERY == MASKED_EVERY - 1:  # what it could before is kept
             batch = long_batch(tokenizer, rng, documents, max(length, LONG_STAGES[0][0]))
             labels = mask(batch, tokenizer, generator, LONG_MASKED)
             masked_step(model, batch, labels, optimizer)
@@ -462,16 +465,10 @@ def main_asked(stages: tuple[tuple[int, int], ...] = ASKED_STAGES, folder: Path 
             optimizer.step()
             optimizer.zero_grad()
             shares.append(right)
-        ledger.count(batch)
-        schedule.step()
-        bar.update()
-        if ledger.steps % 50 == 0:
-            mean, took = np.mean(shares[-30:]), time.time() - started
-            print(f"step {ledger.steps}, {length} tokens: {mean:.3f} told rightly, {took:.0f} s", flush=True)
     score = long_accuracy(model, tokenizer, held_out)
     what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions, asked"
     save(model, tokenizer, folder or models.POCKET_ASKED_FOLDER, what, "python -m common.backbone --asked",
-         len(lengths), LONG_TOKENS, score, started)  # fmt: skip
+         sum(count for _, count in stages), LONG_TOKENS, score, started)  # fmt: skip
 
 
 if __name__ == "__main__":
