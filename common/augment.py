@@ -143,8 +143,9 @@ def predicted(
         chosen = order[start : start + BATCH]
         texts = [f"{text[:first]}{tokenizer.mask_token}{text[last:]}" for text, first, last in chosen]
         inputs = tokenizer(texts, truncation=True, max_length=max_length, padding=True, return_tensors="pt").to(device)
-        rows, positions = (inputs["input_ids"] == tokenizer.mask_token_id).nonzero(as_tuple=True)
-        logits = model(**inputs).logits[rows, positions][:, columns]
+        asked = inputs["input_ids"] == tokenizer.mask_token_id
+        rows = asked.nonzero()[:, 0]
+        logits = masked_lm.logits_at(model, inputs, asked)[:, columns]
         best = logits.topk(min(count + 1, len(names)), dim=-1).indices.tolist()
         for row, indices in zip(rows.tolist(), best, strict=True):
             text, first, last = chosen[row]

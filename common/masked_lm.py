@@ -7,12 +7,13 @@ words that fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
@@ -96,6 +97,21 @@ def load(source: str) -> tuple[PreTrainedModel, bool]:
     return model, not report["missing_keys"]
 
 
+def logits_at(model: PreTrainedModel, inputs: Mapping[str, Tensor], chosen: Tensor) -> Tensor:
+    """(M, V): a masked LM's logits at the M chosen tokens of (B, L), and at no others: with a large vocabulary the
+    output layer is most of the work."""
+
+    def keep(_body: nn.Module, _inputs: Any, out: Any) -> Any:
+        out.last_hidden_state = out.last_hidden_state[chosen][None]
+        return out
+
+    handle = model.base_model.register_forward_hook(keep)
+    try:
+        return model(**inputs).logits[0]
+    finally:
+        handle.remove()
+
+
 def train_head(model: PreTrainedModel, tokenizer: Any, encoded: data.Encoded, ledger: train.Ledger) -> None:
     """Train what lies above the body, the tied embeddings left as they are. Charges `ledger`'s teacher examples."""
     body = {id(p) for p in model.base_model.parameters()}
@@ -110,9 +126,10 @@ def train_head(model: PreTrainedModel, tokenizer: Any, encoded: data.Encoded, le
     while schedule.running():
         batch = batches[own.steps]
         batch.pop("labels")
-        labels = mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer)
+        labels = mask_tokens(batch["input_ids"], batch["attention_mask"], weights, tokenizer).to(device)
         inputs = {k: v.to(device) for k, v in batch.items()}
-        loss = F.cross_entropy(model(**inputs).logits.flatten(0, 1), labels.to(device).flatten())
+        masked = labels >= 0
+        loss = F.cross_entropy(logits_at(model, inputs, masked), labels[masked])
         train.check_finite(loss, own.steps, batches.ids)
         grads = torch.autograd.grad(loss, head)
         for parameter, grad in zip(head, grads, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import NEGATIVE, NEUTRAL, POSITIVE, bert_config, sentence, word_tokenizer
-from transformers import BertForMaskedLM, BertModel
+from transformers import AutoConfig, AutoModelForMaskedLM, BertForMaskedLM, BertModel
 
 from common import augment, data, masked_lm, models, train
 from common.errors import BadInput
@@ -138,6 +138,31 @@ def test_masking() -> None:
     assert hidden / total == pytest.approx(0.8, abs=0.06)
     assert replaced / total == pytest.approx(0.1, abs=0.05)
     assert left / total == pytest.approx(0.1, abs=0.05)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
+def test_logits_at_chosen_tokens_are_those_of_all(family: str) -> None:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    if family == "distilbert":
+        shape = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
+    if family in ("electra", "albert"):
+        shape["embedding_size"] = 8
+    model = AutoModelForMaskedLM.from_config(
+        AutoConfig.for_model(family, vocab_size=40, pad_token_id=1, **shape)
+    ).eval()
+    ids, chosen = torch.randint(5, 40, (3, 7)), torch.rand(3, 7) < 0.4
+    mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2, [1] * 3 + [0] * 4])
+    weights = list(model.parameters())
+
+    def gradients(logits: torch.Tensor) -> list[Any]:
+        return list(torch.autograd.grad(logits.square().sum(), weights, allow_unused=True))
+
+    whole = model(input_ids=ids, attention_mask=mask).logits[chosen]
+    found = masked_lm.logits_at(model, {"input_ids": ids, "attention_mask": mask}, chosen)
+    torch.testing.assert_close(found, whole)
+    torch.testing.assert_close(gradients(found), gradients(whole))
+    assert model(input_ids=ids).logits.shape == (3, 7, 40)  # the next pass is as before
 
 
 def test_a_masked_lm_without_a_head_is_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
