@@ -40,8 +40,8 @@ Differences from the paper, and how its gaps are read
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of steps: those of the converted teacher count as the student's do. Before
-      fine-tuning a batch has as many tokens whatever the length of its texts. Documents are fine-tuned on short ones
-      first (SHORT_FIRST). 3 epochs over 19 GB are the `paper` budget's business.
+      fine-tuning a batch has as many tokens whatever the length of its texts. The pocket suite's documents are
+      fine-tuned on short ones first (SHORT_FIRST). 3 epochs over 19 GB are the `paper` budget's business.
     - the rates of the paper's stages are for a width of 768 and batches of 2^18 tokens: `--convert-lr`, `--distil-lr`.
 """
 
@@ -442,8 +442,9 @@ def with_head(lm: PreTrainedModel, task: data.Task, tokenizer: Any) -> PreTraine
     return model
 
 
-# Of fine-tuning on documents: the share of the steps after which longer ones come in, and tokens of the short ones.
-# Looking something up is learnt from short texts in a fraction of the time.
+# Of fine-tuning on the pocket suite's documents, which are made short and long for it: the share of the steps after
+# which longer ones come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction
+# of the time. Real documents are drawn evenly: their short examples are the ends of long ones.
 SHORT_FIRST = (0.75, 160)
 
 
@@ -485,7 +486,7 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     kind = cell.task.task.kind
     encoded = encodings[cell.args.max_length]
     batches: Any = cell.batches(encoded, engine.device)
-    if kind in data.WINDOWED and steps is not None:
+    if kind in data.WINDOWED and cell.task.source == "pocket" and steps is not None:
         short, tokens = SHORT_FIRST
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
     student.to(engine.device).train()  # type: ignore[arg-type]

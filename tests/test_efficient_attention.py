@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, bert_config, in_process, word_tokenizer
+from conftest import ENVIRONMENT, POSITIVE, ROOT, bert_config, in_process, word_tokenizer
 from test_attention import converted
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
@@ -49,8 +50,8 @@ def basic(glue: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
     return argv.split()
 
 
-def cell(out: Path, variant: str, seed: int = 0) -> Path:
-    return out / "efficient_attention" / "sst2" / variant / f"seed{seed}"
+def cell(out: Path, variant: str, seed: int = 0, task: str = "sst2") -> Path:
+    return out / "efficient_attention" / task / variant / f"seed{seed}"
 
 
 # --- the loss -----------------------------------------------------------------------------------------------
@@ -201,6 +202,26 @@ def test_both_orders(basic: list[str], glue: Path, tmp_path: Path, inside: Insid
     assert again.config.max_position_embeddings == 128
     task = data.load("sst2", str(glue), limit=600)
     assert train.evaluate(again, word_tokenizer(), task, 128)[0] == records["convert-distil"]["metrics"]
+
+
+def test_real_documents_are_drawn_evenly(
+    backbone: Path, tmp_path: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a long document is a short example, and no curriculum: it counts as often as the other windows."""
+    monkeypatch.setattr(ea, "SHORT_FIRST", (0.75, 20))
+    rng, folder = random.Random(0), tmp_path / "litbank"
+    folder.mkdir()
+    for name in ("train", "dev", "test"):
+        words = [rng.choice([f"{rng.choice(POSITIVE)} B-PER", "the O", "film O"]) for _ in range(20 * 100)]
+        lines = [line if i % 100 else f"-DOCSTART- O\n\n{line}" for i, line in enumerate(words)]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    argv = ["--task", "litbank", "--data-dir", folder, "--teacher", backbone, "--teacher-epochs", 1]
+    argv += ["--max-length", 32, "--short-length", 32, "--budget", 160, "--variant", "finetune", "--out-dir", tmp_path]
+    code, _, err = inside(*argv)
+    assert code == 0, err
+    ledger = results.load(cell(tmp_path, "finetune", task="litbank") / "result.json")["ledger"]
+    # 100 words and the special tokens of four windows, three of them full
+    assert ledger["student_tokens"] / ledger["student_examples"] == pytest.approx((100 + 4 * 2) / 4, rel=0.1)
 
 
 @pytest.mark.parametrize("name", list(attention.ATTENTIONS))
