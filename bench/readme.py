@@ -81,8 +81,12 @@ def sizes_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "attention-pocket": lambda: report_table(attention_pocket, "attention_pocket.json"),
     "attention-profile": profile_table,
+    "litbank-short": lambda: run_table("litbank-minilm-512"),
+    "litbank-long": lambda: run_table("litbank-minilm-2048"),
+    "squad": lambda: run_table("squad-minilm"),
     "kernels": kernels_table,
     "matrix-real": lambda: matrix_table("real"),
+    "matrix-larger": lambda: matrix_table("real_larger"),
     "peers": lambda: report_table(bench_peers, "peers.json"),
     "steps": lambda: report_table(steps, "steps.json"),
     "pocket-documents": lambda: report_table(pocket_documents, "pocket_documents.json"),
