@@ -38,7 +38,9 @@ from common.errors import BadInput
 #
 # Longformer, BigBird and LSG differ in which keys a block of c queries sees. All three collect those keys into one
 # tensor, (B n, H, keys, d), and hand it to the library's fused kernel, which never holds a matrix of scores. On CPUs
-# the collecting is a copy of whole rows and costs a thirtieth of the attention.
+# the collecting is a copy of whole rows and costs a thirtieth of the attention, as long as the copies are small: memory
+# of more than 32 MB goes back to the system after each use, and getting it again costs half as much as the attention.
+PART = 2**22  # numbers that are collected at a time on CPUs
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, scale: float | None,
@@ -53,6 +55,18 @@ def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, sc
         bias = torch.zeros(allowed.shape, dtype=query.dtype, device=query.device)
         bias.masked_fill_(~allowed, torch.finfo(query.dtype).min / 2)
     return F.scaled_dot_product_attention(query, key, value, bias, dropout, scale=scale)
+
+
+def attend_blocks(
+    q: Tensor, keys: int, see: Callable[[slice], tuple[Tensor, Tensor, Tensor]], scale: float | None, dropout: float
+) -> Tensor:
+    """Blocks of queries (B, n, H, c, d), part by part: -> (B n, H, c, d). `see` gives the keys and values of a part's
+    blocks, (B m, H, keys, d), and which of them are allowed."""
+    B, n, H, _, d = q.shape
+    m = n if q.is_cuda else max(1, PART // (B * H * keys * d))
+    parts = [slice(start, start + m) for start in range(0, n, m)]
+    found = [attend(q[:, part].flatten(0, 1), *see(part), scale, dropout).unflatten(0, (B, -1)) for part in parts]
+    return torch.cat(found, 1).flatten(0, 1)
 
 
 def full(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, dropout: float) -> Tensor:
@@ -173,14 +187,21 @@ def longformer(
     table, exists = neighbours(n, (-1, 0, 1), query.device)
     i, j = torch.arange(window, device=query.device), torch.arange(3 * window, device=query.device)
     band = ((j - i[:, None]) >= 0) & ((j - i[:, None]) <= 2 * window)  # (c, 3c); key j is token j - window of the block
-    allowed = collect_mask(mask_blocks(local, window), table, exists) & band  # (B n, 1, c, 3c)
-    keys, values = (collect(in_blocks(x, window), table) for x in (key, value))
-    if G := index.shape[1]:
-        everywhere = valid[:, None, None, None].expand(B, n, 1, window, G).flatten(0, 1)
-        allowed = torch.cat([everywhere, allowed], -1)
-        shared = [take(x, index)[:, None].expand(B, n, H, G, d).flatten(0, 1) for x in (key, value)]
-        keys, values = torch.cat([shared[0], keys], 2), torch.cat([shared[1], values], 2)
-    return out_of_blocks(attend(q.flatten(0, 1), keys, values, allowed, scale, dropout), B, L)
+    k, v, own = in_blocks(key, window), in_blocks(value, window), mask_blocks(local, window)
+    shared, G = [take(x, index)[:, None] for x in (key, value)], index.shape[1]
+
+    def see(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        near = table[:, part]
+        m = near.shape[1]
+        keys, values = (
+            torch.cat([tokens.expand(B, m, H, G, d).flatten(0, 1), collect(x, near)], 2)
+            for tokens, x in zip(shared, (k, v), strict=True)
+        )
+        everywhere = valid[:, None, None, None].expand(B, m, 1, window, G).flatten(0, 1)
+        local = collect_mask(own, near, exists[:, part]) & band  # (B m, 1, c, 3c)
+        return keys, values, torch.cat([everywhere, local], -1)
+
+    return out_of_blocks(attend_blocks(q, G + 3 * window, see, scale, dropout), B, L)
 
 
 class Longformer(nn.Module):
@@ -272,9 +293,13 @@ def bigbird(
     others = torch.stack([F.pad(r.to(device), (0, 0, 0, 0, 0, n - len(r))) for r in random])  # (B, n, H, r)
     table = torch.cat([table.clamp(0, n - 1)[:, :, None].expand(-1, -1, H, -1), others], -1)
     exists = torch.cat([exists[:, :, None].expand(-1, -1, H, -1), torch.ones_like(others, dtype=torch.bool)], -1)
-    keys, values = (collect(in_blocks(x, block), table) for x in (key, value))
-    allowed = collect_mask(mask_blocks(mask, block).expand(-1, -1, H, -1), table, exists)  # (B n, H, 1, (5 + r) c)
-    out = out_of_blocks(attend(q.flatten(0, 1), keys, values, allowed, scale, dropout), B, L)
+    k, v, own = in_blocks(key, block), in_blocks(value, block), mask_blocks(mask, block).expand(-1, -1, H, -1)
+
+    def see(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        seen = table[:, part]
+        return collect(k, seen), collect(v, seen), collect_mask(own, seen, exists[:, part])  # (B m, H, 1, (5 + r) c)
+
+    out = out_of_blocks(attend_blocks(q, table.shape[-1] * block, see, scale, dropout), B, L)
     inside = torch.arange(block, device=device)
     edges = torch.cat([inside.expand(B, -1), last * block + inside], 1)  # (B, 2c), where the text may end earlier
     index = edges.clamp(max=L - 1)
@@ -383,13 +408,22 @@ def lsg(
     offsets = [*range(-1 - reach, -1), *range(2, 2 + reach)]
     far, far_exists = neighbours(n, offsets, device)
     sparse_key, sparse_value, sparse_mask = SPARSITY[sparsity](k, v, own, s)
-    parts = []
-    for x, sparse, tokens in ((k, sparse_key, key), (v, sparse_value, value)):
-        shared = tokens[:, None, :, :G].expand(B, n, H, G, d).flatten(0, 1)
-        parts.append(torch.cat([shared, collect(sparse, far), collect(x, near)], 2))
-    everywhere = mask[:, None, None, None, :G].expand(B, n, H, 1, G).flatten(0, 1)
-    allowed = [collect_mask(sparse_mask, far, far_exists), collect_mask(own, near, near_exists).expand(-1, H, -1, -1)]
-    out = attend(q.flatten(0, 1), parts[0], parts[1], torch.cat([everywhere, *allowed], -1), scale, dropout)
+
+    def see(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        m = near[:, part].shape[1]
+        keys, values = (
+            torch.cat([tokens[:, None, :, :G].expand(B, m, H, G, d).flatten(0, 1), collect(sparse, far[:, part]),
+                       collect(x, near[:, part])], 2)
+            for x, sparse, tokens in ((k, sparse_key, key), (v, sparse_value, value))
+        )  # fmt: skip
+        allowed = [
+            mask[:, None, None, None, :G].expand(B, m, H, 1, G).flatten(0, 1),
+            collect_mask(sparse_mask, far[:, part], far_exists[:, part]),
+            collect_mask(own, near[:, part], near_exists[:, part]).expand(-1, H, -1, -1),
+        ]
+        return keys, values, torch.cat(allowed, -1)
+
+    out = attend_blocks(q, G + far.shape[-1] * s + near.shape[-1] * block, see, scale, dropout)
     return torch.cat([first, out_of_blocks(out, B, L - G)], 1)
 
 

@@ -412,6 +412,26 @@ def test_short_texts_get_full_attention(attention: str) -> None:
     torch.testing.assert_close(model(input_ids=ids).last_hidden_state, base(input_ids=ids).last_hidden_state)
 
 
+@pytest.mark.parametrize("attention", ["longformer", "bigbird", "lsg"])
+def test_keys_that_are_collected_in_parts(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of queries at once, some, or one of each text: the same output and the same gradients."""
+    model, ids, mask = converted(attention), torch.randint(5, 31, (3, 64)), torch.ones(3, 64, dtype=torch.long)
+    mask[1, 50:], mask[2, 20:] = 0, 0
+    weights = [p for p in model.parameters() if p.requires_grad]
+    calls: list[int] = []
+    monkeypatch.setattr(ea, "attend", lambda *args, own=ea.attend: calls.append(len(args[0])) or own(*args))
+    found, largest = [], []
+    for part in (ea.PART, 2**13, 1):
+        monkeypatch.setattr(ea, "PART", part)
+        calls.clear()
+        out = model(input_ids=ids, attention_mask=mask).last_hidden_state[mask.bool()]
+        found.append([out, *torch.autograd.grad(out.square().sum(), weights, allow_unused=True)])
+        largest.append(max(calls))
+    assert largest[0] > largest[1] > largest[2]
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-5)
+
+
 def test_a_wide_window_is_full_attention() -> None:
     """Longformer with a window as long as the text and global projections that are copies: the base model."""
     ids, mask = torch.randint(5, 31, (2, 16)), padded(16, 16, 11).long()
