@@ -60,13 +60,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, sc
 def attend_blocks(
     q: Tensor, keys: int, see: Callable[[slice], tuple[Tensor, Tensor, Tensor]], scale: float | None, dropout: float
 ) -> Tensor:
-    """Blocks of queries (B, n, H, c, d), part by part: -> (B n, H, c, d). `see` gives the keys and values of a part's
+    """Blocks of queries (B, n, H, c, d), part by part: -> (B, n c, H, d). `see` gives the keys and values of a part's
     blocks, (B m, H, keys, d), and which of them are allowed."""
     B, n, H, _, d = q.shape
     m = n if q.is_cuda else max(1, PART // (B * H * keys * d))
     parts = [slice(start, start + m) for start in range(0, n, m)]
     found = [attend(q[:, part].flatten(0, 1), *see(part), scale, dropout).unflatten(0, (B, -1)) for part in parts]
-    return torch.cat(found, 1).flatten(0, 1)
+    return torch.cat(found, 1).transpose(2, 3).flatten(1, 2)
 
 
 def full(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, dropout: float) -> Tensor:
@@ -79,11 +79,6 @@ def in_blocks(x: Tensor, c: int) -> Tensor:
     """(B, H, L, d) -> (B, n, H, c, d), with zeros behind the last token; a view where c divides L."""
     x = F.pad(x, (0, 0, 0, -x.shape[2] % c))
     return x.unflatten(2, (-1, c)).transpose(1, 2)
-
-
-def out_of_blocks(x: Tensor, B: int, L: int) -> Tensor:
-    """(B n, H, c, d) -> (B, L, H, d)."""
-    return x.unflatten(0, (B, -1)).transpose(2, 3).flatten(1, 2)[:, :L]
 
 
 def mask_blocks(mask: Tensor, c: int) -> Tensor:
@@ -198,10 +193,10 @@ def longformer(
             for tokens, x in zip(shared, (k, v), strict=True)
         )
         everywhere = valid[:, None, None, None].expand(B, m, 1, window, G).flatten(0, 1)
-        local = collect_mask(own, near, exists[:, part]) & band  # (B m, 1, c, 3c)
-        return keys, values, torch.cat([everywhere, local], -1)
+        banded = collect_mask(own, near, exists[:, part]) & band  # (B m, 1, c, 3c)
+        return keys, values, torch.cat([everywhere, banded], -1)
 
-    return out_of_blocks(attend_blocks(q, G + 3 * window, see, scale, dropout), B, L)
+    return attend_blocks(q, G + 3 * window, see, scale, dropout)[:, :L]
 
 
 class Longformer(nn.Module):
@@ -299,7 +294,7 @@ def bigbird(
         seen = table[:, part]
         return collect(k, seen), collect(v, seen), collect_mask(own, seen, exists[:, part])  # (B m, H, 1, (5 + r) c)
 
-    out = out_of_blocks(attend_blocks(q, table.shape[-1] * block, see, scale, dropout), B, L)
+    out = attend_blocks(q, table.shape[-1] * block, see, scale, dropout)[:, :L]
     inside = torch.arange(block, device=device)
     edges = torch.cat([inside.expand(B, -1), last * block + inside], 1)  # (B, 2c), where the text may end earlier
     index = edges.clamp(max=L - 1)
@@ -424,7 +419,7 @@ def lsg(
         return keys, values, torch.cat(allowed, -1)
 
     out = attend_blocks(q, G + far.shape[-1] * s + near.shape[-1] * block, see, scale, dropout)
-    return torch.cat([first, out_of_blocks(out, B, L - G)], 1)
+    return torch.cat([first, out[:, : L - G]], 1)
 
 
 class Lsg(nn.Module):

@@ -133,9 +133,8 @@ def masked_step(
     model: BertForMaskedLM, batch: dict[str, Tensor], labels: Tensor, optimizer: torch.optim.Optimizer
 ) -> float:
     """One step of masked language modelling; its loss."""
-    # logits of the masked tokens alone: the output layer is most of a small model's work
-    hidden = model.bert(**batch).last_hidden_state[labels >= 0]
-    loss = F.cross_entropy(model.cls(hidden), labels[labels >= 0])
+    masked = labels >= 0
+    loss = F.cross_entropy(masked_lm.logits_at(model, batch, masked), labels[masked])
     loss.backward()
     clip_grad_norm_(model.parameters(), train.CLIP)
     optimizer.step()

@@ -485,10 +485,12 @@ def fine_tune(args: Args, cell: Run, steps: int | None, seconds: float | None, s
     tokenizer, guided = teacher.tokenizer, cell.variant == "kd"
     kind = cell.task.task.kind
     encoded = encodings[cell.args.max_length]
-    batches: Any = cell.batches(encoded, engine.device)
+    batches: Any
     if kind in data.WINDOWED and cell.task.source == "pocket" and steps is not None:
         short, tokens = SHORT_FIRST
         batches = data.ShortFirst(encoded, tokenizer, args.batch_size, args.seed, round(short * steps), tokens)
+    else:
+        batches = cell.batches(encoded, engine.device)
     student.to(engine.device).train()  # type: ignore[arg-type]
     optimizer = train.adamw(student, cell.settings["lr"])
     schedule = train.Schedule(optimizer, ledger, steps, seconds, args=args)
