@@ -6,8 +6,7 @@ import importlib
 import os
 import sys
 
-from common.args import fail
-from common.errors import BadInput
+from common.args import BadInput, fail
 
 # Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
 COMMANDS = {

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from common import speed, train
-from common.attention import ATTENTIONS
+from common.layers.attention import ATTENTIONS
 from methods.efficient_attention import PROFILE_SHAPE, profiled
 
 LENGTH = 4096

@@ -65,7 +65,7 @@ def forward(model: PreTrainedModel, inputs: Tensor) -> None:
 CHILD = """
 import re, sys
 from transformers import AutoModelForSequenceClassification
-import common.packed  # the format of what is loaded
+import common.layers.packed  # the format of what is loaded
 from bench.bench_xtc import forward, ids
 if sys.argv[1] != "nothing":
     forward(AutoModelForSequenceClassification.from_pretrained(

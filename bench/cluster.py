@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from common import results
-from common.errors import BadInput, first_line
+from common.args import BadInput, first_line
 
 RETRIES = 5  # of a command whose machine or worker was lost
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from bench.cli import Parser
 from common import results
-from common.args import fail
-from common.errors import BadInput
+from common.args import BadInput, fail
 
 FOLDER = results.ROOT / "bench"
 CHECKED_IN = FOLDER / "results" / "kernels.json"

@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from common import results
-from common.args import CommonArgs, dashed, read
-from common.errors import BadInput
+from common.args import BadInput, CommonArgs, dashed, read
 
 OWN = ("task", "seed", "out_dir", "resume", "force")  # arguments that the bench sets
 

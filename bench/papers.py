@@ -39,8 +39,7 @@ import jsonschema
 
 from bench.cli import Parser
 from common import data, results
-from common.args import as_dict, dashed, fail, parse
-from common.errors import BadInput
+from common.args import BadInput, as_dict, dashed, fail, parse
 
 FOLDER = results.ROOT / "bench" / "published"
 DEFAULT_RESULTS = ("runs", str(results.ROOT / "bench" / "results"))

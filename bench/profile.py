@@ -31,9 +31,9 @@ import methods.cmow  # noqa: F401  # both make their models known to the library
 from bench import table
 from bench.cli import Parser
 from bench.table import Row, Table
-from common import attention, data, models, results, speed, train
-from common.args import fail
-from common.errors import BadInput
+from common import data, models, results, speed, train
+from common.args import BadInput, fail
+from common.layers import attention
 
 LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
 TRAINING_BUDGET = "640"

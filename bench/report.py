@@ -20,8 +20,7 @@ from bench import table
 from bench.cli import Parser
 from bench.table import Grid, Row, Table
 from common import plots, results
-from common.args import fail
-from common.errors import BadInput
+from common.args import BadInput, fail
 
 RULES = results.ROOT / "bench" / "RULES.md"
 DEFAULT = "runs/report"

@@ -35,8 +35,7 @@ from bench import matrix
 from bench.cli import Parser, add_engine, check_engine
 from bench.matrix import Job, Matrix
 from common import results
-from common.args import fail, interrupt, split_list
-from common.errors import BadInput, Interrupted
+from common.args import BadInput, Interrupted, fail, interrupt, split_list
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster

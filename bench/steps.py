@@ -27,8 +27,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from bench.cli import Parser
 from common import results, train
-from common.args import fail, split_list
-from common.errors import BadInput
+from common.args import BadInput, fail, split_list
 from common.speed import in_own_process
 from methods import cka, cmow, efficient_attention, mc3kd, xtc
 

@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 
 from bench import cli, matrix
 from common import metrics, results
-from common.args import dashed, fail, parse, run, split_list
+from common.args import BadInput, dashed, fail, parse, run, split_list
 from common.data import task_of
-from common.errors import BadInput
 
 INTERVALS = 4  # of a population's training, after each of which it is compared
 

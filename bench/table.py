@@ -26,8 +26,7 @@ from bench import matrix
 from bench.cli import FOLDER, Parser
 from bench.stats import Interval, cell, interval, paired, verdict
 from common import data, metrics, results
-from common.args import fail
-from common.errors import BadInput
+from common.args import BadInput, fail
 
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
 

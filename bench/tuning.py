@@ -35,7 +35,7 @@ from bench import cluster
 from bench.run import PATIENCE, last_line
 from bench.sweep import Trial, cache_of, goodness, words_of
 from common import results
-from common.errors import BadInput, Interrupted, first_line
+from common.args import BadInput, Interrupted, first_line
 
 os.environ |= {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a table of every trial's results, for tools that are not used here

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from common import plots, results, windows
+from common.args import BadInput
 from common.data import TaskData
-from common.errors import BadInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -19,7 +19,30 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common.errors import BadInput, Interrupted, first_line, speaks
+# --- errors ---
+
+
+def speaks() -> bool:
+    """Whether this process speaks for its group, as the launcher says: the first, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for a line of ours: its first line, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+class BadInput(Exception):
+    """Wrong input from the user: the message names the argument or the file, what is wrong, and what is right."""
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived; a training loop has written its checkpoint before this reaches `run`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
 
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import BadInput, speaks
+from common.args import BadInput, speaks
 from common.hub import HUB, hotpot_row
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from common import data, train
-from common.errors import BadInput, first_line
+from common.args import BadInput, first_line
 
 # A new head is one layer below the tied embeddings: it has little to learn.
 HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}
@@ -67,7 +67,8 @@ def corpus(path: str | None, task: data.TaskData, documents: int = DOCUMENTS) ->
             raise BadInput(f"--corpus {path}: holds no text; one passage a line is needed")
         return found
     if task.source == "pocket":
-        from common import pocket, pocket_texts
+        from common.pocket import sentences as pocket
+        from common.pocket import texts as pocket_texts
 
         if task.task.kind == "translation":
             return pocket_texts.unlabelled(documents, seed=1)

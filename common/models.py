@@ -34,8 +34,8 @@ from transformers import (
 )
 
 from common import parallel
+from common.args import BadInput, first_line
 from common.data import GENERATED, WINDOWED, Task
-from common.errors import BadInput, first_line
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -52,11 +52,11 @@ HEADS = {
 # The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
 # GPT-2s for pocket/lm, and BARTs whose encoder is the BERT for texts to be written.
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
-POCKET = {name: Path(__file__).with_name(name.replace("pocket", "pocket-bert")) for name in POCKET_LAYERS}
+POCKET = {name: Path(__file__).with_name("pocket") / name.replace("pocket", "bert") for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # the positions that their pre-training has seen
 # What `pocket` is for long documents: the same, pre-trained further on so many positions; and for questions over them
-POCKET_LONG, POCKET_LONG_FOLDER = 2048, Path(__file__).with_name("pocket-bert-long")
-POCKET_ASKED_FOLDER = Path(__file__).with_name("pocket-bert-asked")
+POCKET_LONG, POCKET_LONG_FOLDER = 2048, Path(__file__).with_name("pocket") / "bert-long"
+POCKET_ASKED_FOLDER = Path(__file__).with_name("pocket") / "bert-asked"
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -80,7 +80,7 @@ def task_settings(task: Task) -> dict[str, Any]:
 
 def pocket_tokenizer() -> BertTokenizer:
     """Whole words of the pocket suite's lexicon as a WordPiece vocabulary."""
-    from common import pocket
+    from common.pocket import sentences as pocket
 
     vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *pocket.vocabulary()])}
     return BertTokenizer(vocab=vocab, model_max_length=128)
@@ -126,7 +126,8 @@ def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
     The encoder has the layers of the pocket BERT, the decoder half as many. The words are those of the BERT and those
     of the suite's other language; a text ends with [SEP], and writing starts from [CLS].
     """
-    from common import pocket, pocket_texts
+    from common.pocket import sentences as pocket
+    from common.pocket import texts as pocket_texts
 
     words = [*SPECIAL_TOKENS, *pocket.vocabulary(), *pocket_texts.foreign_words()]
     backend = BertTokenizer(vocab={token: i for i, token in enumerate(words)}).backend_tokenizer

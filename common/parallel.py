@@ -33,7 +33,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.errors import BadInput, Interrupted
+from common.args import BadInput, Interrupted
 
 # The others wait while the main process fine-tunes a teacher or evaluates; without end, a process that was lost on
 # another machine would never be missed.

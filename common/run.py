@@ -23,9 +23,8 @@ import torch
 from transformers import PreTrainedModel
 
 from common import data, metrics, models, parallel, results, train
-from common.args import CommonArgs, as_dict, parse_budget, student_shape
+from common.args import BadInput, CommonArgs, as_dict, parse_budget, student_shape
 from common.data import TaskData
-from common.errors import BadInput
 from common.teacher import Teacher, large_settings
 
 # Arguments that say where and how to run, not what; everything else is part of a result's settings.

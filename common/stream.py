@@ -21,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from common import corpus
-from common.errors import BadInput, first_line
+from common.args import BadInput, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor

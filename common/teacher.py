@@ -32,9 +32,8 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from common import cache, data, models, parallel, train
-from common.args import CommonArgs
+from common.args import BadInput, CommonArgs
 from common.data import TaskData
-from common.errors import BadInput
 
 # Until it has converged on every pocket task, noisy labels included; the same for all of them. The learning rates were
 # chosen on dev of cola, the task where too large a step shows first.

@@ -30,9 +30,8 @@ from tqdm import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
 from common import data, metrics, models, parallel, results, windows
-from common.args import CommonArgs, interrupt
+from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
 from common.data import Encoded, TaskData
-from common.errors import BadInput, Interrupted, first_line
 
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01

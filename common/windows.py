@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from common import metrics
-from common.errors import BadInput
+from common.args import BadInput
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -64,8 +64,7 @@ from typing import Any, Literal, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common import stream
-from common.args import CommonArgs, arg, parse, run, student_shape
-from common.errors import BadInput
+from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
 
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
 PAPER_EPOCHS, PAPER_PRETRAINING_EPOCHS = 6, 30

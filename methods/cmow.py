@@ -55,8 +55,7 @@ from typing import Any, Literal, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common import stream
-from common.args import CommonArgs, arg, parse, run, split_list
-from common.errors import BadInput, first_line
+from common.args import BadInput, CommonArgs, arg, first_line, parse, run, split_list
 
 VARIANTS = ("finetune", "kd")
 PAPER_EPOCHS = 20
@@ -210,8 +209,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import augment, cache, data, masked_lm, models, parallel, results, speed, teacher_cache, train
+from common import cache, data, masked_lm, models, parallel, results, speed, teacher_cache, train
 from common.data import TaskData
+from common.layers import augment
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, frozen, get_teacher, large_settings
 

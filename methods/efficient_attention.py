@@ -59,8 +59,7 @@ from typing import Any, Literal
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common import corpus, stream
-from common.args import CommonArgs, arg, parse, run, split_list
-from common.errors import BadInput
+from common.args import BadInput, CommonArgs, arg, parse, run, split_list
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -168,8 +167,8 @@ from transformers import (
 
 from common import cache, data, masked_lm, models, parallel, plots, results, speed, teacher_cache, train
 from common.analysis import analyse_ner
-from common.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.data import TaskData
+from common.layers.attention import ATTENTIONS, convert, copy_globals, install, is_converted, is_longformer, load
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, frozen, get_teacher, large_settings
 

@@ -59,8 +59,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, parse, run, split_list, student_shape
-from common.errors import BadInput
+from common.args import BadInput, CommonArgs, arg, parse, run, split_list, student_shape
 
 
 class Variant(NamedTuple):

@@ -55,8 +55,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, check_place, fail, parse, run, split_list, student_shape
-from common.errors import BadInput, first_line
+from common.args import BadInput, CommonArgs, arg, check_place, fail, first_line, parse, run, split_list, student_shape
 
 VARIANTS = ("finetune", "kd", "xtc")
 BITS = ("32", "8", "4", "2", "1")
@@ -227,8 +226,9 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, BertConfig, BertTokenizer, PreTrainedModel
 
-from common import augment, data, models, packed, parallel, plots, results, teacher_cache, train
+from common import data, models, parallel, plots, results, teacher_cache, train
 from common.data import TaskData
+from common.layers import augment, packed
 from common.run import Loading, Run, compiled
 from common.teacher import Teacher, get_teacher
 
@@ -809,7 +809,7 @@ def run_row(args: Args, row: Row, task: TaskData, teacher: Teacher, engine: Acce
         if parallel.main():
             save_file(latent(student), cell.folder / "latent.safetensors")  # what `--init` goes on from
         student = pack(student)
-    loading = Loading("import common.packed") if row.bits < 32 else None
+    loading = Loading("import common.layers.packed") if row.bits < 32 else None
     init = f"layers {kept} of {source}"
     return cell.finish(student, init, spent, analysis=analysis, parameters=parameters, loading=loading)
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, SCRIPT
 
 from common import args
-from common.errors import BadInput
+from common.args import BadInput
 from methods import mc3kd
 
 

@@ -27,8 +27,8 @@ from transformers import (
     RobertaModel,
 )
 
-from common import attention as ea
-from common.errors import BadInput
+from common.args import BadInput
+from common.layers import attention as ea
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
          "initializer_range": 0.3, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip

@@ -11,8 +11,9 @@ import torch
 from conftest import NEGATIVE, NEUTRAL, POSITIVE, bert_config, sentence, word_tokenizer
 from transformers import AutoConfig, AutoModelForMaskedLM, BertForMaskedLM, BertModel
 
-from common import augment, data, masked_lm, models, train
-from common.errors import BadInput
+from common import data, masked_lm, models, train
+from common.args import BadInput
+from common.layers import augment
 
 WORDS = {word for word in (*POSITIVE, *NEGATIVE, *NEUTRAL) if augment.replaceable(word)}
 

@@ -11,7 +11,10 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from common import backbone, grammar, models, pocket
+from bench import pocket_weights as backbone
+from common import models
+from common.pocket import grammar
+from common.pocket import sentences as pocket
 
 SHIPPED = {**models.POCKET, "pocket-long": models.POCKET_LONG_FOLDER, "pocket-asked": models.POCKET_ASKED_FOLDER}
 

@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 
 from bench import report, stats, table
 from common import plots, results
-from common.errors import BadInput
+from common.args import BadInput
 
 RECORD = json.loads(next((results.ROOT / "bench/results/rte-minilm").rglob("result.json")).read_text())
 

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import BertForMaskedLM, BertForSequenceClassification
 
 from common import models, train
-from common.errors import BadInput
+from common.args import BadInput
 from methods import cka
 from methods.cka import Args, Covariances, Objective
 

@@ -13,7 +13,7 @@ from conftest import tiny_bert, word_tokenizer
 from torch import Tensor
 
 from common import data
-from common.errors import BadInput
+from common.args import BadInput
 from methods import cmow
 from methods.cmow import (
     Args,

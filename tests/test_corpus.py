@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from common import analysis, corpus, data, models, pocket
-from common.errors import BadInput
+from common import analysis, corpus, data, models
+from common.args import BadInput
+from common.pocket import sentences as pocket
 
 
 def document(text: str = "some text", **changes: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from conftest import ENVIRONMENT, ROOT, error_line, in_process, start
 from test_scripts import cell, outcome
 
 from common import cache, data, results, train
-from common.errors import BadInput
+from common.args import BadInput
 from methods import mc3kd
 
 Inside = Callable[..., tuple[int, str, str]]

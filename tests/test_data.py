@@ -15,8 +15,8 @@ import pytest
 
 import common
 from common import data, hub
+from common.args import BadInput
 from common.data import TASKS, Batches, Encoded, Split
-from common.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT.parent / "shared" / "realdata" / "glue_data"
@@ -153,7 +153,7 @@ def test_pocket_limit_keeps_the_order_and_is_stated() -> None:
 
 def test_the_embedded_suite_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task of the real generator passes the checks, with unique ids and labels in range."""
-    from common import pocket
+    from common.pocket import sentences as pocket
 
     generate = pocket.generate
     monkeypatch.setattr(pocket, "generate", lambda task, split: generate(task, split, size=60))

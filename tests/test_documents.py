@@ -15,8 +15,10 @@ import pytest
 from conftest import ROOT
 
 from bench import pocket_documents as bench
-from common import data, metrics, models, pocket, pocket_documents, windows
-from common.pocket_documents import LONG, SHORT, TYPES, WHOLE
+from common import data, metrics, models, windows
+from common.pocket import documents as pocket_documents
+from common.pocket import sentences as pocket
+from common.pocket.documents import LONG, SHORT, TYPES, WHOLE
 
 SIZE = 120
 EVERY_SPLIT = [(task, split) for task in pocket.DOCUMENTS for split in pocket.SPLITS[task]]

@@ -20,7 +20,8 @@ from test_attention import converted
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
 
-from common import attention, data, masked_lm, models, results, train
+from common import data, masked_lm, models, results, train
+from common.layers import attention
 from methods import efficient_attention as ea
 
 Inside = Callable[..., tuple[int, str, str]]

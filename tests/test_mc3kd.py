@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common import data, models
-from common.errors import BadInput
+from common.args import BadInput
 from methods import mc3kd
 from methods.mc3kd import VARIANTS, Args, Covariances, ccc, hidden_loss, kd_loss, partners, pkd_loss, step_loss
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from common import data, models, run, teacher, train
-from common.args import CommonArgs
-from common.errors import BadInput
+from common.args import BadInput, CommonArgs
 
 SST2, STSB, MNLI = (data.TASKS[name] for name in ("sst2", "stsb", "mnli"))
 CPU = torch.device("cpu")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from common import data, metrics, train
-from common.errors import BadInput
+from common.args import BadInput
 from methods import cka, cmow, mc3kd, xtc
 from methods import efficient_attention as ea
 

@@ -13,8 +13,8 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
-from common import packed
-from common.errors import BadInput
+from common.args import BadInput
+from common.layers import packed
 from methods.xtc import pack, quantize
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from common import args as arguments
 from common import data, parallel, results, train
-from common.errors import BadInput
+from common.args import BadInput
 from methods import cka, cmow, efficient_attention, mc3kd, xtc
 
 

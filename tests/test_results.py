@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from common import results
-from common.errors import BadInput
+from common.args import BadInput
 
 
 def record(**changes: Any) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from test_packed import small_model
 
-from common import corpus, data, packed, results
-from common.errors import BadInput
+from common import corpus, data, results
+from common.args import BadInput
+from common.layers import packed
 from methods.xtc import pack
 
 SOURCES = [path for folder in ("common", "methods", "bench") for path in sorted((ROOT / folder).glob("*.py"))]

@@ -17,7 +17,7 @@ from test_parallel import lines, of_two, run_script, same_curve, two
 from transformers import BertForMaskedLM
 
 from common import masked_lm, models, results, stream
-from common.errors import BadInput
+from common.args import BadInput
 
 
 def passages(count: int) -> list[str]:

@@ -23,9 +23,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from common import data, lexicon, local, metrics, models, pocket, pocket_texts, train
-from common.errors import BadInput
-from common.grammar import NP, Clause
+from common import data, local, metrics, models, train
+from common.args import BadInput
+from common.pocket import lexicon
+from common.pocket import sentences as pocket
+from common.pocket import texts as pocket_texts
+from common.pocket.grammar import NP, Clause
 
 TRANSLATE, XSUM = data.TASKS["translate"], data.TASKS["xsum"]
 NOUN = {noun.sg: noun for noun in (*pocket_texts.PEOPLE, *pocket_texts.RELATIVES, *pocket_texts.THINGS)}

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
 from common import args, data, train
-from common.errors import BadInput, Interrupted
+from common.args import BadInput, Interrupted
 from common.train import Checkpoint, Ledger, Schedule
 
 

@@ -21,9 +21,8 @@ from transformers import (
 )
 
 from common import data, hub, metrics, models, teacher, train, windows
-from common.args import CommonArgs
+from common.args import BadInput, CommonArgs
 from common.data import TASKS, Split
-from common.errors import BadInput
 
 CPU = torch.device("cpu")
 REAL = Path(__file__).resolve().parents[2] / "shared" / "realdata"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
-from common.errors import BadInput
+from common.args import BadInput
 from methods import xtc
 from methods.xtc import (
     STAGES,

@@ -27,7 +27,7 @@ from conftest import (
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM
 
-import common.packed
+import common.layers.packed
 from common import args, data, models, results, train
 from methods import xtc
 
@@ -91,13 +91,13 @@ def test_rows_and_a_student_that_loads_again(
     loaded = subprocess.run([sys.executable, "-c", call], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert loaded.returncode == 0, loaded.stderr
     again = AutoModelForSequenceClassification.from_pretrained(cell(tmp_path)).eval()
-    assert any(isinstance(module, common.packed.PackedLinear) for module in again.modules())
+    assert any(isinstance(module, common.layers.packed.PackedLinear) for module in again.modules())
     inputs = word_tokenizer()("the film was good", return_tensors="pt")
     logits = again(**inputs).logits
     assert str(logits).split("grad_fn")[0] == loaded.stdout.strip().split("grad_fn")[0]
     assert train.evaluate(again, word_tokenizer(), sst2, 16)[0] == records["xtc-1bit-1s"]["metrics"]
     # and the one file: the same logits, a smaller one than the float weights beside it
-    model, _ = common.packed.load(tmp_path / "tiny.packed")
+    model, _ = common.layers.packed.load(tmp_path / "tiny.packed")
     assert torch.equal(model(**inputs).logits, logits)
     assert record["student"]["bytes"] < (cell(tmp_path) / "latent.safetensors").stat().st_size / 2
     said = script("predict", tmp_path / "tiny.packed", "the film was good", path=SCRIPT)

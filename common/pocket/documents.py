@@ -34,8 +34,8 @@ from math import exp, log
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from common import lexicon
-from common.grammar import (
+from common.pocket import lexicon
+from common.pocket.grammar import (
     BARE_VERBS,
     HOME,
     NP,
@@ -54,7 +54,7 @@ from common.grammar import (
     swap_roles,
     with_article,
 )
-from common.lexicon import Noun
+from common.pocket.lexicon import Noun
 
 COLUMNS = {"ner": ("text",), "squad": ("question", "context"), "hotpot": ("question", "context")}
 SIZES = {

@@ -25,8 +25,8 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from common import lexicon
-from common.grammar import (
+from common.pocket import lexicon
+from common.pocket.grammar import (
     FAMILY,
     GRADED_THINGS,
     HOME,
@@ -40,7 +40,7 @@ from common.grammar import (
     say_np,
     with_article,
 )
-from common.lexicon import Noun, Verb
+from common.pocket.lexicon import Noun, Verb
 
 COLUMNS = {"translate": ("source",), "xsum": ("document",)}
 SIZES = {

@@ -58,8 +58,10 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from common import lexicon, pocket_documents, pocket_texts
-from common.grammar import (
+from common.pocket import documents as pocket_documents
+from common.pocket import lexicon
+from common.pocket import texts as pocket_texts
+from common.pocket.grammar import (
     BARE_VERBS,
     ELSEWHERE,
     GRADED_THINGS,
@@ -98,7 +100,7 @@ from common.grammar import (
     verb_synonym,
     with_article,
 )
-from common.lexicon import NOUNS, SYNONYMS, Noun, Verb
+from common.pocket.lexicon import NOUNS, SYNONYMS, Noun, Verb
 
 VERSION = "2"
 NOISE = 0.15  # the share of training labels that are wrong

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from common import lexicon
-from common.lexicon import ANTONYMS, NOUNS, SYNONYMS, VOWELS, Noun, Verb
+from common.pocket import lexicon
+from common.pocket.lexicon import ANTONYMS, NOUNS, SYNONYMS, VOWELS, Noun, Verb
 
 if TYPE_CHECKING:
     from _typeshed import SupportsLenAndGetItem

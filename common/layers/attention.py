@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
 
 from common import models
-from common.errors import BadInput
+from common.args import BadInput
 
 # Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks, k blocks that a
 # block of queries sees; G global tokens, M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true

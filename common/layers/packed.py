@@ -1,6 +1,6 @@
 """Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers.
 
-    import common.packed                                     # makes the library know the format
+    import common.layers.packed                                     # makes the library know the format
     AutoModelForSequenceClassification.from_pretrained(FOLDER)
     model, tokenizer = packed.load("model.packed")           # one file that holds all it needs
 
@@ -47,7 +47,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from common.errors import BadInput
+from common.args import BadInput
 from common.results import replacing
 from common.train import digest
 

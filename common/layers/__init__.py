@@ -1,0 +1,1 @@
+"""What several papers take from others: block attentions, packed weights, augmentation."""
