@@ -24,9 +24,8 @@ import torch
 
 from bench.cli import FOLDER, parser
 from bench.stats import cell, difference
-from common import data, metrics, models, results, speed
+from common import data, metrics, models, pocket, results, speed
 from common.layers import attention
-from common.pocket import sentences as pocket
 from methods import efficient_attention as ea
 
 # BigBird reads short texts with full attention, at its cost, and its first block, where the names of ner are

@@ -18,8 +18,7 @@ import numpy as np
 
 from bench.cli import FOLDER, parser
 from bench.stats import cell, difference
-from common import data, metrics, plots, results
-from common.pocket import sentences as pocket
+from common import data, metrics, plots, pocket, results
 from methods import cka
 
 EQUAL = "2x128"  # of the teacher's width

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from common import results
+from common import pocket, results
 from common.args import BadInput, fail
-from common.pocket import sentences as pocket
 
 FOLDER = results.ROOT / "bench" / "results"
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from bench.cli import FOLDER, parser
 from bench.stats import cell, difference
-from common import metrics, results
-from common.pocket import sentences as pocket
+from common import metrics, pocket, results
 from methods import cmow
 
 ENCODERS = {"CBOW": "cbow-200", "CMOW": "cmow-14", "Hybrid": "hybrid-10-100", "Bidirectional": "bidirectional-10-100"}

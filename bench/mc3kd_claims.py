@@ -17,8 +17,7 @@ from scipy import stats
 
 from bench.cli import FOLDER, parser
 from bench.stats import cell, difference
-from common import data, metrics, results
-from common.pocket import sentences as pocket
+from common import data, metrics, pocket, results
 from methods import mc3kd
 
 TEACHERS = ("pocket-6", "pocket-12")

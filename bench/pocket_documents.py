@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from bench.cli import FOLDER, parser
-from common import data, metrics, results, train, windows
+from common import data, metrics, pocket, results, train, windows
 from common.args import CommonArgs
 from common.data import TaskData
-from common.pocket import sentences as pocket
 from common.teacher import get_teacher
 
 TASKS = ("ner", "squad", "hotpot")

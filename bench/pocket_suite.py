@@ -21,9 +21,8 @@ import numpy as np
 
 from bench.cli import FOLDER, parser
 from bench.stats import cell, interval
-from common import data, metrics, results
+from common import data, metrics, pocket, results
 from common.data import TaskData
-from common.pocket import sentences as pocket
 from methods import mc3kd
 
 

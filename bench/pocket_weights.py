@@ -48,8 +48,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import BertConfig, BertForMaskedLM
 
-from common import masked_lm, models, train
-from common.pocket import sentences as pocket
+from common import masked_lm, models, pocket, train
 from common.pocket.documents import Person, spread
 from common.results import write_json
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from bench.cli import FOLDER, parser
 from bench.stats import cell, difference
-from common import data, metrics, results
-from common.pocket import sentences as pocket
+from common import data, metrics, pocket, results
 from methods import xtc
 
 STUDENTS = {"full": "4x128", "half": "2x128"}

@@ -18,9 +18,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from common import pocket
 from common.args import BadInput, split_list
 from common.local import json_lines
-from common.pocket import sentences as pocket
 
 BUILT_IN = ("pocket-short", "pocket-long")
 BUILT_IN_SIZE = 20_000  # documents of pocket-short

@@ -258,7 +258,7 @@ def _rows(split: Split, order: Sequence[int]) -> Split:
 
 
 def _known_names() -> list[str]:
-    from common.pocket import sentences as pocket
+    from common import pocket
 
     return [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [
         task for task in TASKS if task in HUB or task in LOCAL
@@ -436,7 +436,7 @@ _LABEL_READERS: dict[Kind, Callable[[Task, Rows, int], Any]] = {
 
 def _pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
     """The splits of the embedded suite: the same for every seed of a run, the suite's own seed being 0."""
-    from common.pocket import sentences as pocket
+    from common import pocket
 
     rows = {}
     for split in pocket.SPLITS[task.name]:

@@ -67,11 +67,10 @@ def corpus(path: str | None, task: data.TaskData, documents: int = DOCUMENTS) ->
             raise BadInput(f"--corpus {path}: holds no text; one passage a line is needed")
         return found
     if task.source == "pocket":
-        from common.pocket import sentences as pocket
-        from common.pocket import texts as pocket_texts
+        from common import pocket
 
         if task.task.kind == "translation":
-            return pocket_texts.unlabelled(documents, seed=1)
+            return pocket.unlabelled_bilingual(documents, seed=1)
         return pocket.unlabelled(documents, seed=1)
     if task.task.kind == "translation":  # both languages
         sides = [text for (text,) in task.splits["train"].texts], task.splits["train"].labels

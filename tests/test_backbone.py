@@ -12,9 +12,8 @@ import torch
 from transformers import BertForMaskedLM
 
 from bench import pocket_weights as backbone
-from common import models
+from common import models, pocket
 from common.pocket import grammar
-from common.pocket import sentences as pocket
 
 SHIPPED = {**models.POCKET, "pocket-long": models.POCKET_LONG_FOLDER, "pocket-asked": models.POCKET_ASKED_FOLDER}
 

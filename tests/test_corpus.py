@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from common import analysis, corpus, data, models
+from common import analysis, corpus, data, models, pocket
 from common.args import BadInput
-from common.pocket import sentences as pocket
 
 
 def document(text: str = "some text", **changes: Any) -> dict[str, Any]:

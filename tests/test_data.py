@@ -153,7 +153,7 @@ def test_pocket_limit_keeps_the_order_and_is_stated() -> None:
 
 def test_the_embedded_suite_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task of the real generator passes the checks, with unique ids and labels in range."""
-    from common.pocket import sentences as pocket
+    from common import pocket
 
     generate = pocket.generate
     monkeypatch.setattr(pocket, "generate", lambda task, split: generate(task, split, size=60))

@@ -15,9 +15,8 @@ import pytest
 from conftest import ROOT
 
 from bench import pocket_documents as bench
-from common import data, metrics, models, windows
+from common import data, metrics, models, pocket, windows
 from common.pocket import documents as pocket_documents
-from common.pocket import sentences as pocket
 from common.pocket.documents import LONG, SHORT, TYPES, WHOLE
 
 SIZE = 120

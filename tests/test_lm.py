@@ -17,9 +17,8 @@ from conftest import SCRIPT, error_line, script, tiny_bert, word_tokenizer
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from common import data, hub, metrics, models, results, teacher, train
+from common import data, hub, metrics, models, pocket, results, teacher, train
 from common.args import BadInput, CommonArgs
-from common.pocket import sentences as pocket
 from methods import mc3kd
 
 Inside = Callable[..., tuple[int, str, str]]

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
+from common import pocket
 from common.pocket import grammar, lexicon
-from common.pocket import sentences as pocket
 
 ROOT = Path(__file__).parents[1]
 SIZE = 1000

@@ -23,10 +23,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from common import data, local, metrics, models, train
+from common import data, local, metrics, models, pocket, train
 from common.args import BadInput
 from common.pocket import lexicon
-from common.pocket import sentences as pocket
 from common.pocket import texts as pocket_texts
 from common.pocket.grammar import NP, Clause
 
