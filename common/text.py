@@ -1,0 +1,569 @@
+"""Unlabelled text, from which students are pre-trained: where it comes from, how it is batched, what is masked.
+
+    text.check(args.corpus, args.budget)                        # wrong arguments, before anything is read
+    texts = text.open_texts(args.corpus, task)                  # what --corpus names, see `open_texts`
+    batches = texts.batches(tokenizer, max_length, 32, seed)    # an example is a text
+    batches = texts.blocks(tokenizer, length, 32, seed)         # or: texts end to end, an example is `length` tokens
+    batches = text.Masked(batches, tokenizer)                   # BERT's masking; labels are what was hidden
+    model, whole = text.load_masked_lm(source)                  # a masked language model; whether its head came with it
+
+Shapes: B batch, L length (tokens), V vocabulary, M masked tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+
+from common import data
+from common.args import BadInput, first_line, split_list
+from common.data import Encoded, Split, Task, TaskData
+from common.local import json_lines
+from common.pocket import sentences as pocket
+from common.pocket import texts as pocket_texts
+
+STREAM, HUB = "stream:", "hub:"
+NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
+PASSAGES = 60_000  # of the pocket suite, where no corpus is named
+SHORT = 20_000  # documents of pocket-short
+HEAD = 4096  # texts of a stream that are held in memory
+BUFFER = 4096  # texts from which a stream draws the next one
+SHARE = 0.15  # of the tokens, to be masked
+HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}  # a new head is one layer: it has little to learn
+
+# OSCAR's filters, with the figures of Brown et al. (2023), section 3.2, which says "harmful categories" and does not
+# list them: these are the harmful ones of the UT1 block list, from which OSCAR's categories come.
+LANGUAGE, PROBABILITY = "en", 0.8  # the language is known, with at least this probability
+WARNINGS = {"tiny", "short_sentences", "noisy"}
+HARMFUL_PERPLEXITY = 13.51  # of a model of harmful text: at or below it, a text is like its training text
+HARMFUL = {
+    *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling"),
+    *("hacking", "malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
+}
+
+
+# --- what --corpus names -------------------------------------------------------------------------------------
+
+
+def check(spec: str | None, budget: str = "", argument: str = "--corpus") -> None:
+    """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text.
+
+    A stream has no known length: `budget` "paper", which counts epochs of it, is refused.
+    """
+    if spec is None:
+        return
+    if spec.startswith(STREAM):
+        if budget == "paper":
+            raise BadInput(f"{argument} {spec}: has no known length, and --budget paper counts epochs; give a number")
+        if not spec.startswith(STREAM + HUB):
+            _check_file(spec.removeprefix(STREAM), f"{argument} {spec}", f", or {STREAM}{HUB}REPO")
+        return
+    names = split_list(spec)
+    if not names:
+        raise BadInput(f"{argument} {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
+    if _is_file(spec):
+        if not Path(spec).is_file():
+            raise BadInput(
+                f"{argument} {spec}: no such file; give a file of one passage a line, NAME=FILE,..., stream:FILE,"
+                f" stream:hub:REPO, or one or several of {', '.join(NAMED)}"
+            )
+        return
+    seen = set()
+    for part in names:
+        name, equals, file = part.partition("=")
+        if not equals and name not in NAMED:
+            raise BadInput(f"{argument} {part!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
+        if name in seen:
+            raise BadInput(f"{argument} {spec!r}: names {name} twice")
+        seen.add(name)
+        if equals:
+            _check_file(file, f"{argument} {part}")
+
+
+def _is_file(spec: str) -> bool:
+    """Whether `--corpus` is one file, not names of corpora."""
+    return "=" not in spec and not set(split_list(spec)) & set(NAMED)
+
+
+def _check_file(file: str, where: str, otherwise: str = "") -> None:
+    if not Path(file).is_file():
+        raise BadInput(f"{where}: no such file")
+    if _suffix(Path(file)) not in (".jsonl", ".txt"):
+        raise BadInput(f"{where}: must be .txt or .jsonl, or either as .gz or .zst{otherwise}")
+
+
+def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Texts:
+    """The unlabelled texts that `--corpus` names:
+
+        None               so many `passages` of the pocket suite for a pocket task; the training texts of another task
+        FILE               one passage a line; of a .jsonl file, the "text" of every line
+        NAME=FILE,...      named corpora, mixed in a drawn order. In a .txt file blank lines separate documents; a line
+                           of a .jsonl file holds a "text", or OSCAR's "content" and "metadata", which is filtered
+        pocket-short       likewise, of the pocket suite: 20,000 unlabelled documents
+        pocket-long        likewise: the documents of ner and hotpot, without their labels
+        task               likewise: the training texts of the task
+        stream:FILE        as FILE, read while it is learnt from: memory does not grow with it
+        stream:hub:REPO    a text data set of the hub, likewise; stream:hub:REPO:CONFIG for a part of it
+
+    Files may be packed, `.gz` or `.zst`. Raises `BadInput` for what cannot be read, with the file and its line.
+    """
+    if spec is None:
+        texts = _pocket_passages(task, passages) if task.source == "pocket" else task_texts(task)
+        return Texts(texts, _digest(texts))
+    if spec.startswith(STREAM):
+        stream = Stream(spec)
+        return Texts(stream.head(), stream.signature, stream)
+    if _is_file(spec):
+        texts = list(_passages_of(Path(spec)))
+        if not texts:
+            raise BadInput(f"--corpus {spec}: holds no text; one passage a line is needed")
+        return Texts(texts, _digest(texts))
+    texts, sizes = mix(spec, task)
+    return Texts(texts, f"{'+'.join(f'{name}:{size}' for name, size in sizes.items())}#{_digest(texts)}")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Unlabelled texts. `head`: all of them, or a stream's first 4,096. `signature` says which they are."""
+
+    head: list[str]
+    signature: str
+    stream: Stream | None = None
+
+    def hold_out(self, most: int) -> tuple[Texts, list[str]]:
+        """The texts without the last `most` of their head (at most a tenth, at least one), and these."""
+        count = min(most, max(1, len(self.head) // 10))
+        return replace(self, head=self.head[:-count]), self.head[-count:]
+
+    def batches(
+        self, tokenizer: Any, max_length: int, batch_size: int, seed: int, written: bool = False
+    ) -> data.Batches | StreamBatches:
+        """A training stream whose examples are texts, cut to `max_length` tokens; its `.encoded` is the head.
+
+        `written`: each text is also its label, which an encoder-decoder has to write.
+        """
+        make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
+        encoded = make(self.head)
+        if self.stream is None:
+            return data.Batches(encoded, tokenizer, batch_size, seed)
+        drawn = self.stream.drawn
+        return StreamBatches(lambda: drawn(seed), make, tokenizer, batch_size, encoded)
+
+    def blocks(
+        self, tokenizer: Any, length: int, batch_size: int, seed: int, most: int | None = None
+    ) -> data.Batches | StreamBatches:
+        """A training stream whose examples are packed blocks of `length` tokens; its `.encoded` is the head's.
+
+        `most`: from so many blocks on, no more texts are read.
+        """
+        encoded = packed(tokenizer, self.head, length, most)
+        if self.stream is None:
+            return data.Batches(encoded, tokenizer, batch_size, seed)
+        drawn = self.stream.drawn
+        return StreamBatches(
+            lambda: blocks(tokenizer, drawn(seed), length), as_examples, tokenizer, batch_size, encoded
+        )
+
+
+def _digest(texts: list[str]) -> str:
+    return hashlib.sha256(json.dumps({"texts": texts}).encode()).hexdigest()[:12]
+
+
+def _pocket_passages(task: TaskData, count: int) -> list[str]:
+    if task.task.kind == "translation":
+        return pocket_texts.unlabelled(count, seed=1)
+    return pocket.unlabelled(count, seed=1)
+
+
+def task_texts(task: TaskData) -> list[str]:
+    """The training texts of a task, each once; of a translation, those of both languages."""
+    train = task.splits["train"]
+    if task.task.kind == "translation":
+        return [text for (source,), target in zip(train.texts, train.labels, strict=True) for text in (source, target)]
+    return list(dict.fromkeys(text for texts in train.texts for text in texts if text.strip()))
+
+
+def mix(spec: str, task: TaskData) -> tuple[list[str], dict[str, int]]:
+    """The documents of the corpora that `spec` names, in a drawn order, and how many each has (table 8 of the paper).
+
+    Raises `BadInput` for a damaged line, or a corpus of which the filters leave nothing.
+    """
+    check(spec)
+    texts: list[str] = []
+    sizes: dict[str, int] = {}
+    # the task's texts come last, to the others in their own drawn order
+    for part in sorted(split_list(spec), key=lambda part: part == "task"):
+        name, _, file = part.partition("=")
+        dropped = Counter[str]()
+        if name == "task" and not file:
+            Random(0).shuffle(texts)
+            found = list(dict.fromkeys(" ".join(text.split()) for text in task_texts(task)))
+        else:
+            found = list(documents(Path(file), dropped) if file else _built_in(name))
+        if not found:
+            why = ", ".join(f"{reason} {count}" for reason, count in dropped.items()) or "it is empty"
+            raise BadInput(f"--corpus {name}: no document is left ({why})")
+        texts += found
+        sizes[name] = len(found)
+    Random(0).shuffle(texts)
+    return texts, sizes
+
+
+def _built_in(name: str) -> Iterator[str]:
+    if name == "pocket-short":
+        yield from pocket.unlabelled(SHORT)
+        return
+    yield from (text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"])
+    rows = pocket.generate("hotpot", "train")
+    yield from (f"{question} {context}" for question, context in zip(rows["question"], rows["context"], strict=True))
+
+
+def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
+    """The documents of a .txt or .jsonl file that pass OSCAR's filters; counts in `dropped` why others do not."""
+    if _suffix(path) == ".txt":
+        paragraph: list[str] = []
+        for line in (*_lines(path), ""):
+            if line.strip():
+                paragraph.append(line.strip())
+            elif paragraph:
+                yield "\n".join(paragraph)
+                paragraph = []
+        return
+    for number, record in json_lines(path, _lines(path)):
+        oscar = isinstance(record, dict) and isinstance(record.get("metadata"), dict)
+        text = record.get("content" if oscar else "text") if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise BadInput(f"{path} line {number}: needs a text, or OSCAR's content and metadata")
+        reason = dropped_by(record["metadata"]) if oscar else None
+        if reason is None and not text.strip():
+            reason = "empty"
+        if reason is None:
+            yield text
+        else:
+            dropped[reason] += 1
+
+
+def dropped_by(metadata: dict[str, Any]) -> str | None:
+    """The first filter that an OSCAR document does not pass, or None. What OSCAR does not say of it drops nothing but
+    for its language, which has to be known."""
+    language = metadata.get("identification") or {}
+    if language.get("label") != LANGUAGE or not language.get("prob", 0.0) >= PROBABILITY:
+        return "language"
+    if WARNINGS & set(metadata.get("quality_warnings") or ()):
+        return "quality"
+    perplexity = metadata.get("harmful_pp")
+    if perplexity is not None and perplexity <= HARMFUL_PERPLEXITY:
+        return "harmful perplexity"
+    if HARMFUL & set(metadata.get("categories") or ()):
+        return "category"
+    return None
+
+
+def _passages_of(path: Path) -> Iterator[str]:
+    """The texts of a file that holds one a line."""
+    if _suffix(path) == ".jsonl":
+        return documents(path, Counter())
+    return (line.strip() for line in _lines(path) if line.strip())
+
+
+def _suffix(path: Path) -> str:
+    """What a file's name ends with, the packing left out: .txt, .jsonl."""
+    return Path(str(path).removesuffix(".gz").removesuffix(".zst")).suffix
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file, packed or not, as they are read."""
+    open_text: Any = gzip.open if path.suffix == ".gz" else open
+    if path.suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError:
+            raise BadInput(f"{path}: `pip install zstandard` is needed to read .zst") from None
+        open_text = zstandard.open
+    try:
+        with open_text(path, "rt", encoding="utf-8") as file:
+            yield from file
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read ({error})") from error
+
+
+# --- streams -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The texts of `--corpus stream:...`, read while they are learnt from.
+
+    The first `HEAD` texts are held: from them come the held-out passages, the frequencies of words, and what a new head
+    of the teacher learns from. The others pass through a buffer from which they are drawn with a seed, in epochs
+    without end. (An IterableDataset of `datasets` shuffles like this, but its state does not restore the buffer to the
+    bit, and a killed run has to go on with the same texts.)
+    """
+
+    spec: str
+
+    @property
+    def source(self) -> str:
+        return self.spec.removeprefix(STREAM)
+
+    @functools.cached_property
+    def signature(self) -> str:
+        """What the texts are: a digest of the file, or the hub's revision."""
+        if self.source.startswith(HUB):
+            return f"{self.source}@{_revision(self.source.removeprefix(HUB).partition(':')[0])}"
+        with Path(self.source).open("rb") as file:
+            return f"{Path(self.source).name}@{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
+
+    def texts(self) -> Iterator[str]:
+        """All of them, once, in their order. Raises `BadInput` with the file and line where there is one."""
+        if self.source.startswith(HUB):
+            return _hub_texts(self.source.removeprefix(HUB))
+        return _passages_of(Path(self.source))
+
+    def head(self) -> list[str]:
+        """The first `HEAD` texts. `BadInput` if there are no others, which a stream is for."""
+        found = list(islice(self.texts(), HEAD + 1))
+        if len(found) <= HEAD:
+            raise BadInput(f"--corpus {self.spec}: {len(found)} texts are too few to be streamed, more than {HEAD} are"
+                           f" needed; --corpus {self.source} reads them at once")  # fmt: skip
+        return found[:HEAD]
+
+    def drawn(self, seed: int) -> Iterator[str]:
+        """The texts after the head without end, epoch after epoch, each in the order of a buffer that is drawn from."""
+        epoch = 0
+        while True:
+            rng, held = Random(f"{seed}/{epoch}"), list[str]()
+            for text in islice(self.texts(), HEAD, None):
+                if len(held) < BUFFER:
+                    held.append(text)
+                    continue
+                at = rng.randrange(BUFFER)
+                held[at], text = text, held[at]
+                yield text
+            rng.shuffle(held)
+            yield from held
+            epoch += 1
+
+
+def _hub_texts(name: str) -> Iterator[str]:
+    from datasets import load_dataset
+
+    repo, _, config = name.partition(":")
+    try:
+        for row in load_dataset(repo, config or None, split="train", streaming=True):
+            text = row.get("text") or row.get("content")
+            if not isinstance(text, str):
+                raise BadInput(f"--corpus {STREAM}{HUB}{name}: needs a column text, and has {', '.join(row)}")
+            if text.strip():
+                yield text
+    except BadInput:
+        raise
+    except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
+        raise BadInput(f"--corpus {STREAM}{HUB}{name}: cannot be streamed ({first_line(error)})") from error
+
+
+def _revision(repo: str) -> str:
+    """The commit that the hub serves; of a folder on this machine, none."""
+    if Path(repo).is_dir():
+        return "local"
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(repo).sha)[:12]
+    except Exception as error:
+        raise BadInput(f"--corpus {STREAM}{HUB}{repo}: not to be had from the hub ({type(error).__name__})") from error
+
+
+class StreamBatches:
+    """The training stream in place of `data.Batches` where the texts are streamed.
+
+    `start` begins to give the items (texts, or packed blocks) again from the first, and `make` encodes some of them.
+    A batch is a function of its step: a killed run goes on after passing over what came before, which is not tokenised
+    again where items are texts. Every process makes the same batches. `encoded`: the stream's head.
+    """
+
+    def __init__(
+        self, start: Callable[[], Iterator[Any]], make: Callable[[list[Any]], Encoded], tokenizer: Any,
+        batch_size: int, encoded: Encoded,
+    ) -> None:  # fmt: skip
+        self.start, self.make, self.tokenizer, self.batch_size = start, make, tokenizer, batch_size
+        self.encoded = encoded
+        self.items, self.step = start(), 0  # what comes next, and the step that it belongs to
+
+    def ids(self, step: int) -> list[str]:
+        """The numbers of the batch's examples in the stream."""
+        return [f"stream-{i}" for i in range(step * self.batch_size, (step + 1) * self.batch_size)]
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        """Batch `step` (from 0) as `data.collate` makes it."""
+        if step < self.step:
+            self.items, self.step = self.start(), 0
+        skip = (step - self.step) * self.batch_size
+        self.step = step + 1
+        encoded = self.make(list(islice(self.items, skip, skip + self.batch_size)))
+        return data.collate(self.tokenizer, encoded, range(len(encoded)))
+
+
+# --- texts and blocks as examples ----------------------------------------------------------------------------
+
+_TEXT = Task("text", "classification", ("text",), (), ())
+_COPY = Task("copy", "summarisation", ("text",), (), ())
+
+
+def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False) -> Encoded:
+    """Unlabelled texts as examples of at most `max_length` tokens; labels are 0 or, `written`, the texts themselves."""
+    ids = [f"text-{i}" for i in range(len(texts))]
+    labels = list(texts) if written else [0] * len(texts)
+    return data.encode(
+        tokenizer, Split(ids, [(text,) for text in texts], labels), _COPY if written else _TEXT, max_length
+    )
+
+
+def packed(tokenizer: Any, texts: list[str], length: int, most: int | None = None) -> Encoded:
+    """The `blocks` of some texts as examples. Raises `BadInput` for a tokenizer without [CLS] and [SEP]."""
+    return as_examples(list(blocks(tokenizer, texts, length, most)))
+
+
+def blocks(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:
+    """Texts end to end, cut into blocks of `length` tokens: none of it is padding.
+
+    Each block opens and ends with the tokenizer's special tokens, and its separator stands between texts; the rest that
+    does not fill a block is left out, unless there is nothing else. From `most` blocks on, no more texts are read.
+    """
+    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+        raise BadInput(f"--teacher: {type(tokenizer).__name__} has no [CLS] and [SEP] to put around a block of text")
+    inside, count, left = length - 2, 0, list[int]()
+    texts = iter(texts)
+    while (most is None or count < most) and (part := list(islice(texts, 200))):
+        for tokens in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            left += [*tokens, tokenizer.sep_token_id]
+        full = len(left) // inside
+        for at in range(0, full * inside, inside):
+            yield [tokenizer.cls_token_id, *left[at : at + inside], tokenizer.sep_token_id]
+        left, count = left[full * inside :], count + full
+    if not count:
+        yield [tokenizer.cls_token_id, *left, tokenizer.sep_token_id]
+
+
+def as_examples(blocks: list[list[int]]) -> Encoded:
+    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+    ids = [f"block-{i}" for i in range(len(blocks))]
+    return Encoded(ids, features, torch.zeros(len(blocks), dtype=torch.long), [len(block) for block in blocks])
+
+
+# --- masked language modelling -------------------------------------------------------------------------------
+
+
+class Masked:
+    """The batches of another training stream with BERT's masking: "labels" (B, L), -100 where nothing was masked.
+
+    `smoothing`: how much more readily rare tokens are masked, by count^-smoothing in `batches.encoded`. With
+    `everywhere`, labels also hold the tokens that were not masked: for a loss at every token that is not padding.
+    What is masked is drawn from torch's global generator: a batch that is asked for twice differs.
+    """
+
+    def __init__(
+        self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0, everywhere: bool = False
+    ) -> None:
+        self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
+        self.weights = token_weights(batches.encoded, tokenizer, smoothing)
+
+    def ids(self, step: int) -> list[str]:
+        """The ids of the examples of batch `step`."""
+        return self.batches.ids(step)
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        """Batch `step` (from 0), masked."""
+        return self.mask(self.batches[step])
+
+    def mask(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Any batch of this tokenizer, masked."""
+        ids, mask = batch["input_ids"].clone(), batch["attention_mask"]
+        labels = mask_tokens(ids, mask, self.weights, self.tokenizer)
+        if self.everywhere:
+            labels = torch.where(mask > 0, batch["input_ids"], -100)
+        return batch | {"input_ids": ids, "labels": labels}
+
+
+def token_weights(encoded: Encoded, tokenizer: Any, smoothing: float) -> Tensor:
+    """(V,): how readily each token is chosen for masking, count^-smoothing; special tokens never are."""
+    ids = torch.tensor([i for tokens in encoded.features["input_ids"] for i in tokens])
+    weights = torch.bincount(ids, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
+    weights[tokenizer.all_special_ids] = 0
+    return weights.float()
+
+
+def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any, share: float = SHARE) -> Tensor:
+    """BERT's masking (`hide`) of (B, L) ids, in place: `share` of the batch's valid tokens are chosen, by `weights`.
+
+    Returns labels (B, L). Draws from torch's global generator.
+    """
+    chances = (weights[ids] * mask).flatten()
+    count = min(math.ceil(share * int(mask.sum())), int((chances > 0).sum()))
+    chosen = torch.zeros_like(chances, dtype=torch.bool)
+    if count:
+        chosen[torch.multinomial(chances, count)] = True
+    dice = torch.rand(ids.shape)
+    words = (weights > 0).nonzero().flatten()
+    other = words[torch.randint(len(words), ids.shape)]
+    return hide(ids, chosen.view_as(ids), dice, other, tokenizer.mask_token_id)
+
+
+def hide(ids: Tensor, chosen: Tensor, dice: Tensor, other: Tensor, mask_token_id: int) -> Tensor:
+    """Of the chosen (B, L) ids hide 80%, replace 10% by `other` and leave 10%, as `dice` in [0, 1) decide; in place.
+
+    Returns labels (B, L), -100 where nothing is to be predicted.
+    """
+    labels = torch.where(chosen, ids, -100)
+    ids[chosen & (dice < 0.8)] = mask_token_id
+    replaced = chosen & (dice >= 0.9)
+    ids[replaced] = other[replaced]
+    return labels
+
+
+def load_masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
+    """The masked language model of a hub id or a folder, and whether its head came with it.
+
+    A head that is not in the file is random, but for the output embeddings, which are tied to the input's. Raises
+    `BadInput` for a family without masked language models, and for a file that lacks other weights.
+    """
+    try:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            source, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise BadInput(f"--teacher {source}: gives no masked language model ({first_line(error)})") from error
+    body = model.base_model_prefix + "."
+    lost = sorted(key for key in report["missing_keys"] if key.startswith(body))
+    if lost:
+        raise BadInput(f"--teacher {source}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    return model, not report["missing_keys"]
+
+
+def logits_at(model: PreTrainedModel, inputs: Mapping[str, Tensor], chosen: Tensor) -> Tensor:
+    """(M, V): a masked language model's logits at the M chosen tokens of (B, L), and at no others: with a large
+    vocabulary the output layer is most of the work."""
+
+    def keep(_body: nn.Module, _inputs: Any, out: Any) -> Any:
+        out.last_hidden_state = out.last_hidden_state[chosen][None]
+        return out
+
+    handle = model.base_model.register_forward_hook(keep)
+    try:
+        return model(**inputs).logits[0]
+    finally:
+        handle.remove()
