@@ -150,7 +150,7 @@ class _Writer:
         return round(exp(rng.uniform(log(low), log(high))))
 
 
-# ------------------------------------------------------------------------------------------- named entities
+# --- named entities ------------------------------------------------------------------------------------------
 
 _USUALLY = {
     "PER": (*lexicon.NAMES_F, *lexicon.NAMES_M, *lexicon.NAMES_ELSEWHERE),
@@ -233,7 +233,7 @@ class _Entities(_Writer):
         return f"{name} is {with_article(f'{rng.choice(adjectives)} {rng.choice(nouns)}')}{place} ."
 
 
-# ------------------------------------------------------------------------------------------------ questions
+# --- questions -----------------------------------------------------------------------------------------------
 
 
 def _passage(told: list[tuple[str, str]]) -> tuple[str, dict[str, int]]:

@@ -1,25 +1,24 @@
-"""The grammar of the pocket suite: meanings as small frames, drawn by chance, changed by rule, said in words.
+"""The grammar of the pocket suite: meanings as small frames, drawn at random, changed by rule, said in words.
 
     event = draw_clause(Dice("seed"))                  # Clause(agent=NP(...), verb=..., patient=NP(...), ...)
     say(event)                                         # "the clerk praised the niece in the park"
     say(swap_roles(event), passive=True)               # "the clerk was praised by the niece in the park"
     ask(rng, event, "agent")                           # "who praised the niece ?"
 
-A `Clause` says who did what to whom, where, when and how; an `NP` is one of its noun phrases. Frames share their
-parts, so no rule changes one in place: ``clause.but(place="")`` is another one. What this file holds, in this order:
-frames, groups of words, frames into words, drawing frames, changing frames, and two stocks of whole sentences:
-constructions (each grammatical, or broken in one place) and opinions (good or bad).
+A `Clause` says who did what to whom, where and when; an `NP` is one of its noun phrases. Both are tuples, which no rule
+changes in place: `clause.but(place="")` is a new one. In this order: frames, groups of words, frames into words,
+drawing frames, changing frames, and two kinds of whole sentences: constructions (grammatical, or broken in one place)
+and opinions (good or bad).
 
-Whatever draws from `rng` is part of the generated data: another draw, or the same draws in another order, makes
-another suite (`pocket.VERSION`).
+Whatever draws from `rng` decides the generated data: another draw, or another order of draws, needs a new
+`pocket.VERSION`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from common.pocket import lexicon
 from common.pocket.lexicon import ANTONYMS, NOUNS, SYNONYMS, VOWELS, Noun, Verb
@@ -44,13 +43,10 @@ class Dice(Random):
         return seq[pick]
 
 
-# -------------------------------------------------------------------------------------------------- frames
-
-# Not frozen, which would make each new frame three times as slow; yet nothing changes one in place.
+# --- frames --------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class NP:
+class NP(NamedTuple):
     """A noun phrase: determiner ("" for names), adjective, noun, number, and a phrase after the noun."""
 
     noun: Noun
@@ -59,65 +55,33 @@ class NP:
     plural: bool = False
     after: str = ""
 
-    def but(
-        self,
-        noun: Noun | None = None,
-        det: str | None = None,
-        adj: str | None = None,
-        plural: bool | None = None,
-        after: str | None = None,
-    ) -> NP:
-        """The same phrase but for what is given."""
-        return NP(
-            self.noun if noun is None else noun,
-            self.det if det is None else det,
-            self.adj if adj is None else adj,
-            self.plural if plural is None else plural,
-            self.after if after is None else after,
-        )
+    def but(self, **changes: Any) -> NP:
+        """The same phrase with other values of the named fields."""
+        return self._replace(**changes)
 
 
 NOTHING = NP(Noun("", "", ""), det="")  # the patient of a verb that has none
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Clause:
-    """Who (`agent`) did what (`verb`) to whom (`patient`), where, when, how; all in the past."""
+class Clause(NamedTuple):
+    """Who (`agent`) did what (`verb`) to whom (`patient`), where and when; in the past."""
 
     agent: NP
     verb: Verb
     patient: NP = NOTHING
     place: str = ""
     time: str = ""
-    manner: str = ""
     negated: bool = False
 
-    def but(
-        self,
-        agent: NP | None = None,
-        verb: Verb | None = None,
-        patient: NP | None = None,
-        place: str | None = None,
-        time: str | None = None,
-        negated: bool | None = None,
-    ) -> Clause:
-        """The same clause but for what is given."""
-        return Clause(
-            self.agent if agent is None else agent,
-            self.verb if verb is None else verb,
-            self.patient if patient is None else patient,
-            self.place if place is None else place,
-            self.time if time is None else time,
-            self.manner,
-            self.negated if negated is None else negated,
-        )
+    def but(self, **changes: Any) -> Clause:
+        """The same clause with other values of the named fields."""
+        return self._replace(**changes)
 
 
-# ----------------------------------------------------------------------------------------- groups of words
+# --- groups of words -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Genre:
+class Genre(NamedTuple):
     """What a kind of text talks about: its people, names, cities, places and times."""
 
     people: tuple[Noun, ...]
@@ -128,7 +92,7 @@ class Genre:
 
 
 def _names(words: list[str], gender: str = "") -> tuple[Noun, ...]:
-    return tuple(Noun(word, word, "person", gender=gender, entity="PER") for word in words)
+    return tuple(Noun(word, word, "person", gender=gender) for word in words)
 
 
 FAMILY = tuple(lexicon.FAMILY.values())
@@ -161,7 +125,7 @@ OPPOSED_THING_VERBS = tuple(verb for verb in THING_VERBS if verb.base in ANTONYM
 OPPOSED_BARE_VERBS = tuple(verb for verb in BARE_VERBS if verb.base in ANTONYMS)
 
 
-# --------------------------------------------------------------------------------------- frames into words
+# --- frames into words ---------------------------------------------------------------------------------------
 
 
 def with_article(words: str) -> str:
@@ -189,8 +153,6 @@ def say(clause: Clause, passive: bool = False, fronted: bool = False) -> str:
         words = f"{agent} did not {verb.base}" if clause.negated else f"{agent} {verb.past}"
         if patient is not NOTHING:
             words = f"{words} {say_np(patient)}"
-    if clause.manner:
-        words = f"{words} {clause.manner}"
     if clause.place:
         words = f"{words} {clause.place}"
     if clause.time:
@@ -208,12 +170,12 @@ def ask(rng: Random, clause: Clause, slot: str) -> str:
         word = "who" if both_people(clause) else "what"
         return f"{word} was {verb.part} by {agent} ?" if passive else f"{word} did {agent} {verb.base} ?"
     word = "where" if slot == "place" else "when"
-    return (
-        f"{word} was {patient} {verb.part} by {agent} ?" if passive else f"{word} did {agent} {verb.base} {patient} ?"
-    )
+    if passive:
+        return f"{word} was {patient} {verb.part} by {agent} ?"
+    return f"{word} did {agent} {verb.base} {patient} ?"
 
 
-# ------------------------------------------------------------------------------------------ drawing frames
+# --- drawing frames ------------------------------------------------------------------------------------------
 
 
 def other(rng: Random, options: Sequence[T], *taken: T) -> T:
@@ -290,10 +252,10 @@ def draw_quantified(rng: Random, genre: Genre, det: str, negated: bool) -> Claus
     else:
         verb, patient = draw_verb(rng, OPPOSED_PERSON_VERBS), NP(rng.choice(FAMILY))
     time = rng.choice(genre.times) if rng.random() < 0.3 else ""
-    return Clause(agent, verb, patient, rng.choice(genre.places), time, "", negated)
+    return Clause(agent, verb, patient, rng.choice(genre.places), time, negated)
 
 
-# ----------------------------------------------------------------------------------------- changing frames
+# --- changing frames -----------------------------------------------------------------------------------------
 
 
 def synonym(rng: Random, word: str) -> str:
@@ -314,16 +276,13 @@ def reword_np(rng: Random, np: NP) -> NP:
 
 def reword(rng: Random, clause: Clause, share: float = 0.6) -> Clause:
     """The same event in other words: each part is replaced by a synonym with probability `share`."""
+    agent = reword_np(rng, clause.agent) if rng.random() < share else clause.agent
+    verb = verb_synonym(rng, clause.verb) if rng.random() < share else clause.verb
     patient = clause.patient
-    return Clause(
-        reword_np(rng, clause.agent) if rng.random() < share else clause.agent,
-        verb_synonym(rng, clause.verb) if rng.random() < share else clause.verb,
-        reword_np(rng, patient) if patient is not NOTHING and rng.random() < share else patient,
-        clause.place,
-        clause.time,
-        synonym(rng, clause.manner) if rng.random() < share else clause.manner,
-        clause.negated,
-    )
+    if patient is not NOTHING and rng.random() < share:
+        patient = reword_np(rng, patient)
+    rng.random()  # decides nothing; without it, every draw after it would be another
+    return Clause(agent, verb, patient, clause.place, clause.time, clause.negated)
 
 
 def opposite(rng: Random, verb: Verb) -> Verb:
@@ -361,7 +320,7 @@ def another_noun(rng: Random, noun: Noun) -> Noun:
     return pick
 
 
-# ------------------------------------------------------------ constructions, whole or broken in one place
+# --- constructions, whole or broken in one place -------------------------------------------------------------
 
 SUBJECTS = (*GRADED_PEOPLE, *HOME.people, *GENDERED)
 _REFLEXIVE = {("f", False): "herself", ("m", False): "himself"}
@@ -507,7 +466,7 @@ def draw_construction(rng: Random, good: bool) -> str:
     return words if words.endswith("?") else f"{words} ."
 
 
-# ------------------------------------------------------------------------------------------------ opinions
+# --- opinions ------------------------------------------------------------------------------------------------
 
 
 def draw_aspects(rng: Random) -> tuple[str, str]:

@@ -138,7 +138,7 @@ def _task(
     return enter
 
 
-# ------------------------------------------------------------------------------------- single sentences
+# --- single sentences ----------------------------------------------------------------------------------------
 
 
 @_task("cola", "sentence", labels="unacceptable acceptable")
@@ -175,7 +175,7 @@ def _review_sentence(rng: Random, good: bool) -> str:
     return f"it would be wrong to say that {draw_opinion(rng, first, not good)}"
 
 
-# ------------------------------------------------------------------------------------- the same or not
+# --- the same or not -----------------------------------------------------------------------------------------
 
 
 @_task("mrpc", "sentence1 sentence2", labels="not_equivalent equivalent")
@@ -268,7 +268,7 @@ _GEAR = tuple(noun for noun in GRADED_THINGS if noun.kind in ("vehicle", "instru
 _QUESTION_PAIRS = (_how, _how, _how, _why, _why, _why, _route, _route, _route, _compare)  # as often as they stand here
 
 
-# ------------------------------------------------------------------------------------------- how similar
+# --- how similar ---------------------------------------------------------------------------------------------
 
 
 @_task("stsb", "sentence1 sentence2")
@@ -328,7 +328,7 @@ def _say_scene(rng: Random, clause: Clause) -> str:
     return f"{agent} is {verb.ing} {patient} {clause.place} ."
 
 
-# ------------------------------------------------------------------------------------------- what follows
+# --- what follows --------------------------------------------------------------------------------------------
 
 _MNLI_LABELS = ("entailment", "neutral", "contradiction")
 
@@ -499,7 +499,7 @@ def _join(rng: Random, target: Clause, rest: Clause) -> str:
 _CONNECTIVES = ("and", "while", "before", "after", ", but")
 
 
-# --------------------------------------------------------------------------------------------- generation
+# --- generation ----------------------------------------------------------------------------------------------
 
 TASKS = tuple(_TASKS)  # those with labels; the corpus stands beside them
 CORPUS = "lm"
@@ -611,7 +611,7 @@ def vocabulary() -> list[str]:
     return lexicon.vocabulary()
 
 
-# --------------------------------------------------------------------------------------- unlabelled text
+# --- unlabelled text -----------------------------------------------------------------------------------------
 
 
 def unlabelled(size: int, seed: int = 0) -> list[str]:

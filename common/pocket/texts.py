@@ -77,7 +77,7 @@ def generate(task: str, split: str, size: int, seed: int, noise: float, owned: O
     return columns
 
 
-# --------------------------------------------------------------------------------------------- translation
+# --- translation ---------------------------------------------------------------------------------------------
 
 PARTICLE, NEGATION, COMMA = "ki", "nem", ","
 ARTICLES = {"a": {"a": "ula", "o": "ulo"}, "the": {"a": "", "o": ""}}
@@ -164,12 +164,10 @@ def _clause(rng: Random, place: float = 0.4, time: float = 0.4) -> Clause:
         patient = _person(rng, RELATIVES)
         if rng.random() < 0.3:
             agent, patient = patient, agent
-        return Clause(agent, rng.choice(PERSON_VERBS), patient, where, when, "", negated)
+        return Clause(agent, rng.choice(PERSON_VERBS), patient, where, when, negated)
     plural, adjective = rng.random() < 0.3, rng.choice(THING_ADJECTIVES) if rng.random() < 0.35 else ""
     det = "the" if plural or rng.random() < 0.5 else "a"
-    return Clause(
-        agent, rng.choice(THING_VERBS), NP(rng.choice(THINGS), det, adjective, plural), where, when, "", negated
-    )
+    return Clause(agent, rng.choice(THING_VERBS), NP(rng.choice(THINGS), det, adjective, plural), where, when, negated)
 
 
 def _changed(rng: Random, clause: Clause) -> Clause:
@@ -223,7 +221,7 @@ def _anything(_: str) -> bool:
     return True
 
 
-# ----------------------------------------------------------------------------------------------- summaries
+# --- summaries -----------------------------------------------------------------------------------------------
 
 
 def _event(rng: Random) -> tuple[Verb, NP]:
