@@ -1,24 +1,28 @@
 """Four efficient attentions for any encoder of the library: Longformer, BigBird, LSG, Nystromformer.
 
-    from common import attention
+    from common.layers import attention
     attention.convert(model, "longformer", max_length=4096, window=256)   # in place; weights kept
     model(input_ids=ids, attention_mask=mask)                             # any length up to 4096
     model.save_pretrained(folder)
     attention.load(folder, AutoModelForSequenceClassification)            # to the same predictions
 
-Each attention is a function of queries, keys, values and the padding mask, registered with the library's attention
-interface under its name, and a small module that holds its settings and what it adds to the weights. Padding changes
-no result: everything that depends on a text's length depends on its own. They are tested against their definitions,
-and against the library's own Longformer, BigBird and Nystromformer.
+Each attention is a module: its settings, what it adds to the weights, and a function of queries, keys, values and
+padding mask. Padding stands behind a text and changes no result: everything that depends on a text's length depends on
+its own. All four are tested against their definitions, and against the library's Longformer, BigBird, Nystromformer.
+
+Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks; G global tokens,
+M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true for tokens and false for padding, or None
+where nothing is padded. Every attention: (B, H, L, d) -> (B, L, H, d).
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -29,18 +33,46 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from common import models
 from common.args import BadInput
 
-# Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks, k blocks that a
-# block of queries sees; G global tokens, M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true
-# for tokens and false for padding, or None where nothing is padded.
-
-
-# --- attention in blocks -------------------------------------------------------------------------------------
+# --- blocks of queries, each over keys of its own ------------------------------------------------------------
 #
-# Longformer, BigBird and LSG differ in which keys a block of c queries sees. All three collect those keys into one
-# tensor, (B n, H, keys, d), and hand it to the library's fused kernel, which never holds a matrix of scores. On CPUs
-# the collecting is a copy of whole rows and costs a thirtieth of the attention, as long as the copies are small: memory
-# of more than 32 MB goes back to the system after each use, and getting it again costs half as much as the attention.
-PART = 2**22  # numbers that are collected at a time on CPUs
+# Longformer, BigBird and LSG differ in which keys a block of queries sees. These keys are copied into one tensor and
+# go through the library's fused kernel, which never holds a matrix of scores. On CPUs the copies are made in parts:
+# memory of more than 32 MB goes back to the system after each use, and to get it again takes half as long as the
+# attention.
+PART = 2**22  # numbers that are copied at a time on CPUs
+
+
+class Keys(NamedTuple):
+    """Keys and values in N groups of g, and the groups that each of n blocks of queries sees."""
+
+    key: Tensor  # (B, N, H, g, d)
+    value: Tensor
+    valid: Tensor  # (B, N, 1 or H, g): false for padding
+    table: Tensor  # (1 or B, n, 1 or H, m): numbers of groups, -1 for none
+    band: Tensor | None = None  # (c, m g): which query of a block sees which of these keys
+
+
+def attend_blocks(query: Tensor, c: int, sources: list[Keys], scale: float | None, dropout: float) -> Tensor:
+    """Each block of c queries attends to the keys that its rows of all tables name: (B, H, L, d) -> (B, L, H, d)."""
+    q = blocks(query, c)
+    B, n, H, _, d = q.shape
+    seen = sum(source.table.shape[-1] * source.key.shape[3] for source in sources)
+    size = n if q.is_cuda else max(1, PART // (B * H * seen * d))
+    out = []
+    for part in (slice(start, start + size) for start in range(0, n, size)):
+        keys, values, allowed = [], [], []
+        for key, value, valid, table, band in sources:
+            table = table[:, part].expand(B, -1, -1, -1)
+            keys.append(gather(key, table))
+            values.append(gather(value, table))
+            named = (table >= 0).flatten(0, 1).repeat_interleave(key.shape[3], -1)
+            visible = (gather(valid[..., None], table)[..., 0] & named)[:, :, None]  # (B n, 1 or H, 1, m g)
+            allowed.append(visible if band is None else visible & band)
+        heads, rows = (max(x.shape[i] for x in allowed) for i in (1, 2))
+        visible = torch.cat([x.expand(-1, heads, rows, -1) for x in allowed], -1)
+        result = attend(q[:, part].flatten(0, 1), torch.cat(keys, 2), torch.cat(values, 2), visible, scale, dropout)
+        out.append(result.unflatten(0, (B, -1)))
+    return torch.cat(out, 1).transpose(2, 3).flatten(1, 2)[:, : query.shape[2]]
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, scale: float | None,
@@ -57,28 +89,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, sc
     return F.scaled_dot_product_attention(query, key, value, bias, dropout, scale=scale)
 
 
-def attend_blocks(
-    q: Tensor, keys: int, see: Callable[[slice], tuple[Tensor, Tensor, Tensor]], scale: float | None, dropout: float
-) -> Tensor:
-    """Blocks of queries (B, n, H, c, d), part by part: -> (B, n c, H, d). `see` gives the keys and values of a part's
-    blocks, (B m, H, keys, d), and which of them are allowed."""
-    B, n, H, _, d = q.shape
-    m = n if q.is_cuda else max(1, PART // (B * H * keys * d))
-    parts = [slice(start, start + m) for start in range(0, n, m)]
-    found = [attend(q[:, part].flatten(0, 1), *see(part), scale, dropout).unflatten(0, (B, -1)) for part in parts]
-    return torch.cat(found, 1).transpose(2, 3).flatten(1, 2)
-
-
-def full(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, dropout: float) -> Tensor:
-    """Every query sees every token: (B, H, L, d) -> (B, L, H, d)."""
-    allowed = None if mask is None else mask[:, None, None, :]
-    return attend(query, key, value, allowed, scale, dropout).transpose(1, 2)
-
-
-def in_blocks(x: Tensor, c: int) -> Tensor:
+def blocks(x: Tensor, c: int) -> Tensor:
     """(B, H, L, d) -> (B, n, H, c, d), with zeros behind the last token; a view where c divides L."""
-    x = F.pad(x, (0, 0, 0, -x.shape[2] % c))
-    return x.unflatten(2, (-1, c)).transpose(1, 2)
+    return F.pad(x, (0, 0, 0, -x.shape[2] % c)).unflatten(2, (-1, c)).transpose(1, 2)
 
 
 def mask_blocks(mask: Tensor, c: int) -> Tensor:
@@ -86,27 +99,20 @@ def mask_blocks(mask: Tensor, c: int) -> Tensor:
     return F.pad(mask, (0, -mask.shape[1] % c)).unflatten(1, (-1, c))[:, :, None]
 
 
-def collect(x: Tensor, table: Tensor) -> Tensor:
-    """The blocks that a table names: (B, n, H, c, d), (1 or B, m, 1 or H, k) -> (B m, H, k c, d)."""
-    B, n, H, c, d = x.shape
-    b, h = torch.arange(B, device=x.device), torch.arange(H, device=x.device)
-    rows = (b[:, None, None, None] * n + table) * H + h[:, None]
-    return x.reshape(B * n * H, c * d).index_select(0, rows.flatten()).view(-1, H, table.shape[-1] * c, d)
+def gather(x: Tensor, table: Tensor) -> Tensor:
+    """The groups that a table names, as copies of whole rows: (B, N, H, g, d), (B, n, H, m) -> (B n, H, m g, d). Where
+    one of the two has one head and the other several, it serves them all; -1 in a table gives any group."""
+    (B, N, _, g, d), (_, n, _, m), H = x.shape, table.shape, max(x.shape[2], table.shape[2])
+    batch, head = torch.arange(B, device=x.device)[:, None, None, None], torch.arange(H, device=x.device)[:, None]
+    rows = (batch * N + table.clamp(min=0)) * H + head
+    x = x.expand(-1, -1, H, -1, -1).reshape(B * N * H, g * d)
+    return x.index_select(0, rows.flatten()).view(B * n, H, m * g, d)
 
 
-def collect_mask(allowed: Tensor, table: Tensor, exists: Tensor) -> Tensor:
-    """Of (B, n, 1 or H, c) what a table names, and false where `exists` is: -> (B m, 1 or H, 1, k c)."""
-    b = torch.arange(len(allowed), device=allowed.device)[:, None, None, None]
-    h = torch.arange(allowed.shape[2], device=allowed.device)[:, None]
-    found = allowed[b, table, h] & exists[..., None]  # (B, m, H, k, c)
-    return found.flatten(3).flatten(0, 1)[:, :, None]
-
-
-def neighbours(n: int, offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each of n blocks those at these distances, and whether they exist: both (1, n, 1, k)."""
+def near(n: int, offsets: Sequence[int], device: torch.device) -> Tensor:
+    """The table of blocks at these distances, -1 beyond either end: (1, n, 1, m)."""
     table = torch.arange(n, device=device)[:, None] + torch.tensor(offsets, device=device)
-    exists = (table >= 0) & (table < n)
-    return table.clamp(0, n - 1)[None, :, None], exists[None, :, None]
+    return torch.where((table >= 0) & (table < n), table, -1)[None, :, None]
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -120,136 +126,137 @@ def place(out: Tensor, index: Tensor, valid: Tensor, rows: Tensor) -> Tensor:
     return out.index_put((b, index[b, g]), rows[b, :, g].to(out.dtype))  # which autocast may have left in float32
 
 
-def lengths(mask: Tensor) -> Tensor:
-    """(B,): tokens up to the last that is not padding."""
-    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+def everything(mask: Tensor | None, x: Tensor) -> Tensor:
+    """The mask, or one of x's (B, H, L, d) tokens without padding."""
+    return torch.ones(x.shape[0], x.shape[2], dtype=torch.bool, device=x.device) if mask is None else mask
 
 
-def short_in_full(
-    limit: int, long: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor], query: Tensor, key: Tensor,
-    value: Tensor, mask: Tensor | None, scale: float | None, dropout: float,
+def full_if_short(
+    limit: int, sparse: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+    scale: float | None, dropout: float,
 ) -> Tensor:  # fmt: skip
-    """Full attention for the examples of at most `limit` tokens, `long` for the others: (B, L, H, d).
+    """Full attention for the texts of at most `limit` tokens, where `sparse` would save nothing; `sparse` for others.
 
-    Each example is judged by its own tokens, so that what it is padded to, or batched with, changes nothing.
+    Each text is judged by its own tokens, so that what it is padded to, or batched with, changes nothing.
     """
-    L = query.shape[2]
-    size = torch.full((len(query),), L, device=query.device) if mask is None else lengths(mask)
+    B, H, L, d = query.shape
+    size = torch.full((B,), L, device=query.device) if mask is None else mask.sum(1)
     short = size <= limit
     if not short.any():
-        return long(query, key, value, mask)
-    m = int(size[short].max())
-    q, k, v = (x[short, :, :m] for x in (query, key, value))
-    found = F.pad(full(q, k, v, None if mask is None else mask[short, :m], scale, dropout), (0, 0, 0, 0, 0, L - m))
+        return sparse(query, key, value, mask, scale, dropout)
     if short.all():
-        return found
-    q, k, v = (x[~short] for x in (query, key, value))
-    out = query.new_zeros(len(query), L, query.shape[1], query.shape[3])
-    other = long(q, k, v, None if mask is None else mask[~short])
-    for rows, part in ((short, found), (~short, other)):
+        m = int(size.max())
+        allowed = None if mask is None else mask[:, None, None, :m]
+        out = attend(query[:, :, :m], key[:, :, :m], value[:, :, :m], allowed, scale, dropout).transpose(1, 2)
+        return F.pad(out, (0, 0, 0, 0, 0, L - m))
+    out = query.new_zeros(B, L, H, d)
+    for rows in (short, ~short):
+        chosen = [None if x is None else x[rows] for x in (query, key, value, mask)]
+        part = full_if_short(limit, sparse, *chosen, scale, dropout)  # type: ignore[arg-type]
         out = out.index_put((rows.nonzero()[:, 0],), part.to(out.dtype))
     return out
 
 
-# --- Longformer: a sliding window and global tokens (Beltagy et al. 2020) ------------------------------------
-
-
-def global_tokens(is_global: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Of (B, L) the positions (B, G) of the global tokens, and which of them are some: rows with fewer have others."""
-    is_global = is_global.bool() if mask is None else is_global.bool() & mask
-    counts = is_global.sum(1)
-    G = int(counts.max())
-    index = is_global.int().argsort(dim=1, descending=True, stable=True)[:, :G]
-    return index, torch.arange(G, device=index.device) < counts[:, None]
-
-
-def longformer(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, window: int, index: Tensor, valid: Tensor,
-    scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """Token i sees tokens i - window to i + window and the global ones: (B, H, L, d) -> (B, L, H, d).
-
-    `index`, `valid`: as `global_tokens` gives them. The rows of global tokens themselves are left to the caller, who
-    may have other projections for them. A block of `window` queries lies within three blocks of keys.
-    """
-    B, H, L, d = query.shape
-    window = min(window, L)  # the same tokens are seen, in smaller blocks
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=query.device)
-    local = mask.scatter(1, index, mask.gather(1, index) & ~valid)  # a global key has its own column, once
-    q = in_blocks(query, window)
-    n = q.shape[1]
-    table, exists = neighbours(n, (-1, 0, 1), query.device)
-    i, j = torch.arange(window, device=query.device), torch.arange(3 * window, device=query.device)
-    band = ((j - i[:, None]) >= 0) & ((j - i[:, None]) <= 2 * window)  # (c, 3c); key j is token j - window of the block
-    k, v, own = in_blocks(key, window), in_blocks(value, window), mask_blocks(local, window)
-    shared, G = [take(x, index)[:, None] for x in (key, value)], index.shape[1]
-
-    def see(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-        near = table[:, part]
-        m = near.shape[1]
-        keys, values = (
-            torch.cat([tokens.expand(B, m, H, G, d).flatten(0, 1), collect(x, near)], 2)
-            for tokens, x in zip(shared, (k, v), strict=True)
-        )
-        everywhere = valid[:, None, None, None].expand(B, m, 1, window, G).flatten(0, 1)
-        banded = collect_mask(own, near, exists[:, part]) & band  # (B m, 1, c, 3c)
-        return keys, values, torch.cat([everywhere, banded], -1)
-
-    return attend_blocks(q, G + 3 * window, see, scale, dropout)[:, :L]
+# --- Longformer: a sliding window and global tokens (Beltagy et al. 2020, section 3.1) -----------------------
 
 
 class Longformer(nn.Module):
-    """Window, global keys, and rows for the global tokens from projections of their own.
+    """Token i sees tokens i - w to i + w and the global tokens; these see everything, by projections of their own.
 
-    Global are, unless the caller says otherwise (`global_attention_mask`), the `first` tokens.
+    Global are, unless `is_global` (B, L) says otherwise, the `first` tokens. `hidden` (B, L, D) is the layer's input.
     """
 
     query_global: nn.Linear
     key_global: nn.Linear
     value_global: nn.Linear
 
-    def __init__(self, source: nn.Module, window: int = 256, first: int = 1, layer: int = 0) -> None:
+    def __init__(self, source: nn.Module, layer: int = 0, window: int = 256, first: int = 1) -> None:
         super().__init__()
         self.window, self.first = window, first
         for name, linear in zip(("query", "key", "value"), projections(source), strict=True):
             setattr(self, f"{name}_global", copy.deepcopy(linear))
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
                 dropout: float, hidden: Tensor, is_global: Tensor | None = None) -> Tensor:  # fmt: skip
-        B, L = hidden.shape[:2]
+        (B, H, L, d), D = query.shape, hidden.shape[2]
+        w, mask = min(self.window, L), everything(mask, query)
         if is_global is None:
-            is_global = (torch.arange(L, device=hidden.device) < self.first).expand(B, L)
-        index, valid = global_tokens(is_global, mask)
-        out = longformer(
-            query, key, value, mask, window=self.window, index=index, valid=valid, scale=scale, dropout=dropout
-        )
-        return place(out, index, valid, self.global_rows(hidden, index, mask, query, scale, dropout))
+            is_global = (torch.arange(L, device=query.device) < self.first).expand(B, L)
+        is_global = is_global.bool() & mask
+        # where the global tokens stand, (B, G); a text that has fewer than others has some that are not valid
+        count = is_global.sum(1)
+        index = is_global.int().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]
+        G = index.shape[1]
+        valid = torch.arange(G, device=query.device) < count[:, None]
 
-    def global_rows(self, hidden: Tensor, index: Tensor, mask: Tensor | None, query: Tensor, scale: float | None,
-                    dropout: float) -> Tensor:  # fmt: skip
-        """Full attention of the global tokens: (B, L, D) hidden states -> (B, H, G, d).
+        # softmax(Q_s K_s' / sqrt(d)) V_s: a block of w queries lies within three blocks of keys, of which query i sees
+        # 2 w + 1; a global key has a column of its own, and is seen once
+        n = -(-L // w)
+        i, j = torch.arange(w, device=query.device)[:, None], torch.arange(3 * w, device=query.device)
+        band, everywhere = (j >= i) & (j <= i + 2 * w), torch.zeros(1, n, 1, 1, dtype=torch.long, device=query.device)
+        sources = [
+            Keys(take(key, index)[:, None], take(value, index)[:, None], valid[:, None, None], everywhere),
+            Keys(blocks(key, w), blocks(value, w), mask_blocks(mask & ~is_global, w),
+                 near(n, (-1, 0, 1), query.device), band),
+        ]  # fmt: skip
+        out = attend_blocks(query, w, sources, scale, dropout)
 
-        q' (W h + b) = (W'q)'h + q'b, whose last term softmax cancels, and the weighted mean of W h + b is W of the
-        mean of h, plus b: the projections of all L tokens are never computed, only those of the G global ones.
-        """
-        B, _, D = hidden.shape
-        H, d, G = query.shape[1], query.shape[3], index.shape[1]
-        if not G:
-            return query[:, :, :0]
+        # softmax(Q_g K_g' / sqrt(d)) V_g for the G rows of the global tokens. With K_g = X W' + b, q'(W x + b) is
+        # (W'q)'x and a constant that softmax cancels; and the mean of V_g's rows W x + b is W of the mean of x, and b:
+        # all L tokens are never projected
         own = hidden.gather(1, index[:, :, None].expand(-1, -1, D))
         q = self.query_global(own).view(B, G, H, d) * (d**-0.5 if scale is None else scale)
         q = torch.einsum("bghd,hde->bghe", q, self.key_global.weight.view(H, d, D)).flatten(1, 2)  # (B, G H, D)
-        scores = q @ hidden.mT
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min / 2)
+        scores = (q @ hidden.mT).masked_fill(~mask[:, None], torch.finfo(q.dtype).min / 2)
         weights = F.dropout(scores.softmax(-1), dropout)
         mean = (weights @ hidden).view(B, G, H, D)
         rows = torch.einsum("bghe,hde->bhgd", mean, self.value_global.weight.view(H, d, D))
-        return rows + self.value_global.bias.view(H, 1, d) * weights.sum(-1).view(B, G, H, 1).transpose(1, 2)
+        rows = rows + self.value_global.bias.view(H, 1, d) * weights.sum(-1).view(B, G, H, 1).transpose(1, 2)
+        return place(out, index, valid, rows)
 
 
-# --- BigBird: neighbouring, random and global blocks (Zaheer et al. 2020) ------------------------------------
+# --- BigBird: neighbouring, random and global blocks (Zaheer et al. 2020, section 2 and appendix D) ----------
+
+
+class BigBird(nn.Module):
+    """A block sees itself, its neighbours, the first, the last and `random` others, by layer and head; the first and
+    the last see everything. Texts of up to 5 + 2 random blocks get full attention, as in the library.
+
+    The last block is the last in which a text has tokens, whatever it is padded to.
+    """
+
+    def __init__(self, source: nn.Module, layer: int = 0, block: int = 64, random: int = 3) -> None:
+        super().__init__()
+        self.block, self.random, self.layer = block, random, layer
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
+                dropout: float, **_: Any) -> Tensor:  # fmt: skip
+        limit = (5 + 2 * self.random) * self.block
+        return full_if_short(limit, self.sparse, query, key, value, mask, scale, dropout)
+
+    def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
+               dropout: float) -> Tensor:  # fmt: skip
+        (B, H, L, _), c, device = query.shape, self.block, query.device
+        mask = everything(mask, query)
+        n = -(-L // c)
+        last = ((mask.sum(1) - 1) // c)[:, None]  # (B, 1)
+        # the first block, i - 1, i, i + 1 and the last, each named once: (B, n, 5)
+        i = torch.arange(n, device=device).expand(B, n)
+        before, after = torch.where(i > 1, i - 1, -1), torch.where(i + 1 < last, i + 1, -1)
+        table = torch.stack([torch.zeros_like(i), before, i, after, last.expand(B, n)], -1)
+        # and the random ones, drawn among a text's own blocks: (B, n, H, r)
+        drawn = [random_blocks(1 + end, H, self.random, self.layer).to(device) for end in last[:, 0].tolist()]
+        others = torch.stack([F.pad(blocks, (0, 0, 0, 0, 0, n - len(blocks))) for blocks in drawn])
+        table = torch.cat([table[:, :, None].expand(-1, -1, H, -1), others], -1)
+        source = Keys(blocks(key, c), blocks(value, c), mask_blocks(mask, c), table)
+        out = attend_blocks(query, c, [source], scale, dropout)
+
+        # the rows of the first and the last block, which see everything
+        inside = torch.arange(c, device=device)
+        edges = torch.cat([inside.expand(B, -1), last * c + inside], 1)  # (B, 2 c), where the text may end earlier
+        index = edges.clamp(max=L - 1)
+        rows = attend(take(query, index), key, value, mask[:, None, None], scale, dropout)
+        return place(out, index, edges < L, rows)
 
 
 @functools.lru_cache(maxsize=256)
@@ -264,189 +271,119 @@ def random_blocks(n: int, heads: int, count: int, seed: int) -> Tensor:
     return draws.masked_fill(seen[:, None], -1.0).topk(count, dim=-1).indices
 
 
-def bigbird(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, block: int, random: Sequence[Tensor],
-    scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """A block sees itself, its neighbours, the first, the last and some random blocks; the first and the last, which
-    see everything, are seen by all: (B, H, L, d) -> (B, L, H, d).
-
-    `random`: for each example, (its blocks, H, r) block numbers. An example's last block is the last one in which it
-    has tokens, so that padding moves nothing. Needs 3 blocks or more.
-    """
-    B, H, L, _ = query.shape
-    q, device = in_blocks(query, block), query.device
-    n = q.shape[1]
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=device)
-    last = (lengths(mask)[:, None] - 1) // block  # (B, 1)
-    i = torch.arange(n, device=device).expand(B, n)
-    table = torch.stack([torch.zeros_like(i), i - 1, i, i + 1, last.expand(B, n)], -1)  # (B, n, 5)
-    exists = torch.ones_like(table, dtype=torch.bool)
-    exists[..., 1] = i > 1  # for the second block, block i - 1 is the first, which it sees anyway
-    exists[..., 3] = i + 1 < last
-    others = torch.stack([F.pad(r.to(device), (0, 0, 0, 0, 0, n - len(r))) for r in random])  # (B, n, H, r)
-    table = torch.cat([table.clamp(0, n - 1)[:, :, None].expand(-1, -1, H, -1), others], -1)
-    exists = torch.cat([exists[:, :, None].expand(-1, -1, H, -1), torch.ones_like(others, dtype=torch.bool)], -1)
-    k, v, own = in_blocks(key, block), in_blocks(value, block), mask_blocks(mask, block).expand(-1, -1, H, -1)
-
-    def see(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-        seen = table[:, part]
-        return collect(k, seen), collect(v, seen), collect_mask(own, seen, exists[:, part])  # (B m, H, 1, (5 + r) c)
-
-    out = attend_blocks(q, table.shape[-1] * block, see, scale, dropout)[:, :L]
-    inside = torch.arange(block, device=device)
-    edges = torch.cat([inside.expand(B, -1), last * block + inside], 1)  # (B, 2c), where the text may end earlier
-    index = edges.clamp(max=L - 1)
-    rows = attend(take(query, index), key, value, mask[:, None, None, :], scale, dropout)
-    return place(out, index, edges < L, rows)
-
-
-class BigBird(nn.Module):
-    """Full attention up to (5 + 2 r) blocks of tokens, as in the library, and random blocks by layer and head."""
-
-    def __init__(self, source: nn.Module, block: int = 64, random: int = 3, layer: int = 0) -> None:
-        super().__init__()
-        self.block, self.random, self.layer = block, random, layer
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        def sparse(q: Tensor, k: Tensor, v: Tensor, m: Tensor | None) -> Tensor:
-            sizes = [q.shape[2]] * len(q) if m is None else lengths(m).tolist()
-            random = [random_blocks(-(-L // self.block), q.shape[1], self.random, self.layer) for L in sizes]
-            return bigbird(q, k, v, m, block=self.block, random=random, scale=scale, dropout=dropout)
-
-        limit = (5 + 2 * self.random) * self.block
-        return short_in_full(limit, sparse, query, key, value, mask, scale, dropout)
-
-
-# --- LSG: local blocks, sparse tokens and global ones (Condevaux and Harispe 2023) ---------------------------
-
-Sparse = tuple[Tensor, Tensor, Tensor]  # keys and values (B, n, H, s, d), and which of them exist (B, n, H, s)
-
-
-def chosen(key: Tensor, value: Tensor, mask: Tensor, index: Tensor) -> Sparse:
-    """The tokens of each block at (B, n, H, s)."""
-    wide = index[..., None].expand(*index.shape, key.shape[-1])
-    return key.gather(3, wide), value.gather(3, wide), mask.expand(-1, -1, index.shape[2], -1).gather(3, index)
-
-
-def by_norm(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """The s keys of largest norm, per head."""
-    norms = key.detach().norm(dim=-1).masked_fill(~mask, -1.0)
-    return chosen(key, value, mask, norms.topk(s, dim=-1).indices)
-
-
-def by_stride(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """Every f-th token; head h starts at token h mod f."""
-    B, n, H, c, _ = key.shape
-    f = c // s
-    index = torch.arange(0, c, f, device=key.device) + torch.arange(H, device=key.device)[:, None] % f
-    return chosen(key, value, mask, index.expand(B, n, H, s))
-
-
-def by_block_stride(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """s tokens in a row; head h takes the h-th such run, starting anew where the block ends."""
-    B, n, H, c, _ = key.shape
-    index = (torch.arange(s, device=key.device) + s * torch.arange(H, device=key.device)[:, None]) % c
-    return chosen(key, value, mask, index.expand(B, n, H, s))
-
-
-def grouped(key: Tensor, value: Tensor, mask: Tensor, group: Tensor, s: int) -> Sparse:
-    """Means over the valid tokens of each of s groups; `group` (B, n, H, c) says which is whose."""
-    weight = F.one_hot(group, s).to(key.dtype) * mask[..., None]  # (B, n, H, c, s)
-    count = weight.sum(3)
-    weight = (weight / count.clamp(min=1)[..., None, :]).mT
-    return weight @ key, weight @ value, count > 0
-
-
-def by_pooling(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """Means of f neighbours."""
-    B, n, H, c, _ = key.shape
-    return grouped(key, value, mask, (torch.arange(c, device=key.device) // (c // s)).expand(B, n, H, c), s)
-
-
-def by_lsh(key: Tensor, value: Tensor, mask: Tensor, s: int) -> Sparse:
-    """Means of tokens whose keys share a hash: the nearest of s/2 random directions and their opposites, per head."""
-    H, d = key.shape[2], key.shape[4]
-    directions = torch.randn(H, d, s // 2, generator=torch.Generator().manual_seed(0)).to(key)
-    sides = F.normalize(key.detach(), dim=-1) @ directions
-    return grouped(key, value, mask, torch.cat([sides, -sides], -1).argmax(-1), s)
-
-
-SPARSITY: dict[str, Callable[[Tensor, Tensor, Tensor, int], Sparse]] = {
-    "norm": by_norm,
-    "pooling": by_pooling,
-    "stride": by_stride,
-    "block_stride": by_block_stride,
-    "lsh": by_lsh,
-}
-
-
-def lsg(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, block: int, sparse_block: int, factor: int,
-    sparsity: str, global_count: int, scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """The first `global_count` tokens see and are seen by all. A block of the others sees itself, its neighbours,
-    and beyond them, on each side, `sparse_block` tokens that stand for `factor` times as many: -> (B, L, H, d).
-    """
-    B, H, L, d = query.shape
-    G, s, device = global_count, block // factor, query.device
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=device)
-    first = attend(query[:, :, :G], key, value, mask[:, None, None, :], scale, dropout).transpose(1, 2)
-    q, k, v = (in_blocks(x[:, :, G:], block) for x in (query, key, value))
-    own = mask_blocks(mask[:, G:], block)
-    n = q.shape[1]
-    near, near_exists = neighbours(n, (-1, 0, 1), device)
-    reach = sparse_block // s
-    offsets = [*range(-1 - reach, -1), *range(2, 2 + reach)]
-    far, far_exists = neighbours(n, offsets, device)
-    sparse_key, sparse_value, sparse_mask = SPARSITY[sparsity](k, v, own, s)
-
-    def see(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-        m = near[:, part].shape[1]
-        keys, values = (
-            torch.cat([tokens[:, None, :, :G].expand(B, m, H, G, d).flatten(0, 1), collect(sparse, far[:, part]),
-                       collect(x, near[:, part])], 2)
-            for x, sparse, tokens in ((k, sparse_key, key), (v, sparse_value, value))
-        )  # fmt: skip
-        allowed = [
-            mask[:, None, None, None, :G].expand(B, m, H, 1, G).flatten(0, 1),
-            collect_mask(sparse_mask, far[:, part], far_exists[:, part]),
-            collect_mask(own, near[:, part], near_exists[:, part]).expand(-1, H, -1, -1),
-        ]
-        return keys, values, torch.cat(allowed, -1)
-
-    out = attend_blocks(q, G + far.shape[-1] * s + near.shape[-1] * block, see, scale, dropout)
-    return torch.cat([first, out[:, : L - G]], 1)
+# --- LSG: local blocks, sparse tokens and global ones (Condevaux and Harispe 2023, section 3) ----------------
 
 
 class Lsg(nn.Module):
-    """Full attention up to two blocks; the global tokens are put before the text by `convert`."""
+    """A block sees itself, its neighbours, `global_count` global tokens and, beyond the neighbours on each side,
+    `sparse_block` tokens that stand for `factor` times as many. Global tokens, which `convert` puts before the text,
+    see everything. Texts of up to two blocks get full attention.
+    """
 
-    def __init__(self, source: nn.Module, block: int = 128, sparse_block: int = 128, factor: int = 2,
-                 sparsity: str = "norm", global_count: int = 1, layer: int = 0) -> None:  # fmt: skip
+    def __init__(self, source: nn.Module, layer: int = 0, block: int = 128, sparse_block: int = 128, factor: int = 2,
+                 sparsity: str = "norm", global_count: int = 1) -> None:  # fmt: skip
         super().__init__()
-        self.limit = 2 * block + global_count
-        self.sparse = functools.partial(
-            lsg, block=block, sparse_block=sparse_block, factor=factor, sparsity=sparsity, global_count=global_count
-        )
+        self.block, self.sparse_block, self.factor = block, sparse_block, factor
+        self.sparsity, self.global_count = sparsity, global_count
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
                 dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        sparse = functools.partial(self.sparse, scale=scale, dropout=dropout)
-        return short_in_full(self.limit, sparse, query, key, value, mask, scale, dropout)
+        limit = 2 * self.block + self.global_count
+        return full_if_short(limit, self.sparse, query, key, value, mask, scale, dropout)
+
+    def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
+               dropout: float) -> Tensor:  # fmt: skip
+        G, c, s, device = self.global_count, self.block, self.block // self.factor, query.device
+        mask = everything(mask, query)
+        first = attend(query[:, :, :G], key, value, mask[:, None, None], scale, dropout).transpose(1, 2)
+        k, v, valid = blocks(key[:, :, G:], c), blocks(value[:, :, G:], c), mask_blocks(mask[:, G:], c)
+        n, reach = k.shape[1], self.sparse_block // s
+        beyond = [*range(-1 - reach, -1), *range(2, 2 + reach)]
+        everywhere = torch.zeros(1, n, 1, 1, dtype=torch.long, device=device)
+        sources = [
+            Keys(key[:, None, :, :G], value[:, None, :, :G], mask[:, None, None, :G], everywhere),
+            Keys(*sparse_tokens(self.sparsity, k, v, valid, s), near(n, beyond, device)),
+            Keys(k, v, valid, near(n, (-1, 0, 1), device)),
+        ]
+        return torch.cat([first, attend_blocks(query[:, :, G:], c, sources, scale, dropout)], 1)
 
 
-# --- Nystromformer: landmarks (Xiong et al. 2021) ------------------------------------------------------------
+def sparse_tokens(sparsity: str, key: Tensor, value: Tensor, valid: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
+    """s tokens that stand for each block of (B, n, H, c, d) keys and values, and which of them exist, (B, n, H, s).
+
+    norm: the keys of largest norm; stride: every f-th token, head h from token h mod f on; block_stride: s tokens in a
+    row, the h-th such run; pooling: means of f neighbours; lsh: means of the tokens whose keys share a hash, which is
+    the nearest of s / 2 random directions and their opposites.
+    """
+    B, n, H, c, d = key.shape
+    f, head, inside = c // s, torch.arange(H, device=key.device)[:, None], torch.arange(c, device=key.device)
+    if sparsity in ("pooling", "lsh"):
+        group = (inside // f).expand(B, n, H, c)
+        if sparsity == "lsh":
+            directions = torch.randn(H, d, s // 2, generator=torch.Generator().manual_seed(0)).to(key)
+            sides = F.normalize(key.detach(), dim=-1) @ directions
+            group = torch.cat([sides, -sides], -1).argmax(-1)
+        weight = F.one_hot(group, s).to(key.dtype) * valid[..., None]  # (B, n, H, c, s)
+        size = weight.sum(3)
+        weight = (weight / size.clamp(min=1)[..., None, :]).mT
+        return weight @ key, weight @ value, size > 0
+    if sparsity == "norm":
+        index = key.detach().norm(dim=-1).masked_fill(~valid, -1.0).topk(s, dim=-1).indices
+    else:
+        index = inside[::f] + head % f if sparsity == "stride" else (inside[:s] + s * head) % c
+        index = index.expand(B, n, H, s)
+    wide = index[..., None].expand(-1, -1, -1, -1, d)
+    return key.gather(3, wide), value.gather(3, wide), valid.expand(-1, -1, H, -1).gather(3, index)
+
+
+# --- Nystromformer: landmarks (Xiong et al. 2021, sections 3.2 and 3.3) --------------------------------------
+
+
+class Nystromformer(nn.Module):
+    """softmax(Q K~') softmax(Q~ K~')^+ softmax(Q~ K') V with M landmarks Q~ and K~, and a convolution of the values
+    along the text, one filter a head. Texts of at most M tokens get full attention in its place."""
+
+    def __init__(self, source: nn.Module, layer: int = 0, landmarks: int = 64, iterations: int = 6,
+                 kernel: int = 65) -> None:  # fmt: skip
+        super().__init__()
+        self.landmarks, self.iterations = landmarks, iterations
+        H = projections(source)[0].out_features // int(source.attention_head_size)  # type: ignore[arg-type]
+        self.conv = nn.Conv2d(H, H, (kernel, 1), padding=(kernel // 2, 0), bias=False, groups=H)
+        nn.init.zeros_(self.conv.weight)  # a converted model starts from its own attention
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
+                dropout: float, **_: Any) -> Tensor:  # fmt: skip
+        out = full_if_short(self.landmarks, self.sparse, query, key, value, mask, scale, dropout)
+        tokens = value if mask is None else value * mask[:, None, :, None]
+        return out + self.conv(tokens).transpose(1, 2)
+
+    def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
+               dropout: float) -> Tensor:  # fmt: skip
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        q, k = segment_means(query, mask, self.landmarks), segment_means(key, mask, self.landmarks)
+        inverse = pseudo_inverse((q @ k.mT * scale).softmax(-1), self.iterations)
+        # from right to left: both long kernels are attentions of the fused kind, and no (L, M) matrix is held
+        allowed = None if mask is None else mask[:, None, None]
+        summary = inverse @ attend(q, key, value, allowed, scale, dropout)  # (B, H, M, d)
+        return attend(query, k, summary, None, scale, dropout).transpose(1, 2)
+
+
+def segment_means(x: Tensor, mask: Tensor | None, M: int) -> Tensor:
+    """The landmarks: means of M segments of each text, of M tokens or more: (B, H, L, d) -> (B, H, M, d)."""
+    L = x.shape[2]
+    if mask is None and L % M == 0:
+        return x.unflatten(2, (M, L // M)).mean(3)
+    mask = everything(mask, x)
+    segment = ((mask.cumsum(1) - 1) * M // mask.sum(1, keepdim=True)).clamp(min=0)
+    weight = F.one_hot(segment, M).to(x.dtype) * mask[..., None]  # (B, L, M)
+    return (weight / weight.sum(1, keepdim=True)).mT[:, None] @ x
 
 
 def pseudo_inverse(K: Tensor, iterations: int) -> Tensor:
     """Moore-Penrose inverse of (B, H, M, M) softmax matrices by the paper's iteration of third order."""
     I = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-    # Z_0 = K' / (||K||_1 ||K||_inf); the rows of a softmax matrix sum to 1. The largest column sum over an example's
-    # heads, where the library takes it over the batch: an example then depends on no other
+    # Z_0 = K' / (||K||_1 ||K||_inf); the rows of a softmax matrix sum to 1. The largest column sum over a text's
+    # heads, where the library takes it over the batch: a text then depends on no other
     Z = K.mT / K.sum(-2).amax((-2, -1))[:, None, None, None]
     for _ in range(iterations):
         # Z <- 1/4 Z (13 I - K Z (15 I - K Z (7 I - K Z)))
@@ -455,60 +392,11 @@ def pseudo_inverse(K: Tensor, iterations: int) -> Tensor:
     return Z
 
 
-def landmarks(x: Tensor, mask: Tensor | None, M: int) -> Tensor:
-    """Means of M segments of each text, whose tokens alone count: (B, H, L, d) -> (B, H, M, d). Needs M tokens."""
-    B, _, L, _ = x.shape
-    if mask is None and L % M == 0:
-        return x.unflatten(2, (M, L // M)).mean(3)
-    if mask is None:
-        mask = torch.ones(B, L, dtype=torch.bool, device=x.device)
-    rank = mask.cumsum(1) - 1
-    segment = (rank * M // mask.sum(1, keepdim=True)).clamp(min=0)
-    weight = F.one_hot(segment, M).to(x.dtype) * mask[..., None]  # (B, L, M)
-    return (weight / weight.sum(1, keepdim=True)).mT[:, None] @ x
-
-
-def nystromformer(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, count: int, iterations: int,
-    scale: float | None = None, dropout: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """softmax(Q K~') softmax(Q~ K~')^+ softmax(Q~ K') V, with the landmarks Q~ and K~: (B, H, L, d) -> (B, L, H, d).
-
-    From right to left, so that both long kernels are attentions of the fused kind, and no (L, M) matrix is held.
-    """
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    q, k = landmarks(query, mask, count), landmarks(key, mask, count)
-    inverse = pseudo_inverse((q @ k.mT * scale).softmax(-1), iterations)
-    allowed = None if mask is None else mask[:, None, None, :]
-    summary = inverse @ attend(q, key, value, allowed, scale, dropout)  # (B, H, M, d)
-    return attend(query, k, summary, None, scale, dropout).transpose(1, 2)
-
-
-class Nystromformer(nn.Module):
-    """Landmarks, and a convolution of the values along the text, one filter a head."""
-
-    def __init__(self, source: nn.Module, landmarks: int = 64, iterations: int = 6, kernel: int = 65,
-                 layer: int = 0) -> None:  # fmt: skip
-        super().__init__()
-        self.landmarks, self.iterations = landmarks, iterations
-        H = heads(source)
-        self.conv = nn.Conv2d(H, H, (kernel, 1), padding=(kernel // 2, 0), bias=False, groups=H)
-        nn.init.zeros_(self.conv.weight)  # a converted model starts from its own attention
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        long = functools.partial(
-            nystromformer, count=self.landmarks, iterations=self.iterations, scale=scale, dropout=dropout
-        )
-        out = short_in_full(self.landmarks, long, query, key, value, mask, scale, dropout)
-        seen = value if mask is None else value * mask[:, None, :, None]
-        return out + self.conv(seen).transpose(1, 2)
-
-
-# --- converting a model --------------------------------------------------------------------------------------
+# --- in the place of a model's own attention -----------------------------------------------------------------
 
 ATTENTIONS = {"longformer": Longformer, "bigbird": BigBird, "lsg": Lsg, "nystromformer": Nystromformer}
 PROJECTIONS = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"))
+GLOBAL_EMBEDDINGS = 512  # LSG's table, of which the first ones are used
 
 
 def efficient_attention(
@@ -517,22 +405,18 @@ def efficient_attention(
     global_attention_mask: Tensor | None = None, **_: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """The library's attention interface: (B, H, L, d) -> (B, L, H, d), and no matrix of weights."""
-    out = module.efficient(  # type: ignore[operator]
-        query,
-        key,
-        value,
-        attention_mask,
-        scale=scaling,
-        dropout=dropout,
-        hidden=hidden,
-        is_global=global_attention_mask,
-    )
-    return out, None
+    extra = {"hidden": hidden, "is_global": global_attention_mask}
+    return module.efficient(query, key, value, attention_mask, scaling, dropout, **extra), None  # type: ignore[operator]
 
 
 def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
     """The library's mask interface: (B, L) as it is, and None where nothing is padded."""
-    return None if attention_mask is None or bool(attention_mask.all()) else attention_mask.bool()
+    if attention_mask is None or bool(attention_mask.all()):
+        return None
+    mask = attention_mask.bool()
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise BadInput("--attention: padding stands before a token; efficient attentions need it behind the text")
+    return mask
 
 
 for _name in ATTENTIONS:
@@ -548,12 +432,14 @@ def projections(module: nn.Module) -> list[nn.Linear]:
     return []
 
 
-def heads(module: nn.Module) -> int:
-    return projections(module)[0].out_features // int(module.attention_head_size)  # type: ignore[arg-type]
-
-
 def self_attentions(model: PreTrainedModel) -> list[nn.Module]:
     return [module for module in model.base_model.modules() if projections(module)]
+
+
+def is_converted(model: PreTrainedModel, attention: str | None = None) -> bool:
+    """Whether `convert` has been here, with this attention or with any."""
+    settings = getattr(model.config, "efficient_attention", None)
+    return settings is not None and attention in (None, settings["name"])
 
 
 def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: Any = None, **settings: Any) -> None:
@@ -575,7 +461,7 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
             f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
             " BERT, RoBERTa, ELECTRA and their like would work"
         )
-    if hasattr(config, "efficient_attention"):
+    if is_converted(model):
         raise BadInput(f"--attention {attention}: the model is a {config.efficient_attention['name']} already")
     first = first_position(positions)
     if positions.num_embeddings < first + max_length:
@@ -591,25 +477,6 @@ def first_position(positions: nn.Embedding) -> int:
     return 0 if positions.padding_idx is None else positions.padding_idx + 1
 
 
-GLOBAL_EMBEDDINGS = 512  # LSG's table, of which the first ones are used
-
-
-@torch.no_grad()
-def start_globals(model: PreTrainedModel, tokenizer: Any) -> None:
-    """LSG's global embedding g: the mask token at a position of its own, far from the others; the first, the start
-    token at the first position."""
-    if tokenizer is None or tokenizer.mask_token_id is None or tokenizer.cls_token_id is None:
-        raise BadInput("--attention lsg: its global tokens start from [CLS] and [MASK], which this tokenizer lacks")
-    embeddings: Any = model.base_model.embeddings
-    positions, words = embeddings.position_embeddings, embeddings.word_embeddings.weight
-    usable = positions.weight[first_position(positions) :]
-    stride = max(1, len(usable) // GLOBAL_EMBEDDINGS)
-    rows = torch.arange(GLOBAL_EMBEDDINGS, device=words.device) * stride % len(usable)
-    weight = usable[rows] + words[tokenizer.mask_token_id]
-    weight[0] = usable[0] + words[tokenizer.cls_token_id]
-    embeddings.LayerNorm.global_embeddings.weight.copy_(weight)
-
-
 def install(model: PreTrainedModel) -> None:
     """Put the modules and hooks that `config.efficient_attention` asks for into a model; weights are not touched."""
     settings = dict(model.config.efficient_attention)
@@ -617,7 +484,7 @@ def install(model: PreTrainedModel) -> None:
     base: Any = model.base_model
     embedding = base.get_input_embeddings().weight
     for layer, module in enumerate(self_attentions(model)):
-        module.efficient = ATTENTIONS[name](module, layer=layer, **settings).to(embedding)
+        module.efficient = ATTENTIONS[name](module, layer, **settings).to(embedding)
         if name == "longformer":
             module.register_forward_pre_hook(pass_hidden, with_kwargs=True)
     model.set_attn_implementation(name)
@@ -632,53 +499,39 @@ def install(model: PreTrainedModel) -> None:
         base.register_forward_hook(strip_globals)
 
 
-def pass_hidden(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Hand an attention module's input on to the attention function, which needs it for Longformer's global rows."""
+def load(folder: str | Path, head: Any) -> PreTrainedModel:
+    """A converted model that `save_pretrained` has written; `head` is a class of the library such as AutoModel."""
+    model = head.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+    install(model)
+    lost, unknown = model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+    if unknown or set(lost) - set(model.all_tied_weights_keys):
+        raise BadInput(
+            f"{folder}: {len(lost)} weights are missing, {len(unknown)} unknown: no converted {head.__name__}"
+        )
+    model.tie_weights()
+    return model.eval()
+
+
+# Longformer's global tokens
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def pass_hidden(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Hand an attention module's input on to the attention, which needs it for the rows of the global tokens."""
     return args, kwargs | {"hidden": args[0] if args else kwargs["hidden_states"]}
 
 
-def mark_question(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def by_name(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a model's call."""
+    return dict(zip(inspect.signature(base.forward).parameters, args, strict=False)) | kwargs
+
+
+def mark_question(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     """Make all tokens up to the first separator global, if the caller has not said which are."""
-    ids = args[0] if args else kwargs["input_ids"]
-    ends = ids == base.config.efficient_attention["question"]
-    return args, {"global_attention_mask": ends.cumsum(1) - ends.long() == 0} | kwargs
-
-
-def widen_mask(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """LSG: the global tokens are never padding."""
-    mask = args[1] if len(args) > 1 else kwargs.get("attention_mask")
-    if mask is None:
-        return args, kwargs
-    wide = F.pad(mask, (base.global_count, 0), value=1)
-    return (args[0], wide, *args[2:]) if len(args) > 1 else args, kwargs if len(args) > 1 else kwargs | {
-        "attention_mask": wide
-    }
-
-
-def prepend_globals(norm: Any, args: tuple[Tensor]) -> tuple[Tensor]:
-    """LSG: global tokens before the (B, L, D) embeddings of the text."""
-    own = norm.global_embeddings.weight[: norm.global_count]
-    return (torch.cat([own.expand(len(args[0]), -1, -1), args[0]], 1),)
-
-
-def strip_globals(base: Any, _: tuple[Any, ...], output: Any) -> Any:
-    """LSG: without the global tokens again; what the first of them has gathered stands for the text's first token."""
-
-    def strip(hidden: Tensor) -> Tensor:
-        return torch.cat([hidden[:, :1], hidden[:, base.global_count + 1 :]], 1)
-
-    output.last_hidden_state = strip(output.last_hidden_state)
-    if output.get("hidden_states") is not None:
-        output.hidden_states = tuple(strip(hidden) for hidden in output.hidden_states)
-    return output
-
-
-def is_converted(model: PreTrainedModel) -> bool:
-    return hasattr(model.config, "efficient_attention")
-
-
-def is_longformer(model: PreTrainedModel) -> bool:
-    return is_converted(model) and model.config.efficient_attention["name"] == "longformer"
+    kwargs = by_name(base, args, kwargs)
+    ends = kwargs["input_ids"] == base.config.efficient_attention["question"]
+    return (), {"global_attention_mask": ends.cumsum(1) - ends.long() == 0} | kwargs
 
 
 def copy_globals(model: PreTrainedModel) -> None:
@@ -688,16 +541,46 @@ def copy_globals(model: PreTrainedModel) -> None:
             getattr(module.efficient, f"{name}_global").load_state_dict(linear.state_dict())
 
 
-def load(folder: str | Path, head: Any) -> PreTrainedModel:
-    """A converted model that `save_pretrained` has written; `head` is a class of the library such as AutoModel."""
-    model = head.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
-    install(model)
-    weights = load_file(Path(folder) / "model.safetensors")
-    lost, unknown = model.load_state_dict(weights, strict=False)
-    tied = set(model.all_tied_weights_keys)
-    if unknown or set(lost) - tied:
-        raise BadInput(
-            f"{folder}: {len(lost)} weights are missing, {len(unknown)} unknown: no converted {head.__name__}"
-        )
-    model.tie_weights()
-    return model.eval()
+# LSG's global tokens
+
+
+@torch.no_grad()
+def start_globals(model: PreTrainedModel, tokenizer: Any) -> None:
+    """Global embedding g is the mask token at a position of its own, far from the others; the first, the start token
+    at the first position."""
+    if tokenizer is None or tokenizer.mask_token_id is None or tokenizer.cls_token_id is None:
+        raise BadInput("--attention lsg: its global tokens start from [CLS] and [MASK], which this tokenizer lacks")
+    embeddings: Any = model.base_model.embeddings
+    positions, words = embeddings.position_embeddings, embeddings.word_embeddings.weight
+    usable = positions.weight[first_position(positions) :]
+    stride = max(1, len(usable) // GLOBAL_EMBEDDINGS)
+    rows = torch.arange(GLOBAL_EMBEDDINGS, device=words.device) * stride % len(usable)
+    weight = usable[rows] + words[tokenizer.mask_token_id]
+    weight[0] = usable[0] + words[tokenizer.cls_token_id]
+    embeddings.LayerNorm.global_embeddings.weight.copy_(weight)
+
+
+def widen_mask(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """The global tokens are never padding."""
+    kwargs = by_name(base, args, kwargs)
+    if kwargs.get("attention_mask") is not None:
+        kwargs["attention_mask"] = F.pad(kwargs["attention_mask"], (base.global_count, 0), value=1)
+    return (), kwargs
+
+
+def prepend_globals(norm: Any, args: tuple[Tensor]) -> tuple[Tensor]:
+    """Global tokens before the (B, L, D) embeddings of the text."""
+    tokens = norm.global_embeddings.weight[: norm.global_count]
+    return (torch.cat([tokens.expand(len(args[0]), -1, -1), args[0]], 1),)
+
+
+def strip_globals(base: Any, _: tuple[Any, ...], output: Any) -> Any:
+    """Without the global tokens again; what the first of them has gathered stands for the text's first token."""
+
+    def strip(hidden: Tensor) -> Tensor:
+        return torch.cat([hidden[:, :1], hidden[:, base.global_count + 1 :]], 1)
+
+    output.last_hidden_state = strip(output.last_hidden_state)
+    if output.get("hidden_states") is not None:
+        output.hidden_states = tuple(strip(hidden) for hidden in output.hidden_states)
+    return output
