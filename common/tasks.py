@@ -1,0 +1,330 @@
+"""What a task is, whatever its data's source: kind, texts, labels, metrics; its data once loaded; and its files' names.
+
+    task = check_name("sst2", "DIR")     # every check that costs nothing: argument parsing uses it
+    task = task_of("pocket/sst2")
+
+No heavy library is imported here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from common import pocket
+from common.args import BadInput
+
+Kind = Literal[
+    "classification",
+    "regression",
+    "language modelling",
+    "token classification",
+    "span QA",
+    "translation",
+    "summarisation",
+]
+GENERATED = ("translation", "summarisation")  # kinds whose answer is a text that an encoder-decoder writes
+WINDOWED = ("token classification", "span QA")  # kinds whose documents are read in windows, see common/windows.py
+Source = Literal["pocket", "hub", "local"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: its text columns, its label names in the order of the hub's ids, its metrics, its files and sources."""
+
+    name: str
+    kind: Kind
+    fields: tuple[str, ...]
+    labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
+    metrics: tuple[str, ...]  # keys of common.evaluate's; the first is the primary
+    score_range: tuple[float, float] | None = None  # regression only, both ends allowed
+    splits: tuple[str, ...] = ()  # those with public labels; () for a task of the pocket suite alone
+    folder: str = ""  # of its files, as the official release calls it
+    pocket: str = ""  # the pocket suite's counterpart
+    hub: bool = True  # whether a repository of the hub serves it
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a source has to hold: the texts and, but for language modelling, the label."""
+        return self.fields if self.kind == "language modelling" else (*self.fields, "label")
+
+
+@dataclass(frozen=True)
+class Split:
+    """N examples. `labels` holds indices into Task.labels (classification), scores (regression), a None for each
+    document (language modelling), a tag's index for each word (token classification; words stand between blanks,
+    sentences between line ends), the answers' texts and offsets in the context, -1 if unknown (span QA), or the
+    text to be written (translation, summarisation)."""
+
+    ids: list[str]
+    texts: list[tuple[str, ...]]
+    labels: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, order: Sequence[int]) -> Split:
+        """These examples, in this order."""
+        return Split([self.ids[i] for i in order], [self.texts[i] for i in order], [self.labels[i] for i in order])
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A loaded task. `fingerprint` is a hash of ids, texts and labels in their order."""
+
+    name: str  # as the user typed it: "pocket/sst2" or "sst2"
+    task: Task
+    source: Source
+    origin: str  # "pocket v1" | "repo@revision" | file names; with the limit, if there is one
+    splits: dict[str, Split]  # "train" and the evaluation splits
+    fingerprint: str
+    reported: tuple[str, ...]  # the splits whose figures are reported
+
+
+# --- the table of tasks --------------------------------------------------------------------------------------
+
+_DEV, _TEST = ("train", "dev"), ("train", "dev", "test")
+_PAIR = ("sentence1", "sentence2")
+_ENTAILS = ("entailment", "not_entailment")
+_CLASSES: Kind = "classification"
+_EM_F1 = ("answer_f1", "exact_match")
+_ROUGE = ("rouge2", "rouge1", "rougeL")
+
+
+def _glue(name: str, folder: str, fields: tuple[str, ...], labels: tuple[str, ...], *metrics: str, **more: Any) -> Task:
+    kind: Kind = "classification" if labels else "regression"
+    return Task(name, kind, fields, labels, metrics, **({"splits": _DEV, "folder": folder, "pocket": name} | more))
+
+
+def _tags(name: str, types: str, **more: Any) -> Task:
+    labels = ("O", *(f"{part}-{kind}" for kind in types.split() for part in "BI"))
+    return Task(name, "token classification", ("text",), labels, ("entity_f1",), pocket="ner", **more)
+
+
+def _questions(name: str, folder: str, built_in: str) -> Task:
+    return Task(name, "span QA", ("question", "context"), (), _EM_F1, None, _DEV, folder, built_in)
+
+
+def _translation(name: str, folder: str, hub: bool = True) -> Task:
+    return Task(name, "translation", ("source",), (), ("bleu",), None, _TEST, folder, "translate", hub)
+
+
+def _summaries(name: str, hub: bool = True) -> Task:
+    return Task(name, "summarisation", ("document",), (), _ROUGE, None, _TEST, name, "xsum", hub)
+
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _glue("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), "matthews"),
+        _glue("sst2", "SST-2", ("sentence",), ("negative", "positive"), "accuracy"),
+        _glue("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), "f1", "accuracy"),
+        _glue("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), "f1", "accuracy"),
+        _glue("stsb", "STS-B", _PAIR, (), "pearson", "spearman", score_range=(0.0, 5.0)),
+        _glue("mnli", "MNLI", ("premise", "hypothesis"), ("entailment", "neutral", "contradiction"), "accuracy",
+              splits=("train", "dev_matched", "dev_mismatched")),
+        _glue("qnli", "QNLI", ("question", "sentence"), _ENTAILS, "accuracy"),
+        _glue("rte", "RTE", _PAIR, _ENTAILS, "accuracy"),
+        Task("lm", "language modelling", ("text",), (), ("perplexity",)),
+        Task("wikitext-2", "language modelling", ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
+        _tags("ner", "PER LOC ORG"),
+        Task("hotpot", "span QA", ("question", "context"), (), _EM_F1),
+        _questions("squad", "squad", "squad"),
+        _questions("hotpot_qa", "hotpot", "hotpot"),
+        _questions("trivia_qa", "triviaqa", "hotpot"),
+        _tags("conll2003", "PER ORG LOC MISC", splits=_TEST, folder="conll2003"),
+        _tags("gonerd", "PER ORG LOC MISC", splits=_TEST, folder="gonerd", hub=False),
+        Task("translate", "translation", ("source",), (), ("bleu",)),
+        _translation("wmt16/en-ro", "wmt16_en_ro"),
+        _translation("wmt14/en-fr", "wmt14_en_fr"),
+        _translation("wmt13/en-es", "wmt13_en_es", hub=False),
+        _translation("iwslt2017/en-fr", "iwslt2017_en_fr"),
+        _translation("tatoeba/en-fr", "tatoeba_en_fr", hub=False),
+        _translation("tatoeba/en-ro", "tatoeba_en_ro", hub=False),
+        _summaries("cnn_dailymail"),
+        _summaries("xsum"),
+        _summaries("aeslc", hub=False),
+        _tags("litbank", "PER FAC LOC GPE VEH ORG", splits=_TEST, folder="litbank", hub=False),
+    )
+}  # fmt: skip
+
+
+def check_name(name: str, data_dir: str | None = None) -> Task:
+    """The task called `name`, after every check that costs nothing: known task, folder and files in place.
+
+    Raises BadInput. Reads no data.
+    """
+    known = [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [t for t in TASKS if TASKS[t].splits]
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}?" if close else "."
+        raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
+    task = task_of(name)
+    if data_dir is not None:
+        if name != task.name:
+            real = next((t.name for t in TASKS.values() if t.pocket == task.name and t.splits), task.name)
+            raise BadInput(
+                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {real}"
+            )
+        find_files(task, data_dir)
+    elif name == task.name and not task.hub:
+        raise BadInput(
+            f"--task {name}: no repository of the hub serves it; use `--task {name} --data-dir DIR` (your files) or "
+            f"`--task pocket/{task.pocket}` (built in)"
+        )
+    return task
+
+
+def task_of(name: str) -> Task:
+    """The task behind a name that `check_name` has let pass."""
+    return TASKS[name.removeprefix("pocket/")]
+
+
+# --- the names of its files ----------------------------------------------------------------------------------
+
+# Of each split's file: the name's beginning; and its end.
+_STEMS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
+_LAYOUTS: dict[str, tuple[dict[str, tuple[str, ...]], tuple[str, ...]]] = {  # of kinds that have their own
+    "language modelling": (
+        {
+            "train": ("wiki.train", "train"),
+            "dev": ("wiki.valid", "valid", "validation", "dev"),
+            "test": ("wiki.test", "test"),
+        },
+        (".raw", ".tokens", ".txt"),
+    ),
+    "token classification": (
+        {
+            "train": ("train", "eng.train"),
+            "dev": ("dev", "valid", "validation", "testa", "eng.testa"),
+            "test": ("test", "testb", "eng.testb"),
+        },
+        (".txt", ".conll", ".bio", "", ".jsonl", ".parquet"),
+    ),
+    "span QA": (  # the official names of SQuAD and HotpotQA
+        {
+            "train": ("train-v1.1", "train", "hotpot_train_v1.1"),
+            "dev": ("dev-v1.1", "dev", "validation", "hotpot_dev_distractor_v1"),
+        },
+        (".json", ".jsonl", ".parquet"),
+    ),
+}
+
+
+def find_files(task: Task, data_dir: str) -> dict[str, Path]:
+    """Split -> file, or {"": folder} for a folder of `save_to_disk`. Reads nothing. Raises BadInput."""
+    root = Path(data_dir).expanduser()
+    if not root.is_dir():
+        raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
+    folder = next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
+    if (folder / "dataset_dict.json").is_file():
+        return {"": folder}
+    if (folder / "state.json").is_file():
+        raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
+    names, suffixes = _LAYOUTS.get(task.kind, (_STEMS, _SUFFIXES))
+    if task.name == "mrpc" and not _find(folder, "train", suffixes) and (folder / _MSR_TRAIN).is_file():
+        return _msr_files(folder)
+    files = {}
+    for split in task.splits:
+        stem, _, suffix = split.partition("_")
+        stems = [f"{stem}_{suffix}".rstrip("_") for stem in names[stem]]
+        found = [path for stem in stems for path in _find(folder, stem, suffixes)]
+        if not found:
+            wanted = f"{' or '.join(stem + suffixes[0] for stem in stems)} (or {' '.join(suffixes[1:])})"
+            wanted += f", there or in {task.folder}/" if folder == root else ""
+            raise BadInput(
+                f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; "
+                f"has {', '.join(sorted(path.name for path in folder.iterdir())[:8]) or 'no files'}"
+            )
+        if len(found) > 1:
+            raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
+        files[split] = found[0]
+    return files
+
+
+def _find(folder: Path, stem: str, suffixes: Sequence[str]) -> list[Path]:
+    """The files that may hold a split, the one-file Parquet name of a hub repository included."""
+    named = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
+    return named + sorted(folder.glob(f"{stem}-*-of-*.parquet"))
+
+
+_MSR_TRAIN, _MSR_TEST = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"
+
+
+def _msr_files(folder: Path) -> dict[str, Path]:
+    """MRPC as first published: train and test, and, in GLUE, the ids of the training pairs that are dev.
+
+    With the ids this is GLUE's train and dev. Without them the corpus's own test split, whose labels are public, is
+    what is reported.
+    """
+    files = {"train": folder / _MSR_TRAIN}
+    ids = [path for name in ("dev_ids.tsv", "mrpc_dev_ids.tsv") if (path := folder / name).is_file()]
+    if ids:
+        return files | {"dev ids": ids[0]}
+    if (folder / _MSR_TEST).is_file():
+        return files | {"test": folder / _MSR_TEST}
+    raise BadInput(f"{folder}: no dev split for mrpc; needs dev_ids.tsv or {_MSR_TEST} beside {_MSR_TRAIN}")
+
+
+# --- class names ---------------------------------------------------------------------------------------------
+
+# Other spellings of the class names, as models on the hub carry them (compared after `_plain`).
+_SYNONYMS = {
+    "negative": ("neg",),
+    "positive": ("pos",),
+    "entailment": ("entail", "entails", "entailed"),
+    "not_entailment": ("not_entailed", "non_entailment", "no_entailment"),
+    "neutral": ("neutrality",),
+    "contradiction": ("contradict", "contradicts", "contradictory"),
+    "duplicate": ("is_duplicate", "duplicated"),
+    "not_duplicate": ("non_duplicate", "not_duplicated"),
+    "equivalent": ("is_equivalent", "paraphrase"),
+    "not_equivalent": ("non_equivalent", "not_paraphrase"),
+    "acceptable": ("grammatical",),
+    "unacceptable": ("not_acceptable", "ungrammatical"),
+}
+
+
+def _plain(name: str) -> str:
+    """A class name without case, hyphens, underscores and spaces."""
+    return re.sub(r"[-_\s]+", "", name).lower()
+
+
+def class_of(name: str, task: Task) -> int | None:
+    """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
+    digits = name.strip()
+    if digits.isascii() and digits.isdigit():
+        return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None
+    for i, label in enumerate(task.labels):
+        if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
+            return i
+    return None
+
+
+def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
+    """For class i of the task, the model's output column, decided by the names and never by their position.
+
+    Digits count as names: they are the hub's class ids. None if the model carries only the generic LABEL_0,
+    LABEL_1, ..., which say nothing. Raises BadInput if it carries names that are not this task's classes, one
+    for one. For regression, [0] if the model has one named output.
+    """
+    names = {int(column): str(name) for column, name in model_id2label.items()}
+    if not names or all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names.values()):
+        return None
+    if task.kind == "regression" and len(names) == 1:
+        return list(names)
+    order: dict[int, int] = {}
+    for column, name in names.items():
+        found = class_of(name, task)
+        if found is not None and found not in order:
+            order[found] = column
+    if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
+        has = ", ".join(names[column] for column in sorted(names))
+        wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
+        raise BadInput(f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it")
+    return [order[i] for i in range(len(task.labels))]
