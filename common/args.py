@@ -1,7 +1,7 @@
 """The command line that all scripts share: a dataclass becomes `--help`, parsing and checks.
 
-A script subclasses `CommonArgs`, adds one field per knob of its method, and calls `parse` before it imports
-torch: `--help` and wrong arguments are answered at once. Every mistake ends as one line and exit code 2.
+A script subclasses `CommonArgs`, adds one field for each knob of its method, and calls `parse` before it imports torch:
+`--help` and wrong arguments are answered at once. Every mistake ends as one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -19,17 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-# --- errors ---
-
-
-def speaks() -> bool:
-    """Whether this process speaks for its group, as the launcher says: the first, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, for a line of ours: its first line, or its kind where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+# --- errors --------------------------------------------------------------------------------------------------
 
 
 class BadInput(Exception):
@@ -44,13 +34,62 @@ class Interrupted(BaseException):
         self.number = number
 
 
+def speaks() -> bool:
+    """Whether this process speaks for its group, as the launcher says: the first, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+# --- declaring arguments -------------------------------------------------------------------------------------
+
+
+class _Metadata(dict[str, Any]):
+    """A field's help and its rules. The library's parser takes a copy, and knows of the help alone."""
+
+    def copy(self) -> dict[str, Any]:
+        return {"help": self["help"]}
+
+
+def arg(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
+        below: float | None = None, names: Collection[str] | None = None, setting: bool = True) -> Any:  # fmt: skip
+    """A field with its one-line `--help` text.
+
+    A number must be at least `low`, at most `high`, more than `above` and less than `below`; a text must be one or
+    several of `names`, with commas. `setting`: whether it decides what comes out, and is part of a result's settings;
+    otherwise it says where or how to run.
+    """
+    rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "setting": setting}
+    return field(default=default, metadata=_Metadata(help=help, **rules))
+
+
+def check_field(name: str, value: Any, rules: Any) -> None:
+    """Raise `BadInput` for a value that breaks the rules of its declaration; None is no value."""
+    argument = f"--{name.replace('_', '-')}"
+    if isinstance(value, str) and rules.get("names"):
+        allowed = rules["names"]
+        if not split_list(value):
+            raise BadInput(f"{argument} {value!r}: names none of {', '.join(allowed)}")
+        for wrong in (part for part in split_list(value) if part not in allowed):
+            raise BadInput(f"{argument} {wrong!r}: must be one or several of {', '.join(allowed)}")
+    if value is None or isinstance(value, (str, bool)):
+        return
+    ends = (
+        ("low", "{:,} or more", lambda v, end: v >= end),
+        ("above", "above {:,}", lambda v, end: v > end),
+        ("high", "{:,} or less", lambda v, end: v <= end),
+        ("below", "below {:,}", lambda v, end: v < end),
+    )
+    ends_here = [(words.format(rules[k]), holds, rules[k]) for k, words, holds in ends if rules.get(k) is not None]
+    if not math.isfinite(value) or not all(holds(value, end) for _, holds, end in ends_here):
+        raise BadInput(f"{argument} {value}: must be {' and '.join(words for words, *_ in ends_here) or 'finite'}")
+
+
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
-
-
-def arg(default: Any, help: str) -> Any:
-    """A dataclass field with its one-line `--help` text."""
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass
@@ -59,155 +98,117 @@ class CommonArgs:
 
     KINDS: ClassVar[tuple[str, ...] | None] = None  # of tasks that the script can do; None for all
 
-    variant: str = arg("finetune,kd", "what to train, several with commas; finetune is the undistilled student")
-    task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)")
+    variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
+                       setting=False)  # fmt: skip
+    task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)",
+                    setting=False)  # fmt: skip
     teacher: str = arg(
         "pocket", "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors"
     )
     student: str = arg("2x128", "student's layers x width")
+    init: str = arg(
+        "auto",
+        "first weights: pretrained (the teacher's layers before it was fine-tuned), teacher (of the fine-tuned one),"
+        " random, or a folder or hub id; auto: pretrained where the widths agree, else random",
+    )
+    keep: str = arg(
+        "first", "which layers the first weights are of: first, skip (12 to 6: 2, 4, ..., 12), spread, top, or 2,4,..."
+    )
+    alpha: float = arg(
+        0.9, "KD: weight of the teacher's soft labels; 1 - alpha is that of the true ones", low=0, high=1
+    )
+    temperature: float = arg(2.0, "KD: softens both sides' logits", above=0, high=1000)
     budget: str = arg(
         "quick",
         f"examples through the student: {', '.join(f'{k} ({v:,})' for k, v in BUDGETS.items())}, "
-        "paper (its epochs; not comparable), a number, or seconds as 600s",
+        "a number, or paper (its epochs; not comparable)",
     )
-    seed: int = arg(0, "seed of the student's initialisation, the data order and dropout")
-    batch_size: int = arg(32, "examples per optimiser step")
+    seed: int = arg(0, "seed of the student's first weights, the data order and dropout", low=0, below=2**32)
+    batch_size: int = arg(32, "examples per optimiser step", low=1, high=2**16)
     lr: float | None = arg(
-        None, "the student's peak learning rate (default: 5e-5 x 768 / width; from random weights 1e-3, a GPT-2 3e-3)"
-    )
-    lr_plan: str | None = arg(
         None,
-        "changes of that rate, SHARE:FACTOR,...: from a share of the training on the task on, so many times --lr, as"
-        " population-based training finds them",
+        "the student's peak learning rate (default: 5e-5 x 768 / width; from random weights 1e-3, a GPT-2 3e-3)",
+        above=0,
     )
-    until: float | None = arg(
-        None,
-        "with --tune, stop after this share of the training on the task, and score what there is; --resume goes on,"
-        " from there with another --lr-plan",
-    )
-    max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window")
+    max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window", low=4)
     limit: int | None = arg(
-        None, "use only so many training examples or documents (a seeded choice, named in the result)"
+        None, "use only so many training examples or documents (a seeded choice, named in the result)", low=1
     )
     data_dir: str | None = arg(
-        None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, text files, or save_to_disk"
+        None, "folder with local data: GLUE's TSV layout, CSV/JSONL/Parquet, text files, or save_to_disk", setting=False
     )
     teacher_epochs: float = arg(
-        3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is"
-    )
+        3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is",
+        low=0, high=10_000,
+    )  # fmt: skip
     tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
     teacher_precision: Literal["fp32", "bf16", "fp16"] = arg(
         "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
     )
-    teacher_device_map: Literal["off", "auto"] = arg(
-        "off", "auto: a fine-tuned teacher is spread over all GPUs and the main memory, if it is larger than one GPU"
+    teacher_lr: float | None = arg(
+        None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)", above=0
     )
-    teacher_lr: float | None = arg(None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)")
-    out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/")
-    cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)")
-    teacher_cache: Literal["auto", "off", "fp32", "fp16"] = arg(
+    out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/", setting=False)
+    cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)", setting=False)
+    teacher_cache: Literal["auto", "off", "on"] = arg(
         "auto",
-        "keep the teacher's outputs on the training examples in the cache, as fp32 or fp16; auto: fp32, where the"
-        " budget has more examples than the task",
+        "keep the teacher's outputs on the training examples in the cache; auto: where the budget has more examples"
+        " than the task",
+        setting=False,
     )
     batches: Literal["auto", "shuffled", "by-length"] = arg(
         "auto",
         "what meets in a batch: any examples, or those of like length, with little padding; auto: shuffled for pocket"
         " tasks, whose texts differ less in length",
+        setting=False,
     )
-    device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute")
+    device: Literal["auto", "cpu", "cuda", "mps"] = arg("auto", "where to compute", setting=False)
     precision: Literal["fp32", "bf16", "fp16"] = arg("fp32", "arithmetic of forward passes; weights stay float32")
-    accumulate: int = arg(1, "process a step's batch in so many parts, for less memory; their gradients are summed")
-    gradient_checkpointing: bool = arg(
-        False, "compute the student's activations again in the backward pass: less memory, a third more time"
+    accumulate: int = arg(
+        1, "process a step's batch in so many parts, for less memory; their gradients are summed", low=1
     )
-    save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues")
-    resume: bool = arg(False, "continue unfinished runs from their checkpoints")
-    force: bool = arg(False, "run again and replace results that exist")
+    gradient_checkpointing: bool = arg(
+        False, "compute the student's activations again in the backward pass: less memory, a third more time",
+        setting=False,
+    )  # fmt: skip
+    save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues", low=0, setting=False)
+    resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
+    force: bool = arg(False, "run again and replace results that exist", setting=False)
     compile: bool = arg(False, "compile teacher and student with torch.compile")
-    debug: bool = arg(False, "print the traceback of an error")
+    debug: bool = arg(False, "print the traceback of an error", setting=False)
 
     def check(self) -> None:
-        """Raise `BadInput` for values that no run could use. Subclasses extend it; torch is not needed here."""
+        """Raise `BadInput` for values that no run could use. Scripts add what concerns two arguments; no torch here."""
+        for rules in fields(self):
+            check_field(rules.name, getattr(self, rules.name), rules.metadata)
         self.check_student()
-        for name in ("batch_size", "max_length", "limit", "accumulate"):
-            self.check_value(name, lambda v: v >= 1, "be 1 or more")
-        self.check_value("batch_size", lambda v: v <= 2**16, f"be at most {2**16}")
-        counted, amount = parse_budget(self.budget)
-        if counted == "examples" and amount < self.batch_size:
+        if self.keep not in KEEP:
+            layer_list(self.keep)
+        kind, amount = parse_budget(self.budget)
+        if kind == "examples" and amount < self.batch_size:
             raise BadInput(
                 f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
                 " more"
             )
-        for name in ("lr", "teacher_lr"):
-            self.check_value(name, lambda v: 0 < v < math.inf, "be a number above 0")
-        self.check_value("until", lambda v: 0 < v < 1, "be between 0 and 1, both excluded")
-        if self.until is not None and not self.tune:
-            raise BadInput(f"--until {self.until}: looks at a score before the end; give --tune, data to be tuned on")
-        if (self.plan or self.until is not None) and counted == "seconds":
-            raise BadInput(f"--budget {self.budget}: --lr-plan and --until count steps; give a budget of examples")
-        self.check_value("teacher_epochs", lambda v: 0 <= v < math.inf, "be 0 (the teacher as it is) or more")
-        self.check_value("teacher_epochs", lambda v: v <= 10_000, "be at most 10,000")
-        self.check_value("save_every", lambda v: 0 <= v < math.inf, "be 0 seconds (every step) or more")
-        self.check_value("seed", lambda v: 0 <= v < 2**32, f"be between 0 and {2**32 - 1}")
-        self.check_value("max_length", lambda v: v >= 4, "leave room for text, 4 or more")
-        if not self.teacher:
-            raise BadInput("--teacher '': names no model; give pocket, a folder or a hub id")
-        for name in ("data_dir", "out_dir", "cache_dir"):
+        for name in ("teacher", "init", "data_dir", "out_dir", "cache_dir"):
             if getattr(self, name) == "":
-                raise BadInput(f"--{dashed(name)} '': names no folder; leave it out, or give one")
+                raise BadInput(f"--{name.replace('_', '-')} '': names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
-            check_place(f"--{dashed(name)}", getattr(self, name))
+            check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.resume and self.force:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
-        from common import data
+        from common import tasks
 
         for task in self.tasks:
-            kind = data.check_name(task, self.data_dir).kind
+            kind = tasks.check_name(task, self.data_dir).kind
             if self.KINDS is not None and kind not in self.KINDS:
                 raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS)}")
-
-    def check_value(self, name: str, valid: Callable[[Any], bool], must: str) -> None:
-        """Raise `BadInput` if the argument `name` has a value (not None) that is not valid; `must` says what is."""
-        value = getattr(self, name)
-        if value is not None and not valid(value):
-            raise BadInput(f"--{dashed(name)} {value}: must {must}")
-
-    def check_names(self, name: str, allowed: Collection[str]) -> None:
-        """Raise `BadInput` unless the argument `name` is one or several, with commas, of the allowed names."""
-        names = split_list(getattr(self, name))
-        if not names:
-            raise BadInput(f"--{dashed(name)} {getattr(self, name)!r}: names none of {', '.join(allowed)}")
-        for wrong in (found for found in names if found not in allowed):
-            raise BadInput(f"--{dashed(name)} {wrong!r}: must be one or several of {', '.join(allowed)}")
 
     def check_student(self) -> None:
         """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
         student_shape(self.student)
-
-    def check_one_training(self, what: str) -> None:
-        """Raise `BadInput` for arguments that are about the one training on the task, where `what` has several."""
-        for name in ("lr_plan", "until"):
-            self.check_value(name, lambda v: False, f"be left out, {what} trains on the task more than once")
-
-    @property
-    def plan(self) -> list[tuple[float, float]]:
-        """`--lr-plan` as (share, factor), from the beginning to the end; `BadInput` unless it is one."""
-        try:
-            found = [tuple(map(float, part.split(":"))) for part in split_list(self.lr_plan or "")]
-            pairs = [(share, factor) for share, factor in found]
-        except ValueError:
-            pairs = []
-        shares = [share for share, _ in pairs]
-        right = shares == sorted(set(shares)) and all(0 < s < 1 and 0 < f < math.inf for s, f in pairs)
-        if self.lr_plan is not None and (not pairs or not right):
-            raise BadInput(
-                f"--lr-plan {self.lr_plan!r}: must be SHARE:FACTOR with commas, rising shares between 0 and 1, for"
-                " example 0.5:0.8,0.75:1.2"
-            )
-        return pairs
 
     @property
     def tasks(self) -> list[str]:
@@ -216,6 +217,23 @@ class CommonArgs:
     @property
     def variants(self) -> list[str]:
         return split_list(self.variant)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that decide what comes out, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["setting"]}
+
+
+# --- values --------------------------------------------------------------------------------------------------
+
+KEEP = ("first", "skip", "spread", "top")
+
+
+def layer_list(text: str) -> list[int]:
+    """`"2,4"` -> [2, 4]; raises `BadInput` unless it is a list of layers, from 1 on, from below to above."""
+    layers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if layers[0] < 1 or layers != sorted(set(layers)):
+        raise BadInput(f"--keep {text!r}: must be {', '.join(KEEP)}, or rising numbers from 1 on, for example 2,4")
+    return layers
 
 
 def check_place(argument: str, place: str | None, file: bool = False) -> None:
@@ -234,10 +252,6 @@ def split_list(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def dashed(name: str) -> str:
-    return name.replace("_", "-")
-
-
 def student_shape(text: str, argument: str = "--student") -> tuple[int, int]:
     """`"3x128"` -> (3 layers, width 128)."""
     match = re.fullmatch(r"(\d{1,3})x(\d{1,5})", text)
@@ -251,18 +265,16 @@ def student_shape(text: str, argument: str = "--student") -> tuple[int, int]:
     return layers, width
 
 
-def parse_budget(text: str) -> tuple[Literal["examples", "seconds", "paper"], int]:
-    """`"quick"` -> ("examples", 25600), `"5000"` -> ("examples", 5000), `"600s"` -> ("seconds", 600)."""
-    if text in BUDGETS:
-        return "examples", BUDGETS[text]
+def parse_budget(text: str) -> tuple[Literal["examples", "paper"], int]:
+    """`"quick"` -> ("examples", 25600), `"5000"` -> ("examples", 5000), `"paper"` -> ("paper", 0)."""
     if text == "paper":
         return "paper", 0
-    match = re.fullmatch(r"(\d{1,15})(s?)", text)
-    if not match or int(match[1]) < 1:
-        names = ", ".join(BUDGETS)
-        raise BadInput(f"--budget {text!r}: must be {names}, paper, a number of examples, or seconds as 600s")
-    return ("seconds" if match[2] else "examples"), int(match[1])
+    if text not in BUDGETS and not re.fullmatch(r"[1-9]\d{0,14}", text):
+        raise BadInput(f"--budget {text!r}: must be {', '.join(BUDGETS)}, paper, or a number of examples")
+    return "examples", BUDGETS.get(text) or int(text)
 
+
+# --- parsing, and running a script ---------------------------------------------------------------------------
 
 T = TypeVar("T", bound=CommonArgs)
 
@@ -326,12 +338,14 @@ def of_the_machine(error: Exception) -> str | None:
 
 
 def run(main: Callable[[T], None], args: T) -> None:
-    """Run a script's `main`: mistakes, a full disk and too little memory become one line and exit code 2, Ctrl-C 130
-    and SIGTERM 143."""
-
+    """Start device and processes, and run a script's `main`: mistakes, a full disk and too little memory become one
+    line and exit code 2, Ctrl-C 130 and SIGTERM 143."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
+        from common import parallel
+
+        parallel.start(args)
         main(args)
     except BadInput as error:
         fail(error, args.debug)
@@ -353,7 +367,3 @@ def interrupt(number: int, _frame: object) -> NoReturn:
 def leave(number: int, _frame: object) -> NoReturn:
     print(f"\nstopped by {signal.Signals(number).name}; nothing had begun", file=sys.stderr)
     raise SystemExit(128 + number)
-
-
-def as_dict(args: CommonArgs) -> dict[str, Any]:
-    return {f.name: getattr(args, f.name) for f in fields(args)}

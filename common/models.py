@@ -1,41 +1,34 @@
-"""Load, build, initialise, count and save models: one path through the library's Auto classes for every family."""
+"""Load, build, cut, count and save models: one path through the library's Auto classes for every family."""
 
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 import transformers
 from safetensors import SafetensorError
-from tokenizers.processors import TemplateProcessing
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     AutoConfig,
-    AutoModel,
     AutoModelForCausalLM,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
-    BartConfig,
-    BertTokenizer,
-    GPT2Config,
     MBartTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
 )
 
 from common import parallel
-from common.args import BadInput, first_line
-from common.data import GENERATED, WINDOWED, Task
+from common.args import BadInput, first_line, layer_list
+from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
+from common.results import share
+from common.tasks import GENERATED, WINDOWED, Task
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -49,15 +42,6 @@ HEADS = {
     "translation": AutoModelForSeq2SeqLM,
     "summarisation": AutoModelForSeq2SeqLM,
 }
-# The pocket suite's models and their layers: pre-trained BERTs, made by common/backbone.py, and, under the same names,
-# GPT-2s for pocket/lm, and BARTs whose encoder is the BERT for texts to be written.
-POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
-POCKET = {name: Path(__file__).with_name("pocket") / name.replace("pocket", "bert") for name in POCKET_LAYERS}
-POCKET_TRAINED = 64  # the positions that their pre-training has seen
-# What `pocket` is for long documents: the same, pre-trained further on so many positions; and for questions over them
-POCKET_LONG, POCKET_LONG_FOLDER = 2048, Path(__file__).with_name("pocket") / "bert-long"
-POCKET_ASKED_FOLDER = Path(__file__).with_name("pocket") / "bert-asked"
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def task_settings(task: Task) -> dict[str, Any]:
@@ -75,132 +59,7 @@ def task_settings(task: Task) -> dict[str, Any]:
     )
 
 
-# --- loading and building ----------------------------------------------------------------------------------
-
-
-def pocket_tokenizer() -> BertTokenizer:
-    """Whole words of the pocket suite's lexicon as a WordPiece vocabulary."""
-    from common.pocket import sentences as pocket
-
-    vocab = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *pocket.vocabulary()])}
-    return BertTokenizer(vocab=vocab, model_max_length=128)
-
-
-def pocket_gpt2(name: str) -> tuple[GPT2Config, PreTrainedTokenizerFast]:
-    """The GPT-2 that `name` means for pocket/lm, 128 wide, and its tokenizer: the words of the pocket BERT.
-
-    [SEP] is the end-of-text token, and a text gets no special tokens of its own.
-    """
-    backend = pocket_tokenizer().backend_tokenizer
-    backend.post_processor = TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="[SEP]",
-        eos_token="[SEP]",
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        model_input_names=["input_ids", "attention_mask"],
-        model_max_length=128,
-    )
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=128,
-        n_embd=128,
-        n_layer=POCKET_LAYERS[name],
-        n_head=4,
-        activation_function="gelu_pytorch_tanh",  # GPT-2's own gelu_new, in one kernel
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        initializer_range=0.05,  # GPT-2's 0.02 is made for a width of 768
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return config, tokenizer
-
-
-def pocket_bart(name: str) -> tuple[BartConfig, PreTrainedTokenizerFast]:
-    """The BART that `name` means for pocket tasks whose answer is a text, 128 wide, and its tokenizer.
-
-    The encoder has the layers of the pocket BERT, the decoder half as many. The words are those of the BERT and those
-    of the suite's other language; a text ends with [SEP], and writing starts from [CLS].
-    """
-    from common.pocket import sentences as pocket
-    from common.pocket import texts as pocket_texts
-
-    words = [*SPECIAL_TOKENS, *pocket.vocabulary(), *pocket_texts.foreign_words()]
-    backend = BertTokenizer(vocab={token: i for i, token in enumerate(words)}).backend_tokenizer
-    end = ("[SEP]", SPECIAL_TOKENS.index("[SEP]"))
-    backend.post_processor = TemplateProcessing(single="$A [SEP]", pair="$A $B:1 [SEP]", special_tokens=[end])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        eos_token="[SEP]",
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        model_input_names=["input_ids", "attention_mask"],
-        model_max_length=128,
-    )
-    start = SPECIAL_TOKENS.index("[CLS]")
-    config = BartConfig(
-        vocab_size=len(tokenizer),
-        max_position_embeddings=128,
-        d_model=128,
-        encoder_layers=POCKET_LAYERS[name],
-        decoder_layers=POCKET_LAYERS[name] // 2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=512,
-        decoder_ffn_dim=512,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        init_std=0.05,  # BART's 0.02 is made for a width of 1024
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=start,
-        eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=start,
-        forced_eos_token_id=None,
-    )
-    return config, tokenizer
-
-
-def pocket_bert(name: str) -> Any:
-    return AutoModel.from_pretrained(POCKET[name], use_safetensors=True, trust_remote_code=False, dtype=torch.float32)
-
-
-@torch.no_grad()
-def encode_as_pocket_bert(model: PreTrainedModel, name: str) -> None:
-    """Give a `pocket_bart` the word embeddings and the encoder of the pocket BERT `name`, whose layers are alike."""
-    bert: Any = pocket_bert(name)
-    encoder: Any = model.base_model.encoder
-    words = bert.embeddings.word_embeddings.weight
-    encoder.embed_tokens.weight[: len(words)] = words
-    # BART has two unused positions in front, and BERT adds the type of the text
-    positions = bert.embeddings.position_embeddings.weight + bert.embeddings.token_type_embeddings.weight[0]
-    encoder.embed_positions.weight[2:] = positions
-    encoder.layernorm_embedding.load_state_dict(bert.embeddings.LayerNorm.state_dict())
-    for own, layer in zip(encoder.layers, bert.encoder.layer, strict=True):
-        attention = layer.attention
-        pairs = [
-            (own.self_attn.q_proj, attention.self.query),
-            (own.self_attn.k_proj, attention.self.key),
-            (own.self_attn.v_proj, attention.self.value),
-            (own.self_attn.out_proj, attention.output.dense),
-            (own.self_attn_layer_norm, attention.output.LayerNorm),
-            (own.fc1, layer.intermediate.dense),
-            (own.fc2, layer.output.dense),
-            (own.final_layer_norm, layer.output.LayerNorm),
-        ]
-        for mine, theirs in pairs:
-            mine.load_state_dict(theirs.state_dict())
-
-
-@torch.no_grad()
-def embed_as_pocket_bert(model: PreTrainedModel) -> None:
-    """Give a model of the pocket BERT's words and width the BERT's word embeddings."""
-    words = pocket_bert("pocket").get_input_embeddings()
-    model.get_input_embeddings().weight.copy_(words.weight)  # type: ignore[operator]
+# --- loading -------------------------------------------------------------------------------------------------
 
 
 def source(name: str, kind: str = "classification") -> str:
@@ -249,19 +108,17 @@ def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
 
 
-def load_model(
-    name: str, config: PreTrainedConfig, kind: str, head: bool = False, dtype: torch.dtype = torch.float32,
-    device_map: str | None = None,
-) -> PreTrainedModel:  # fmt: skip
+def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
+               dtype: torch.dtype = torch.float32) -> PreTrainedModel:  # fmt: skip
     """Weights from safetensors into the task's architecture.
 
-    Every weight outside the task head, and with `head` every weight, must come from the file: a model that is
-    silently left at random is refused. A `config` with fewer layers than the file takes the first layers.
+    Every weight outside the task's head, and with `head` every weight, must come from the file: a model that is
+    silently left at random is refused.
     """
     try:
         model, report = HEADS[kind].from_pretrained(
             name, config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
-            output_loading_info=True, ignore_mismatched_sizes=True, device_map=device_map,
+            output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
     except SafetensorError as error:
         raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
@@ -310,6 +167,8 @@ def has_head(config: PreTrainedConfig, task: Task) -> bool:
     return head and (task.kind == "span QA" or config.num_labels == (len(task.labels) or 1))
 
 
+# --- students ------------------------------------------------------------------------------------------------
+
 # The families' names of the feed-forward width; GPT-2's n_inner is None where it is 4 x the width
 FFN = ("intermediate_size", "d_inner", "hidden_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff")
 
@@ -323,16 +182,7 @@ def student_config(
     both sides together, half and half; an odd number is a `BadInput`.
     """
     config = copy.deepcopy(teacher)
-    if teacher.is_encoder_decoder:
-        if layers % 2:
-            raise BadInput(
-                f"--student {layers}x{width}: an encoder-decoder has as many layers on both sides; give 2, 4..."
-            )
-        for name in ("encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"):
-            if hasattr(teacher, name):
-                setattr(config, name, layers // 2)
-        layers //= 2
-    config.num_hidden_layers = layers
+    set_depth(config, layers)
     if width != teacher.hidden_size:
         per_head = getattr(teacher, "d_kv", None) or teacher.hidden_size // teacher.num_attention_heads
         heads = max(1, width // per_head)
@@ -356,6 +206,21 @@ def student_config(
     return config
 
 
+def set_depth(config: PreTrainedConfig, layers: int) -> None:
+    """Give a configuration so many layers, of an encoder-decoder half of them on each side."""
+    if config.is_encoder_decoder:
+        if layers % 2:
+            raise BadInput(
+                f"--student {layers}x{config.hidden_size}: an encoder-decoder has as many layers on both sides; give 2,"
+                " 4..."
+            )
+        layers //= 2
+        for name in ("encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"):
+            if hasattr(config, name):
+                setattr(config, name, layers)
+    config.num_hidden_layers = layers
+
+
 def stack_depths(config: PreTrainedConfig) -> list[int]:
     """The number of layers of the encoder and, of an encoder-decoder, of the decoder."""
     if not config.is_encoder_decoder:
@@ -364,92 +229,90 @@ def stack_depths(config: PreTrainedConfig) -> list[int]:
     return [config.num_hidden_layers, decoder]
 
 
-def build_student(config: PreTrainedConfig, kind: str, pretrained: str | None) -> PreTrainedModel:
-    """A student at random, or with embeddings and the first layers of a pre-trained checkpoint."""
-    if pretrained is None:
-        build = functools.partial(HEADS[kind].from_config, config)
-        check_memory(build, f"--student {sum(stack_depths(config))}x{config.hidden_size}")
-        return build()
-    return load_model(pretrained, config, kind)
+# distilBART's choices of 12 layers; of another number they are spread evenly, both ends included
+SPREAD = {1: [1], 2: [1, 7], 3: [1, 7, 12], 4: [1, 5, 9, 12], 6: [1, 3, 5, 8, 10, 12],
+          9: [1, 2, 3, 5, 6, 8, 10, 11, 12]}  # fmt: skip
 
 
-def inputs_with_labels(batch: dict[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
-    """A batch under the names by which the library's heads take labels, so that their output has a loss."""
-    if kind != "span QA":
-        return batch
-    start, end = batch["labels"].unbind(-1)
-    return {k: v for k, v in batch.items() if k != "labels"} | {"start_positions": start, "end_positions": end}
+def layer_numbers(rule: str, N: int, m: int) -> list[int]:
+    """Which m of N layers, numbered from 1, a rule of `--keep` names; `BadInput` where there are too few."""
+    if m > N:
+        raise BadInput(f"--student: {m} layers cannot be kept of {N}")
+    if rule == "first":
+        return list(range(1, m + 1))
+    if rule == "top":
+        return list(range(N - m + 1, N + 1))
+    if rule == "skip":
+        # XTC's choice for (12, 5); the rule would end with 12
+        return [3, 5, 7, 9, 11] if (N, m) == (12, 5) else [i * N // m for i in range(1, m + 1)]
+    if rule == "spread":
+        return SPREAD[m] if N == 12 and m in SPREAD else [1 + round(i * (N - 1) / max(1, m - 1)) for i in range(m)]
+    layers = layer_list(rule)
+    if len(layers) != m or layers[-1] > N:
+        raise BadInput(f"--keep {rule}: names {len(layers)} layers, the student has {m} of {N}")
+    return layers
 
 
-def token_logits(output: Any) -> torch.Tensor:
+def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedModel:
+    """Leave out all but `layers` layers, in place, as `--keep` says; an encoder-decoder keeps half on each side.
+
+    Embeddings, pooler and head stay. ALBERT's layers are one and the same, used fewer times.
+    """
+    depths = stack_depths(model.config)
+    wanted = copy.copy(model.config)
+    set_depth(wanted, layers)
+    stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) in depths]
+    if len(stacks) != len(depths) and model.config.model_type != "albert":
+        raise BadInput(f"--teacher: {model.config.model_type} has no list of {depths[0]} layers to choose from")
+    for stack, m in zip(stacks, stack_depths(wanted), strict=False):
+        kept = layer_numbers(rule, len(stack), m)
+        for i in reversed(range(len(stack))):
+            if i + 1 not in kept:
+                del stack[i]
+    set_depth(model.config, layers)
+    return model
+
+
+def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
+    """A model for tasks of a kind with random weights."""
+    return HEADS[kind].from_config(config)
+
+
+# --- what a model predicts -----------------------------------------------------------------------------------
+
+
+def predictions(output: Any, labels: Tensor, mask: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """What losses compare: (n, C) logits and (n,) targets, one row for each prediction.
+
+    `labels` are `data.collate`'s. Classes and scores: as they are. Tags, masked words, written texts: the tokens that
+    have a label, 0 or more. Causal language models: position i predicts token i + 1. Questions: an answer's first
+    token and its last, among the L positions of a window, of which those of padding have no probability.
+    """
+    if kind == "span QA":
+        logits = torch.cat([output.start_logits, output.end_logits])
+        return logits.masked_fill(~mask.repeat(2, 1), -1e4), torch.cat(labels.unbind(-1))
+    if kind == "language modelling":
+        return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    if labels.ndim > 1:
+        return output.logits[labels >= 0], labels[labels >= 0]
+    return output.logits, labels
+
+
+def token_logits(output: Any) -> Tensor:
     """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
     return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
 
 
-def predictions(output: Any, batch: dict[str, torch.Tensor], kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """What a loss compares: pairs of logits (n, C) and targets (n,), one row for every prediction.
-
-    `batch` is `data.collate`'s. One pair; for questions two, of first and last token, over the L positions of a
-    window, of which those of padding have no probability; for scores the targets are scores. Of tags only those of
-    labelled tokens are rows; token i of a language model predicts token i + 1.
-    """
-    labels = batch["labels"]
-    if kind == "span QA":
-        padded = batch["attention_mask"] == 0
-        return [
-            (logits.masked_fill(padded, -1e4), target)
-            for logits, target in zip((output.start_logits, output.end_logits), labels.unbind(-1), strict=True)
-        ]
-    if kind == "token classification":
-        labelled = labels >= 0
-        return [(output.logits[labelled], labels[labelled])]
-    if kind == "language modelling":
-        return [(output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())]
-    return [(output.logits, labels)]
-
-
-@torch.no_grad()
-def lengthen(model: PreTrainedModel, rows: int, kept: int, trained: int | None = None) -> None:
-    """Give a model with learned absolute positions a table of so many rows, in place: what follows the first `kept`
-    rows is repeated, up to row `trained` (default: all), the last that its pre-training has seen.
-    """
-    embeddings: Any = model.base_model.embeddings
-    old = embeddings.position_embeddings
-    usable = old.weight[kept:trained]
-    weight = torch.cat([old.weight[:kept], usable.repeat(-(-rows // len(usable)), 1)])[:rows]
-    embeddings.position_embeddings = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=old.padding_idx)
-    device, buffers = weight.device, dict(embeddings.named_buffers())
-    made = {"position_ids": torch.arange(rows, device=device)[None]}
-    made["token_type_ids"] = torch.zeros(1, rows, dtype=torch.long, device=device)
-    for name in made.keys() & buffers.keys():
-        embeddings.register_buffer(name, made[name], persistent=False)
-    model.config.max_position_embeddings = rows
-
+# --- sizes, learning rates and files -------------------------------------------------------------------------
 
 # Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
 RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
 RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 4e-3, "summarisation": 4e-3}
 
 
-def default_lr(width: int) -> float:
-    """Peak learning rate for fine-tuning: BERT-base's usual 5e-5 at width 768, larger for narrower models."""
-    return 5e-5 * 768 / width
-
-
-def check_memory(build: Callable[[], nn.Module], what: str) -> None:
-    """Raise `BadInput` for a model that no memory of this machine could train; it is built without any."""
-    with torch.device("meta"):
-        count = parameters(build())
-    # weights, gradients and both of Adam's moments in float32
-    needed, there = 16 * count, psutil.virtual_memory().total
-    if needed > there:
-        raise BadInput(
-            f"{what}: {count:,} parameters need {needed / 2**30:,.0f} GiB of memory to train, this machine has"
-            f" {there / 2**30:.0f}; give less"
-        )
-
-
-# --- sizes and files ---------------------------------------------------------------------------------------
+def default_lr(width: int, init: str = "", kind: str = "classification") -> float:
+    """Peak learning rate: BERT-base's usual 5e-5 at width 768, larger for narrower models; more from `random`."""
+    return RANDOM_LR[kind] if init == "random" else 5e-5 * 768 / width
 
 
 def parameters(model: nn.Module) -> int:
@@ -480,7 +343,10 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    return sum(f.stat().st_size for f in folder.glob("model*.safetensors"))  # not the checkpoint's
+    files = list(folder.glob("model*.safetensors"))  # not the checkpoint's
+    for file in files:
+        share(file)
+    return sum(f.stat().st_size for f in files)
 
 
 def file_digest(folder: Path) -> str:
@@ -492,3 +358,8 @@ def file_digest(folder: Path) -> str:
                 while part := file.read(2**20):
                     total.update(part)
     return total.hexdigest()[:12]
+
+
+def model_name(source: str) -> str:
+    """A hub id as it is; a folder by its name and its digest."""
+    return f"{Path(source).name}@{file_digest(Path(source))}" if Path(source).is_dir() else source

@@ -1,47 +1,89 @@
-"""Several processes, one student: each passes its own rows of every batch, and what is minimised is the whole batch's.
+"""Devices, precision, and several processes that train one student.
 
     accelerate launch --num_processes 8 methods/mc3kd.py --task rte          # one process for each GPU
     torchrun --nproc-per-node 2 methods/mc3kd.py --device cpu                # the same without GPUs
 
-Every process makes the same batch, a pure function of seed and step, and takes its share of the rows (`own`). Losses
-are made of `mean`, `total`, `count` and `centred`, whose values are those of the whole batch in every process and whose
-gradients reach the process's own rows: summed over the processes (`sum_gradients`), they are the gradient of the whole
-batch, whatever it is a statistic of. Models run several times in a step, so that no wrapper of a single forward pass
-would do. The transport is accelerate's.
+Every process makes the same batch, a function of seed and step alone, and passes its share of the rows (`share_of`)
+through the models. A loss is made of two reductions: `mean`, over everybody's rows, and, for a statistic of the whole
+batch, `whole`, everybody's rows. Its value is then the whole batch's in every process, and the processes' gradients,
+summed (`sum_gradients`), are the gradient of the whole batch. The transport is accelerate's and torch's.
 
-The main process alone evaluates, writes and prints (`by_main`); its clock and its files decide. In one process, and
-inside of what the main process does alone, every function here gives back what it was given.
+The main process alone evaluates, writes and prints (`by_main`). In one process, and inside of what the main process
+does alone, every function here gives back what it was given.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from accelerate import PartialState
+from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, reduce
 from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.args import BadInput, Interrupted
+from common.args import BadInput, CommonArgs, Interrupted
 
-# The others wait while the main process fine-tunes a teacher or evaluates; without end, a process that was lost on
-# another machine would never be missed.
+# The others wait while the main process fine-tunes a teacher or evaluates; a process that is lost is missed in the end.
 PATIENCE = InitProcessGroupKwargs(timeout=timedelta(days=2))
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _alone = False  # whether the main process does something that the others wait for
+_engine: Accelerator | None = None
+
+
+# --- the machine ---------------------------------------------------------------------------------------------
+
+
+def start(args: CommonArgs) -> None:
+    """Take the device and the precision that the arguments name, with deterministic kernels where they exist."""
+    global _engine
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
+    if args.device == "mps" and not torch.backends.mps.is_available():
+        raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
+    cpu = args.device == "cpu" or not torch.accelerator.is_available()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # filling memory takes a twentieth of a small student's step
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        precision = {"fp32": "no"}.get(args.precision, args.precision)
+        _engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[PATIENCE])
+    except (ValueError, RuntimeError) as error:
+        raise BadInput(f"--precision {args.precision} --device {args.device}: {error}") from error
+    if args.precision == "fp16" and _engine.device.type != "cuda":
+        raise BadInput(f"--precision fp16: needs a CUDA device, this is {_engine.device.type}; bf16 or fp32 would work")
+    if (started := int(os.environ.get("WORLD_SIZE", 1))) != processes():
+        raise BadInput(f"--device {args.device}: {started} processes were started, which {_engine.device} cannot join")
+    if not main():  # the main process speaks for all
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
+
+
+def engine() -> Accelerator:
+    """The accelerator that `start` made; without `start`, as in a notebook or a test, one in float32 on the CPU."""
+    global _engine
+    if _engine is None:
+        _engine = Accelerator(cpu=True, mixed_precision="no")
+    return _engine
+
+
+def device() -> torch.device:
+    return engine().device
 
 
 def processes() -> int:
@@ -56,97 +98,74 @@ def main() -> bool:
     return rank() == 0
 
 
-def on_cpu() -> bool:
-    return PartialState().device.type == "cpu"
+# --- rows and reductions -------------------------------------------------------------------------------------
 
 
-def quiet() -> None:
-    """Silence the standard output, and the library's messages and bars, of all processes but the main one."""
-    if not main():
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
-
-
-# --- rows and losses -----------------------------------------------------------------------------------------
-
-
-def own(batch: Any) -> Any:
-    """This process's rows of a batch: of a dict of tensors, a tensor or a list; shares differ by one row at most."""
+def share_of(rows: Any) -> Any:
+    """This process's share of the rows of a tensor, a list, or a dict of these; shares differ by one row at most."""
     if processes() == 1:
-        return batch
-    if isinstance(batch, dict):
-        return {name: own(values) for name, values in batch.items()}
-    size, parts = len(batch), processes()
+        return rows
+    if isinstance(rows, dict):
+        return {name: share_of(values) for name, values in rows.items()}
+    size, parts = len(rows), processes()
     if size < parts:
         raise BadInput(f"--batch-size: {size} examples at once are too few for {parts} processes")
-    return batch[size * rank() // parts : size * (rank() + 1) // parts]
+    return rows[size * rank() // parts : size * (rank() + 1) // parts]
 
 
-class Part(NamedTuple):
-    """This process's rows of a part of a batch, and the share of the batch that the part is."""
-
-    number: int
-    share: float
-    rows: dict[str, Tensor]
-    ids: list[str]
-
-
-def parts(batch: dict[str, Tensor], ids: list[str], number: int) -> Iterator[Part]:
-    """A batch in `number` parts (`--accumulate`), fewer if it has too few rows; the gradients of a step are their sum.
-
-    A statistic over rows or tokens is then one over those of a part.
-    """
-    size = len(ids)
-    number = max(1, min(number, size // processes()))
-    ends = [size * i // number for i in range(number + 1)]
-    for i, (a, b) in enumerate(itertools.pairwise(ends)):
-        yield Part(i, (b - a) / size, own({name: rows[a:b] for name, rows in batch.items()}), own(ids[a:b]))
-
-
-class _Total(torch.autograd.Function):
-    """The sum over processes, the same bits in each; its gradient is that of the own summand."""
+class _Gather(torch.autograd.Function):
+    """Everybody's rows, in the order of the processes; the gradient of one's own rows goes back to them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return reduce(x, "sum")
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        sizes = [torch.zeros((), dtype=torch.long, device=rows.device) for _ in range(processes())]
+        distributed.all_gather(sizes, torch.tensor(len(rows), device=rows.device))
+        counts = [int(size) for size in sizes]
+        padded = torch.cat([rows, rows.new_zeros(max(counts) - len(rows), *rows.shape[1:])])
+        everybody = [torch.empty_like(padded) for _ in counts]
+        distributed.all_gather(everybody, padded.contiguous())
+        ctx.start, ctx.size = sum(counts[: rank()]), len(rows)
+        return torch.cat([one[:count] for one, count in zip(everybody, counts, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        return gradient
+        return gradient[ctx.start : ctx.start + ctx.size]
 
 
-def total(x: Tensor) -> Tensor:
-    """The sum of the processes' x, of which each holds the part of its own rows."""
-    return x if processes() == 1 else _Total.apply(x)
+def whole(rows: Tensor) -> Tensor:
+    """(n, ...) -> the rows of all processes, of which each may have another number; the gradient goes to one's own.
 
-
-def count(n: int) -> int:
-    """The sum of the processes' n."""
-    return n if processes() == 1 else int(reduce(torch.tensor(n, device=PartialState().device), "sum"))
-
-
-def mean(x: Tensor, n: int | Tensor) -> Tensor:
-    """The mean over the rows of all processes, of which x is the mean over this one's n; 0 if there is no row."""
-    if processes() == 1:
-        return x
-    return total(x * n) / total(torch.as_tensor(n, dtype=torch.float32, device=x.device)).clamp(min=1)
-
-
-def centred(x: Tensor) -> Tensor:
-    """(..., n, D) minus its mean over the rows of all processes.
-
-    For second moments alone: summed over all rows their gradient towards the mean is 0, so that it needs none.
+    Every process has to go on with the same loss of all rows: the gradient then is complete.
     """
-    own_mean = x.mean(-2, keepdim=True)
-    return x - (own_mean if processes() == 1 else mean(own_mean.detach(), x.shape[-2]))
+    return rows if processes() == 1 else _Gather.apply(rows)
 
 
-def inner(x: Tensor) -> Tensor:
-    """The sum of the processes' x for use inside of a model, whose outputs in all processes depend on it."""
-    return x if processes() == 1 else all_reduce(x)  # type: ignore[no-untyped-call]
+def mean(rows: Tensor) -> Tensor:
+    """(n,) -> (): the mean over the rows of all processes; 0 if there is none."""
+    rows = whole(rows)
+    return rows.mean() if len(rows) else rows.sum()
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """The library's, with the statistics of the whole batch where several processes share it, on CPUs too.
+
+    It stands inside of a model: the losses of all processes depend on everybody's rows, and send gradients to them.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, c, h, w) -> (B, c, h, w)."""
+        if not self.training or processes() == 1:
+            return super().forward(x)
+        sums = torch.stack([x.sum((0, 2, 3)), torch.full_like(x[0, :, 0, 0], x.numel() // x.shape[1])])
+        total, n = all_reduce(sums)  # type: ignore[no-untyped-call]
+        centred = x - (total / n)[:, None, None]
+        variance = all_reduce(centred.square().sum((0, 2, 3))) / n  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            self.running_mean.lerp_(total / n, self.momentum)  # type: ignore[union-attr, arg-type]
+            self.running_var.lerp_(variance * n / (n - 1), self.momentum)  # type: ignore[union-attr, arg-type]
+            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+        scale = self.weight / (variance + self.eps).sqrt()
+        return centred * scale[:, None, None] + self.bias[:, None, None]
 
 
 @torch.no_grad()
@@ -155,13 +174,26 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     if processes() == 1:
         return
     trained = [p for p in parameters if p.requires_grad]
-    found = torch.tensor([p.grad is not None for p in trained], dtype=torch.float32, device=trained[0].device)
+    has_one = torch.tensor([p.grad is not None for p in trained], dtype=torch.float32, device=trained[0].device)
     # what no process has a gradient for stays without one, as it would in one process
-    used = [p for p, n in zip(trained, reduce(found, "sum").tolist(), strict=True) if n]
+    used = [p for p, n in zip(trained, reduce(has_one, "sum").tolist(), strict=True) if n]
     for p in used:
         p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     gradients = [p.grad for p in used if p.grad is not None]
     vector_to_parameters(reduce(parameters_to_vector(gradients), "sum"), gradients)
+
+
+def largest(value: int) -> int:
+    """The largest of the processes' values."""
+    return value if processes() == 1 else int(reduce(torch.tensor(int(value), device=device()), "max"))
+
+
+@torch.no_grad()
+def copy_main(modules: Iterable[nn.Module]) -> None:
+    """Give every process the weights and buffers of the main one's modules."""
+    if processes() > 1:
+        for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
+            tensor.copy_(broadcast(tensor.to(device(), copy=True)))
 
 
 # --- random numbers ------------------------------------------------------------------------------------------
@@ -171,8 +203,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 def randomness(step: int, part: int = 0) -> Iterator[None]:
     """For the models' passes of a part of a step: dropout that differs between processes.
 
-    Outside, all draw the same numbers (masks, a choice of teacher), and a checkpoint holds the state of all: a run may
-    go on with another number of processes.
+    Outside, all draw the same numbers, and a checkpoint holds the state of all: a run may go on with another number of
+    processes.
     """
     if processes() == 1:
         yield
@@ -221,16 +253,3 @@ def by_main(function: Callable[P, T]) -> Callable[P, T]:
         return on_main(functools.partial(function, *arguments, **named))
 
     return call
-
-
-def largest(value: int) -> int:
-    """The largest of the processes' values."""
-    return value if processes() == 1 else int(reduce(torch.tensor(int(value), device=PartialState().device), "max"))
-
-
-@torch.no_grad()
-def copy_main(modules: Iterable[nn.Module]) -> None:
-    """Give every process the weights and buffers of the main one's modules."""
-    if processes() > 1:
-        for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
-            tensor.copy_(broadcast(tensor.to(PartialState().device, copy=True)))

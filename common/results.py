@@ -35,9 +35,17 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         yield partial
+        share(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)  # of a disk that is full
+
+
+def share(path: Path) -> None:
+    """Give a file the rights that the umask leaves to others; safetensors writes for its owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,124 +1,169 @@
-"""One cell of a table: its folder, its settings, the student it starts from, and the record it leaves.
+"""One row of a table: its folder, its settings, its share of the budget, the student, and the record it leaves.
 
-A finished cell with the same settings is not run again; one with other settings is never overwritten
-without `--force`.
+A finished run with the same settings is not run again; one with other settings is never overwritten without `--force`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import copy
 import hashlib
 import json
-import os
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from transformers import PreTrainedModel
+from filelock import FileLock, Timeout
+from torch import nn
+from transformers import PreTrainedModel, set_seed
 
-from common import data, metrics, models, parallel, results, train
-from common.args import BadInput, CommonArgs, as_dict, parse_budget, student_shape
-from common.data import TaskData
-from common.teacher import Teacher, large_settings
+from common import data, evaluate, models, parallel, results, train
+from common.args import BadInput, CommonArgs, parse_budget, student_shape
+from common.data import Encoded
+from common.tasks import GENERATED, TaskData
+from common.teacher import Teacher, keep_outputs
 
-# Arguments that say where and how to run, not what; everything else is part of a result's settings.
-NOT_SETTINGS = {
-    *("task", "data_dir", "variant", "out_dir", "cache_dir", "device", "save_every", "resume", "force", "debug"),
-    *("track", "analyse", "analyse_data", "params", "profile", "sizes"),  # a look, which touches no training
-    *("export", "export_rest", "teacher_cache", "batches"),
-    *("lr_plan", "until"),
-    *("teacher_precision", "teacher_device_map", "gradient_checkpointing", "accumulate"),
-}
-
-
-_HELD: dict[Path, int] = {}  # folder -> descriptor; the system frees the lock when the process ends, however it does
+_locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 
 
 def hold(folder: Path) -> None:
     """Keep other processes out of an output folder; `BadInput` if one is at work there."""
     folder = folder.resolve()
-    if folder not in _HELD:
-        descriptor = os.open(folder, os.O_RDONLY)
+    if folder not in _locks:
+        lock = FileLock(folder / ".lock")
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
+            lock.acquire(timeout=0)
+        except Timeout as error:
             raise BadInput(
                 f"{folder}: another process is at work here; wait for its end, or give another --out-dir"
             ) from error
-        except OSError:  # a file system without locks
-            pass
-        _HELD[folder] = descriptor
+        _locks[folder] = lock
 
 
 def release(folder: Path) -> None:
     """Let other processes in again."""
-    if (descriptor := _HELD.pop(folder.resolve(), None)) is not None:
-        os.close(descriptor)
+    if (lock := _locks.pop(folder.resolve(), None)) is not None:
+        lock.release()
 
 
 class Run:
-    """A variant of a method on a task with a seed. `settings` are the method's resolved arguments."""
+    """A variant of a method on a task with a seed. `settings`: the method's resolved arguments, beside all others."""
 
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
-                 paper_epochs: float, settings: dict[str, Any]) -> None:  # fmt: skip
+                 paper_epochs: float, **settings: Any) -> None:  # fmt: skip
         self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
         self.folder = results.folder_of(args.out_dir, method, task.name, variant, args.seed)
-        kind, amount = parse_budget(args.budget)
-        self.kind = kind
-        # only the paper's budget is counted in epochs, for which a corpus has to be tokenised
-        examples = data.epoch_size(teacher.tokenizer, task, args.max_length) if kind == "paper" else 0
-        per_epoch = -(-examples // args.batch_size)
-        self.steps = (
-            None if kind == "seconds" else train.total_steps(kind, amount, args.batch_size, per_epoch, paper_epochs)
-        )
-        self.seconds = amount if kind == "seconds" else None
-        self.amount = self.seconds if self.steps is None else self.steps * args.batch_size
-        self.settings = {k: v for k, v in as_dict(args).items() if k not in NOT_SETTINGS} | settings
-        # settings of their own only where they change more than the rounding of a float32
-        blocks = task.task.kind == "language modelling"  # all of one length
-        self.by_length = not blocks and args.batches != "shuffled"
+        self.examples = task.splits["train"]  # a method may put augmented ones in their place
+        self.ledger = train.Ledger()  # of all that the run has spent
+        self.taken = 0  # steps of this run's own loops
+        self.shared_steps = 0  # of stages that it shares with others
+        self.kind, amount = parse_budget(args.budget)
+        kind = task.task.kind
+        if self.kind == "paper":  # counted in epochs, for which the data have to be tokenised
+            self.steps = max(1, round(paper_epochs * -(-len(self.encoded) // args.batch_size)))
+        else:
+            self.steps = max(1, amount // args.batch_size)
+        # blocks of text are all of one length
+        self.by_length = kind != "language modelling" and args.batches != "shuffled"
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
-        if self.by_length:
-            self.settings["batches"] = "by-length"
-        self.settings |= large_settings(args) | ({"lr_plan": args.lr_plan} if args.lr_plan else {})
-        if args.teacher_cache == "fp16":
-            self.settings["teacher_cache"] = "fp16"
+        batches = {"batches": "by-length"} if self.by_length else {}
+        self.settings = dict(sorted((args.settings() | batches | settings).items()))
         fields = {
             "task": task.name,
             "data": f"{task.origin}#{task.fingerprint}",
             "split": "+".join(task.reported),
-            "budget": f"{self.amount}{'s' if kind == 'seconds' else ''}" + ("(paper)" if kind == "paper" else ""),
+            "budget": f"{self.steps * args.batch_size}" + ("(paper)" if self.kind == "paper" else ""),
             "schema": results.SCHEMA_VERSION,
         }
-        if task.task.kind == "language modelling":  # a perplexity belongs to its tokens and its windows
+        if kind == "language modelling":  # a perplexity belongs to its tokens and its windows
             fields |= {"tokens": vocabulary_digest(teacher.tokenizer), "window": f"{args.max_length}/2"}
-        if task.task.kind in data.GENERATED:  # how the texts were written and scored
-            fields |= {"length": args.max_length, "beams": train.BEAMS}
-            fields["score"] = metrics.signature(metrics.primary(task.task))
+        if kind in GENERATED:  # how the texts were written and scored
+            fields |= {"length": args.max_length, "beams": evaluate.BEAMS}
+            fields["score"] = evaluate.signature(evaluate.primary(task.task))
         self.comparable = results.one_line(fields)
         own = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         own = {"method": method, "variant": variant, "teacher": teacher.signature, **own}
         self.signature = f"{self.comparable}|{results.one_line(own)}"
-        own.pop("lr_plan", None)
-        # of a checkpoint, which knows what it has seen of the plan
-        self.identity = f"{self.comparable}|{results.one_line(own)}"
 
-    def batches(self, encoded: data.Encoded, device: torch.device) -> data.Batches:
-        """The training stream as `--batches` says; on a GPU, lengths are multiples of 8, as its kernels like them."""
-        multiple = 8 if device.type == "cuda" else 1
+    # --- training ---
+
+    @property
+    def encoded(self) -> Encoded:
+        return self.teacher.encode(self.examples, self.task.task, self.args.max_length)
+
+    @property
+    def left(self) -> int:
+        """Steps that the budget still pays for; the paper's epochs are those on the task alone."""
+        return self.steps - self.taken - (0 if self.kind == "paper" else self.shared_steps)
+
+    @contextlib.contextmanager
+    def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
+             keep: Teacher | None = None, layers: tuple[int, ...] | list[int] = (), whole_batch: bool = False,
+             batches: train.Batches | None = None, **options: Any) -> Iterator[train.Loop]:  # fmt: skip
+        """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
+
+        `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
+        `keep`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays.
+        `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
+        """
         args = self.args
-        return data.Batches(encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple)
+        if whole_batch and args.accumulate > 1:
+            raise BadInput(
+                f"--accumulate {args.accumulate}: the loss of {self.variant} is a statistic of the batch; leave it"
+                " out, or give a smaller --batch-size"
+            )
+        steps = self.left if steps is None else steps
+        if steps < 1:
+            raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
+        if batches is None:
+            multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
+            batches = data.Batches(
+                self.encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple
+            )
+        kind = self.task.task.kind
+        kept = keep and keep_outputs(args, keep, self.encoded, kind, steps, tuple(sorted(set(layers))))
+        set_seed(args.seed, deterministic=False)
+        loop = train.Loop(
+            modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
+            label=f"{self.variant} {stage} seed {args.seed}".replace("  ", " "), first=self.taken, resume=args.resume,
+            log=self.log, **(train.loop_options(args) | options),
+        )  # fmt: skip
+        with loop:
+            if loop.step < loop.steps:
+                self.start(self.taken + loop.step)
+            if keep and kept:
+                keep.kept = kept[0]
+                if not loop.step:  # a checkpoint's ledger holds this cost already
+                    loop.ledger.add(kept[1])
+            try:
+                yield loop
+            finally:
+                if keep:
+                    keep.kept = None
+        self.taken += loop.step
+        self.ledger.add(loop.ledger)
 
-    @parallel.by_main
+    def shared(self, kind: str, recipe: dict[str, Any],
+               make: Callable[[train.Stage], PreTrainedModel]) -> train.Shared:  # fmt: skip
+        """A stage that other runs share, made by `make` or found; this run is charged what it has cost."""
+        stage = train.shared(self.args, kind, recipe, self.teacher.tokenizer, make)
+        self.ledger.add(stage.ledger)
+        self.shared_steps += stage.ledger.steps
+        return stage
+
+    # --- files ---
+
+    @property
     def finished(self) -> dict[str, Any] | None:
-        """The record of this cell if it was run before with the same settings; `--force` forgets it."""
+        """The record of this run if it was made before with the same settings; `--force` forgets it."""
+        return parallel.on_main(self._finished)
+
+    def _finished(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
         if self.args.force and self.folder.exists():
             hold(self.folder)
@@ -143,49 +188,47 @@ class Run:
         """Those of all stages, each in a folder of its own."""
         return sorted(self.folder.rglob("checkpoint.safetensors"))
 
-    def start(self, steps: int = 0) -> None:
+    def start(self, steps: int) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
         if not parallel.main():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         hold(self.folder)
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
-        kept = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
-        (self.folder / "log.jsonl").write_text("".join(kept), encoding="utf-8")
+        rows = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
+        (self.folder / "log.jsonl").write_text("".join(rows), encoding="utf-8")
 
     def read_log(self) -> list[dict[str, Any]]:
         """The lines of `log.jsonl`, without those that are damaged: a kill may have cut the last one."""
         path = self.folder / "log.jsonl"
-        found = []
+        rows = []
         for line in path.read_bytes().splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 row = json.loads(line)
-                found += [row] if isinstance(row["step"], int) else []
-        return found
+                rows += [row] if isinstance(row["step"], int) else []
+        return rows
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`."""
-        if not parallel.main():
-            return
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        if parallel.main():
+            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
 
     @parallel.by_main
     def finish(
-        self, student: PreTrainedModel, init: str, ledger: train.Ledger, *, analysis: dict[str, Any] | None = None,
+        self, student: PreTrainedModel, init: str, *, analysis: dict[str, Any] | None = None,
         teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Evaluate on the reported splits, save the student, write the record; of a part (`--until`), as `part.json`.
+        """Evaluate on the reported splits, save the student, write the record.
 
         `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
         where that is not the library's usual way.
         """
-        task, args = self.task, self.args
-        scores, speed = train.evaluate(student, self.teacher.tokenizer, task, args.max_length, self.folder)
-        primary = metrics.primary(task.task)
+        task, args, teacher = self.task, self.args, self.teacher
+        scores, speed = evaluate.evaluate(student, teacher.tokenizer, task, args.max_length, self.folder)
+        primary = evaluate.primary(task.task)
         value = float(np.mean([scores[split][primary] for split in task.reported]))
-        card = model_card(self, scores, loading or Loading())
-        size = models.save(student, self.teacher.tokenizer, self.folder, card)
+        size = models.save(student, teacher.tokenizer, self.folder, model_card(self, scores, loading or Loading()))
         record = {
             "schema": results.SCHEMA_VERSION,
             "method": self.method,
@@ -198,18 +241,18 @@ class Run:
             "budget": {
                 "name": args.budget,
                 "kind": self.kind,
-                "amount": self.amount,
+                "amount": self.steps * args.batch_size,
                 "comparable": self.kind != "paper",
             },
             "metrics": scores,
             "primary": {"name": primary, "value": value},
             "teacher": {
-                "name": self.teacher.name,
-                "signature": self.teacher.signature,
-                "parameters": models.parameters(self.teacher.model),
-                "bytes": self.teacher.bytes,
-                "speed": self.teacher.speed,
-                "metrics": self.teacher.metrics,
+                "name": teacher.name,
+                "signature": teacher.signature,
+                "parameters": models.parameters(teacher.model),
+                "bytes": teacher.bytes,
+                "speed": teacher.speed,
+                "metrics": teacher.metrics,
                 "analysis": teacher_analysis or {},
             },
             "student": {
@@ -219,7 +262,7 @@ class Run:
                 "bytes": size,
                 "speed": speed,
             },
-            "ledger": asdict(ledger),
+            "ledger": asdict(self.ledger),
             "analysis": analysis or {},
             "settings": self.settings,
             "environment": results.environment(),
@@ -228,12 +271,7 @@ class Run:
             "comparable": self.comparable,
             "signature": self.signature,
         }
-        if args.until is not None:
-            results.save(self.folder, record, "part.json")
-            release(self.folder)
-            return record
         results.save(self.folder, record)
-        (self.folder / "part.json").unlink(missing_ok=True)
         for checkpoint in self.folder.rglob("checkpoint.*"):  # also what a kill has left of one
             checkpoint.unlink()
         release(self.folder)
@@ -253,43 +291,56 @@ def difference(record: dict[str, Any], run: Run) -> str:
     return "another data set or budget" if record["comparable"] != run.comparable else "another teacher"
 
 
-def choose_student(args: CommonArgs, init: str, teacher: Teacher, task: TaskData, shape: str | None = None,
-                   **changes: Any) -> tuple[PreTrainedModel, str]:  # fmt: skip
-    """Build a student of `shape` (default: `--student`) as `--init` asks; also say what it started from.
+# --- the student ---------------------------------------------------------------------------------------------
 
-    `pretrained` copies the embeddings and the first layers of the teacher's pre-trained checkpoint (before it was
-    fine-tuned), the name of a model those of that model, `random` nothing. `auto` is `pretrained` where there is
-    such a checkpoint of the same width, and `random` otherwise.
+
+def choose_student(args: CommonArgs, teacher: Teacher, task: TaskData, *, init: str | None = None,
+                   shape: str | None = None, keep: str | None = None, ffn: int | None = None,
+                   **changes: Any) -> tuple[PreTrainedModel, str]:  # fmt: skip
+    """Build a student of `shape` (default: `--student`) as `--init` and `--keep` ask; also say what it started from.
+
+    `changes` go into its configuration. New weights, those of the task's head among them, are drawn from `--seed`.
     """
     layers, width = student_shape(shape or args.student)
-    config = teacher.model.config
+    config, kind = teacher.model.config, task.task.kind
+    init, keep = init or args.init, keep or args.keep
     if init == "auto":
         init = "pretrained" if teacher.pretrained and width == config.hidden_size else "random"
+    changes = models.task_settings(task.task) | changes
+    set_seed(args.seed, deterministic=False)
+    if init == "random":
+        return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
-    source = teacher.pretrained if init == "pretrained" else None if init == "random" else models.source(init)
-    if source is not None:
+    if init == "teacher":
+        source = teacher.name
+        checkpoint: Any = config
+    else:
+        source = teacher.pretrained if init == "pretrained" else models.source(init)  # type: ignore[assignment]
         checkpoint = models.load_config(source, "--init")
-        if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
-            raise BadInput(
-                f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
-                f" {config.model_type} of {config.vocab_size}; --init random works"
-            )
-        if checkpoint.hidden_size != width:
-            raise BadInput(
-                f"--init {init}: the student is {width} wide, the checkpoint {checkpoint.hidden_size}; --init random"
-                " works"
-            )
-        if checkpoint.num_hidden_layers < layers:
-            raise BadInput(
-                f"--init {init}: the checkpoint has {checkpoint.num_hidden_layers} layers to copy from, the student"
-                f" {layers}"
-            )
-    changes = models.task_settings(task.task) | changes
-    own = models.student_config(config, layers, width, **changes)
-    train.seed_everything(args.seed)
-    student = models.build_student(own, task.task.kind, source)
-    return student, f"first {layers} layers of {Path(source).name}" if source else "random"
+    if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
+        raise BadInput(
+            f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
+            f" {config.model_type} of {config.vocab_size}; --init random works"
+        )
+    if checkpoint.hidden_size != width:
+        raise BadInput(
+            f"--init {init}: the student is {width} wide, the checkpoint {checkpoint.hidden_size}; --init random works"
+        )
+    depth = sum(models.stack_depths(checkpoint))
+    if depth < layers:
+        raise BadInput(f"--init {init}: the checkpoint has {depth} layers to copy from, the student {layers}")
+    if init == "teacher":
+        student = copy.deepcopy(teacher.model).float().requires_grad_()
+        student._forward_hooks.clear()  # those of a teacher in half precision
+        for name, value in changes.items():
+            setattr(student.config, name, value)
+    else:
+        student = models.load_model(source, models.student_config(config, depth, width, ffn, **changes), kind)
+    return models.keep_layers(student, keep, layers), f"{keep} {layers} layers of {Path(source).name}"
+
+
+# --- the model card ------------------------------------------------------------------------------------------
 
 
 class Loading(NamedTuple):
@@ -304,8 +355,8 @@ def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) 
     task = run.task
     model = models.HEADS[task.task.kind].__name__
     use = "model(**inputs)" if task.task.kind == "span QA" else "model(**inputs).logits"
-    if task.task.kind in data.GENERATED:
-        use = f"tokenizer.batch_decode(model.generate(**inputs, num_beams={train.BEAMS}), skip_special_tokens=True)"
+    if task.task.kind in GENERATED:
+        use = f"tokenizer.batch_decode(model.generate(**inputs, num_beams={evaluate.BEAMS}), skip_special_tokens=True)"
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     imports = f"{loading.imports}  # from this repository's root\n" if loading.imports else ""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
@@ -327,11 +378,3 @@ inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, 
 print({use})
 ```
 """
-
-
-def compiled(model: torch.nn.Module, args: CommonArgs) -> Any:
-    """The model as its loop calls it: with `--compile`, and a student, which is in training mode, with
-    `--gradient-checkpointing`."""
-    if args.gradient_checkpointing and model.training:
-        models.checkpoint_activations(model)
-    return torch.compile(model, dynamic=True) if args.compile else model

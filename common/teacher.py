@@ -1,99 +1,107 @@
-"""The teacher: fine-tuned on the task on first use, cached by signature, shared by all methods.
+"""The teacher: fine-tuned on the task on first use, kept in the cache, shared by all methods; and its outputs.
 
-    OUT/cache/teachers/<signature>/    Hugging Face layout + teacher.json (how it was made, its scores, its digest)
+Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained BERTs of
+4, 6 and 12 layers, for pocket tasks alone (common/pocket/models.py says what they are for documents, language modelling
+and written texts); anything else is a hub id or a folder. It is fine-tuned unless it has the task's head. A causal
+language model has its head before it has seen the task's text: it is fine-tuned like any other, and with
+`--teacher-epochs 0` used as it is.
 
-Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained
-BERTs of 4, 6 and 12 layers, for pocket tasks alone; anything else is a hub id or a folder. All are fine-tuned
-unless they have the task's head.
+A frozen teacher says the same of an example in every epoch, so that its outputs on the training examples can be
+computed once and kept:
 
-For tasks of long documents `pocket` is a BERT that was pre-trained further on 2,048 positions, with full attention
-(`python -m common.backbone --long`), and for those of questions then with questions (`--asked`); the deeper ones read
-128.
+    OUT/cache/outputs/<key>/    outputs.safetensors, a row for each example or for each of its tokens; made.json
 
-For tasks whose answer is a text they are BARTs: the encoder starts from the BERT, the decoder at random.
-
-For language modelling the three names are GPT-2s of as many layers, trained on pocket/lm from random layers and the
-word embeddings of the suite's BERT, which reaches in the same time what twice the text would. A hub id or a folder is
-a pre-trained causal language model, which has its head before it has seen the task's text: it is fine-tuned for
-`--teacher-epochs` like any other, and with `--teacher-epochs 0` used as it is.
+They are computed in batches of like length, whatever the batches of the training are, so that a row does not depend on
+who asked first. The key holds the teacher's weights, the examples' ids and tokens, and how the outputs were computed; a
+row is found by its example's id. Every run is charged what the file has cost, whether it has made it or found it.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import convert_to_fp32
-from torch import nn
-from torch.nn.utils import clip_grad_norm_
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
-from common import cache, data, models, parallel, train
+from common import data, evaluate, models, parallel, train
 from common.args import BadInput, CommonArgs
-from common.data import TaskData
+from common.data import Encoded
+from common.losses import label_loss
+from common.pocket.models import (
+    POCKET,
+    embed_as_pocket_bert,
+    encode_as_pocket_bert,
+    pocket_bart,
+    pocket_gpt2,
+    pocket_recipe,
+)
+from common.tasks import GENERATED, Split, Task, TaskData, label_order
+from common.train import Batch, Ledger, Stage
 
-# Until it has converged on every pocket task, noisy labels included; the same for all of them. The learning rates were
-# chosen on dev of cola, the task where too large a step shows first.
-POCKET_RECIPE = {"steps": 1500, "batch_size": 32}
-POCKET_LR = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
-# The first steps read short documents, from which looking something up is learnt in a fraction of the time.
-# A document of ner has a label in every line, one of the others a single answer: these need more documents in a step.
-POCKET_DOCUMENT_RECIPE = {
-    "ner": {"steps": 800, "batch_size": 16, "lr": 1e-3, "short_steps": 600, "short_tokens": 420},
-    "squad": {"steps": 700, "batch_size": 32, "lr": 1e-3, "short_steps": 700, "short_tokens": 420},
-    "hotpot": {"steps": 360, "batch_size": 48, "lr": 6e-4, "short_steps": 100, "short_tokens": 220},
-}
-# Of texts to be written: the decoder learns the words of the other language within a few hundred steps.
-POCKET_TEXT_RECIPE = {"steps": 700, "batch_size": 32, "lr": 1e-3}
-# A batch is 512 tokens, whatever the length of a block: in the same time, many small steps reach further than few
-# large ones.
-POCKET_LM_RECIPE = {"steps": 1600, "batch_tokens": 512, "lr": 2e-3}
+# Shapes: B batch, L length, N examples, n tokens of all examples, D width.
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass
 class Teacher:
-    """A frozen teacher in evaluation mode, whose logits stand in the order of the task's labels."""
+    """A frozen teacher in evaluation mode, whose logits stand in the order of the task's labels.
+
+    Called with a batch it gives its outputs, without gradient, as the library names them; `hidden_states[l]` for the
+    `layers` asked for, of which 0 is the embeddings' output.
+    """
 
     name: str
     model: PreTrainedModel
     tokenizer: Any
     signature: str
-    metrics: dict[str, dict[str, float]]  # reported split -> metric -> value
-    speed: float  # inference, examples per second
-    bytes: int  # of the weight files
-    pretrained: str | None  # what a student can copy its first layers from; None: nothing was pre-trained
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # reported split -> metric -> value
+    speed: float = 0.0  # inference, examples per second
+    bytes: int = 0  # of the weights
+    pretrained: str | None = None  # what it was before it was fine-tuned; None: nothing was pre-trained
+    kept: KeptOutputs | None = None  # outputs to be read in place of computed ones
+    _encoded: dict[Any, tuple[Split, Encoded]] = field(default_factory=dict)
+
+    def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
+        if self.kept is not None:
+            return self.kept.read(batch.ids, batch.inputs["attention_mask"])
+        batch.ledger.teacher_examples += batch.examples
+        with torch.no_grad():
+            return self.model(**batch.inputs, output_hidden_states=bool(layers))
+
+    def encode(self, split: Split, task: Task, max_length: int) -> Encoded:
+        """The split in the teacher's tokens; tokenised once."""
+        key = id(split), max_length
+        if key not in self._encoded:
+            self._encoded[key] = split, data.encode(self.tokenizer, split, task, max_length)
+        return self._encoded[key][1]
 
 
-def pocket_recipe(name: str, task: data.Task, max_length: int) -> dict[str, Any]:
-    """How a pocket teacher is trained on a task of this kind."""
-    if task.kind == "language modelling":
-        recipe = dict(POCKET_LM_RECIPE)
-        return recipe | {"batch_size": max(1, int(recipe.pop("batch_tokens")) // max_length)}
-    if task.kind in data.GENERATED:
-        return dict(POCKET_TEXT_RECIPE)
-    if task.kind in data.WINDOWED:
-        return dict(POCKET_DOCUMENT_RECIPE[task.name])
-    return POCKET_RECIPE | {"lr": POCKET_LR[name]}
-
-
-def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.device) -> Teacher:
-    """Load, or fine-tune and cache, the teacher `name` for the task."""
-    if name in models.POCKET and task.source != "pocket":
+def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Teacher:
+    """Load, or fine-tune and cache, a teacher (`--teacher` unless another is named) for the task."""
+    name = name or args.teacher
+    kind = task.task.kind
+    if name in POCKET and task.source != "pocket":
         raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
-    language = task.task.kind == "language modelling"
-    written = task.task.kind in data.GENERATED
-    scratch = (language or written) and name in models.POCKET
-    source: str | None = None if scratch else models.source(name, task.task.kind)
+    language, written = kind == "language modelling", kind in GENERATED
+    scratch = (language or written) and name in POCKET
+    source: str | None = None if scratch else models.source(name, kind)
     config: Any
     if source is None:
-        config, tokenizer = (models.pocket_bart if written else models.pocket_gpt2)(name)
-        origin = f"{name}@{cache.key(config.to_diff_dict())}"
+        config, tokenizer = (pocket_bart if written else pocket_gpt2)(name)
+        origin = f"{name}@{train.key(config.to_diff_dict())}"
     else:
         config, tokenizer = models.load_config(source), models.load_tokenizer(source)
-        origin = f"{Path(name).name}@{models.file_digest(Path(source))}" if Path(source).is_dir() else name
+        origin = models.model_name(name)
     check_length(args.max_length, config, tokenizer)
     words = max(tokenizer.get_vocab().values(), default=0) + 1
     if words > getattr(config, "vocab_size", words):
@@ -103,22 +111,18 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         )
     if written and not config.is_encoder_decoder:
         raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
+    half = "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
+    order = None
     if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
-        # one output cannot be out of order, whatever it is called, and words are their ids
-        one = task.task.kind == "regression"
-        try:
-            order = [0] if one or not task.task.labels else data.label_order(dict(config.id2label or {}), task.task)
-        except BadInput as error:
-            raise BadInput(f"--teacher {name}: {error}") from error
-        if order is not None:
-            model = load_frozen(args, name, config, task, device)
-            models.set_languages(model, tokenizer, task.task)
-            in_task_order(model, order)
-            scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
-            size = models.weight_bytes(model)
-            origin += half(args)
-            return Teacher(name, model, tokenizer, origin, scores, speed, size, name if language or written else None)
-    if name in models.POCKET:
+        order = order_of_outputs(name, config, task.task)
+    if order is not None:  # it is used as it is
+        model = load_frozen(args, name, config, task)
+        models.set_languages(model, tokenizer, task.task)
+        in_task_order(model, order)
+        scores, speed = evaluate.evaluate(model, tokenizer, task, args.max_length)
+        return Teacher(name, model, tokenizer, origin + half, scores, speed, models.weight_bytes(model),
+                       name if language or written else None)  # fmt: skip
+    if name in POCKET:
         recipe = pocket_recipe(name, task.task, args.max_length)
     elif args.teacher_epochs == 0:
         raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
@@ -130,113 +134,70 @@ def get_teacher(args: CommonArgs, name: str, task: TaskData, device: torch.devic
         setattr(config, key, value)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision, "seed": 0}
-    key = cache.key(recipe)
-    signature = f"{origin}+{task.task.name}#{key}"
-    folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / "teachers" / key
 
-    def make(partial: Path) -> dict[str, Any]:
-        train.seed_everything(recipe["seed"])
-        model = to_device(models.build_student(config, task.task.kind, source), device)
-        if source is None and written:
-            models.encode_as_pocket_bert(model, name)
-        elif source is None:
-            models.embed_as_pocket_bert(model)
+    def make(stage: Stage) -> PreTrainedModel:
+        model = models.load_model(source, config, kind) if source else models.build(config, kind)
+        if scratch and written:
+            encode_as_pocket_bert(model, name)
+        elif scratch:
+            embed_as_pocket_bert(model)
         models.set_languages(model, tokenizer, task.task)
-        if args.gradient_checkpointing:
-            models.checkpoint_activations(model)
-        fine_tune(model, tokenizer, task, recipe, folder, f"teacher {name} on {task.name}", args.save_every)
-        scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
-        models.save(model, tokenizer, partial, f"# {signature}\n\nA teacher, made from `teacher.json`.\n")
-        return {"signature": signature, "recipe": recipe, "metrics": scores, "speed": speed}
+        fine_tune(stage, model, tokenizer, task, f"teacher {name} on {task.name}")
+        stage.notes["metrics"], stage.notes["speed"] = evaluate.evaluate(model, tokenizer, task, args.max_length)
+        return model
 
     # off the clock: the main process makes it alone, to the same bits however many wait for it
-    note = parallel.on_main(lambda: cache.fetch(folder, "teacher.json", "teacher", make))
-    model = load_frozen(args, str(folder), models.load_config(str(folder)), task, device)
+    made = parallel.on_main(lambda: train.shared(args, "teachers", recipe, tokenizer, make))
+    model = load_frozen(args, str(made.folder), models.load_config(str(made.folder)), task)
     models.set_languages(model, tokenizer, task.task)
-    scores, speed = note["metrics"], note["speed"]
-    if set(scores) != set(task.reported) or half(args):  # it was made for other splits, or was another then
-        scores, speed = train.evaluate(model, tokenizer, task, args.max_length)
-    size = models.weight_bytes(model)
-    return Teacher(name, model, tokenizer, signature + half(args), scores, speed, size, source)
+    scores, speed = made.notes["metrics"], made.notes["speed"]
+    if set(scores) != set(task.reported) or half:  # it was made for other splits, or was another then
+        scores, speed = evaluate.evaluate(model, tokenizer, task, args.max_length)
+    signature = f"{origin}+{task.task.name}#{made.folder.name}{half}"
+    return Teacher(name, model, tokenizer, signature, scores, speed, models.weight_bytes(model), source)
 
 
-def fine_tune(
-    model: PreTrainedModel, tokenizer: Any, task: TaskData, recipe: dict[str, Any], folder: Path, label: str,
-    save_every: float = 30.0,
-) -> None:  # fmt: skip
-    """Plain supervised training; killed and started again, it goes on from its checkpoint."""
-    device = next(model.parameters()).device
+def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:
+    """Plain supervised training, as `stage.recipe` says."""
+    recipe, kind = stage.recipe, task.task.kind
     encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
-    staged = "short_steps" in recipe
-    batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"]) if staged else data.Batches(*how)
-    optimizer = train.adamw(model, recipe["lr"])
-    ledger = train.Ledger()
-    schedule = train.Schedule(optimizer, ledger, steps=recipe["steps"], seconds=None)
-    settings = json.dumps(recipe, sort_keys=True)
-    checkpoint = train.Checkpoint(folder.with_suffix(".training"), {"teacher": model}, schedule, settings, save_every)
-    checkpoint.load(again=True)
-    model.train()
-    bar = train.progress(recipe["steps"], label, ledger.steps)
-    with checkpoint:
-        while schedule.running():
-            batch = batches[ledger.steps]
-            inputs = {k: v.to(device) for k, v in batch.items()}
-            # fp16 would need its gradients scaled: such a teacher is trained in float32
-            with torch.autocast(device.type, torch.bfloat16, enabled=recipe["precision"] == "bf16"):
-                loss = model(**models.inputs_with_labels(inputs, task.task.kind)).loss
-            checkpoint.watch(loss, ledger.steps, batches.ids)
-            loss.backward()
-            clip_grad_norm_(model.parameters(), train.CLIP)
-            optimizer.step()
-            optimizer.zero_grad()
-            ledger.count(batch)
-            schedule.step()
-            bar.update()
-            checkpoint.step()
-    bar.close()
+    short_first = "short_steps" in recipe
+    batches: Any = data.Batches(*how)
+    if short_first:
+        batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
+    with stage.loop({"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label) as loop:
+        for batch in loop:
+            logits, labels = batch.predictions(model(**batch.inputs))
+            loop.minimise(parallel.mean(label_loss(logits, labels)))
 
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
+    """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
+    if task.kind == "regression" or not task.labels:  # one output, and words, cannot be out of order
+        return [0]
+    try:
+        return label_order(dict(config.id2label or {}), task)
+    except BadInput as error:
+        raise BadInput(f"--teacher {name}: {error}") from error
 
 
-def half(args: CommonArgs) -> str:
-    """What a teacher's signature ends with if it is not in float32."""
-    return "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
-
-
-def large_settings(args: CommonArgs) -> dict[str, Any]:
-    """`--teacher-precision` and `--accumulate`, settings only where they are not the default."""
-    found: dict[str, Any] = {"teacher_precision": args.teacher_precision} if half(args) else {}
-    return found | ({"accumulate": args.accumulate} if args.accumulate > 1 else {})
-
-
-def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData, device: torch.device) -> PreTrainedModel:
-    """A finished teacher, in the precision and at the places that the arguments name."""
-    device_map = None if args.teacher_device_map == "off" else args.teacher_device_map
-    if device_map is not None and parallel.processes() > 1:
-        raise BadInput(f"--teacher-device-map {device_map}: is for one process, which then has all GPUs for itself")
-    dtype = DTYPES[args.teacher_precision]
-    model = models.load_model(name, config, task.task.kind, head=True, dtype=dtype, device_map=device_map)
+def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData) -> PreTrainedModel:
+    """A finished teacher in the precision that the arguments name."""
+    model = models.load_model(name, config, task.task.kind, head=True, dtype=DTYPES[args.teacher_precision])
     model.config.dtype = torch.float32  # of the students whose configuration is made from it
-    return frozen(model, device, args.teacher_precision)
+    return frozen(args, model)
 
 
-def frozen(model: PreTrainedModel, device: torch.device, precision: str = "fp32") -> PreTrainedModel:
-    """A model that teaches: in evaluation mode, without gradients, in a precision of its own; its outputs are float32.
-
-    One that is spread over several devices stays where it is.
-    """
-    if not hasattr(model, "hf_device_map"):
-        model = to_device(model, device)
-    if precision != "fp32":
-        model.to(DTYPES[precision])  # type: ignore[arg-type]
+def frozen(args: CommonArgs, model: PreTrainedModel) -> PreTrainedModel:
+    """A model that teaches: in evaluation mode, without gradients, in a precision of its own, with float32 outputs."""
+    model.to(parallel.device())  # type: ignore[arg-type]  # the library wraps `to` without its types
+    if args.teacher_precision != "fp32":
+        model.to(DTYPES[args.teacher_precision])  # type: ignore[arg-type]
         model.register_forward_hook(lambda _module, _inputs, outputs: convert_to_fp32(outputs))
+    if args.compile:
+        model.compile(dynamic=True)
     return model.eval().requires_grad_(False)
-
-
-def to_device(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    return model.to(device)  # type: ignore[arg-type]  # the library wraps `to` without its types
 
 
 @torch.no_grad()
@@ -256,3 +217,126 @@ def check_length(max_length: int, config: Any, tokenizer: Any) -> None:
     positions = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
     if max_length > positions:
         raise BadInput(f"--max-length {max_length}: the teacher has {positions} positions; give that or less")
+
+
+# --- kept outputs --------------------------------------------------------------------------------------------
+
+BATCH = 128  # examples
+MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
+# By a task's kind: the names of the library's outputs, and whether they are one row for each token
+OUTPUTS: dict[str, tuple[tuple[str, ...], bool]] = {
+    "classification": (("logits",), False),
+    "regression": (("logits",), False),
+    "token classification": (("logits",), True),
+    "span QA": (("start_logits", "end_logits"), True),
+}
+
+
+def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str, steps: int,
+                 layers: tuple[int, ...]) -> tuple[KeptOutputs, Ledger] | None:  # fmt: skip
+    """The teacher's outputs on all examples, and what they have cost; None if `--teacher-cache` wants none.
+
+    With auto they are kept if the steps see more examples than there are, and if the file is not too large. `layers`:
+    whose hidden states are kept too.
+    """
+    wanted = args.teacher_cache != "off" and kind in OUTPUTS and len(set(encoded.ids)) == len(encoded)
+    if args.teacher_cache == "auto":
+        pays = steps * args.batch_size > len(encoded)
+        wanted = wanted and pays and sum(encoded.lengths) * len(layers) * teacher.model.config.hidden_size * 4 <= MOST
+    if not wanted:
+        return None
+    recipe = {
+        "teacher": teacher.signature,
+        "weights": train.digest({name: value.detach().cpu() for name, value in teacher.model.state_dict().items()}),
+        "examples": examples_digest(encoded),
+        "outputs": [*OUTPUTS[kind][0], *layers],
+        "attention": teacher.model.config._attn_implementation,
+        "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
+    }
+    folder = train.cache_folder(args) / "outputs" / train.key(recipe)
+
+    def fill(partial: Path) -> dict[str, Any]:
+        spent = Ledger(teacher_examples=len(encoded))
+        partial.mkdir()
+        with spent.clock():
+            write_outputs(partial, teacher, encoded, kind, layers)
+        return {"recipe": recipe, "ledger": asdict(spent)}
+
+    note = parallel.on_main(lambda: train.kept(folder, fill))
+    cost = Ledger(**note["ledger"])
+    cost.shared_seconds = 0.0 if note["fresh"] else cost.seconds
+    return KeptOutputs(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side), cost
+
+
+def examples_digest(encoded: Encoded) -> str:
+    """SHA-256 of the ids and tokens of all examples, in order."""
+    total = hashlib.sha256("\n".join(encoded.ids).encode())
+    for name, values in (*encoded.flat.items(), ("ends", encoded.ends)):
+        total.update(name.encode())
+        total.update(values.tobytes())
+    return total.hexdigest()
+
+
+@torch.no_grad()
+def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, kind: str, layers: tuple[int, ...]) -> None:
+    """Write outputs.safetensors: (N, ...) or (n, ...) outputs, (n, D) hidden states. Memory does not grow with N."""
+    names, by_token = OUTPUTS[kind]
+    side = teacher.tokenizer.padding_side
+    tensors: dict[str, Tensor] = {}
+    bar = evaluate.progress(len(encoded), "teacher's outputs")
+    for indices, batch in data.eval_batches(encoded, teacher.tokenizer, BATCH):
+        inputs = {k: v.to(parallel.device()) for k, v in batch.items() if k != "labels"}
+        with parallel.engine().autocast():
+            outputs = teacher.model(**inputs, output_hidden_states=bool(layers))
+        places, padding = (
+            torch.from_numpy(x) for x in data.places(encoded, indices, inputs["input_ids"].shape[1], side)
+        )
+        tokens = places[~padding]
+        rows = [(name, outputs[name], by_token) for name in names]
+        rows += [(f"hidden_states.{l}", outputs.hidden_states[l], True) for l in layers]
+        for name, value, per_token in rows:
+            value = value.to("cpu", torch.float32)
+            if per_token:
+                value = value[~padding]
+            if name not in tensors:  # written to disk as it comes
+                shape = (int(encoded.ends[-1]) if per_token else len(encoded), *value.shape[1:])
+                raw = torch.from_file(str(folder / f"{name}.raw"), True, torch.Size(shape).numel())
+                tensors[name] = raw.view(shape)
+            tensors[name][tokens if per_token else indices] = value
+        bar.update(len(indices))
+    bar.close()
+    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(by_token))})
+    for name in tensors:
+        (folder / f"{name}.raw").unlink()
+
+
+class KeptOutputs:
+    """A file that `write_outputs` has written for `encoded`, mapped into memory."""
+
+    def __init__(self, path: Path, encoded: Encoded, padding_side: str) -> None:
+        with safe_open(path, "pt") as file:
+            self.tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            self.by_token = file.metadata()["by_token"] == "1"
+        self.encoded, self.padding_side = encoded, padding_side
+        self.rows = {example: i for i, example in enumerate(encoded.ids)}
+
+    def read(self, ids: list[str], attention_mask: Tensor) -> Any:
+        """The outputs on these examples, float32, where (B, L) `attention_mask` is; as the library names them. Hidden
+        states are a mapping of the layers that were kept, (B, L, D), 0 where there is padding."""
+        indices = [self.rows[example] for example in ids]
+        L, device = attention_mask.shape[1], attention_mask.device
+        places, padding = (torch.from_numpy(x) for x in data.places(self.encoded, indices, L, self.padding_side))
+        if device.type == "cpu" and not torch.equal(attention_mask == 0, padding):
+            raise RuntimeError(f"a batch that does not hold the examples {', '.join(ids)}")
+        outputs: dict[str, Any] = {"hidden_states": {}}
+        for name, tensor in self.tensors.items():
+            layer = name.partition(".")[2]
+            if layer or self.by_token:
+                value = tensor[places].masked_fill(padding.view(*padding.shape, *[1] * (tensor.ndim - 1)), 0)
+            else:
+                value = tensor[indices]
+            if layer:
+                outputs["hidden_states"][int(layer)] = value.to(device)
+            else:
+                outputs[name] = value.to(device)
+        return ModelOutput(**outputs)

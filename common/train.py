@@ -1,83 +1,55 @@
-"""What every training loop needs: device, seed, optimiser, budget, ledger, checkpoints, evaluation.
+"""The one training loop of the project, and the stages that several runs share.
 
-The loops themselves stand in the methods (and, for the teacher, in `common/teacher.py`).
+    with run.loop({"student": student}, lr) as loop:
+        for batch in loop:                            # goes on where it was killed, and ends with the budget
+            loss = step_loss(student, teacher, batch)
+            loop.minimise(loss)                       # after a batch's last part: clip, AdamW, schedule, ledger
+
+Students, teachers, masked language models and stages before the task are all trained like this. Forward passes and the
+loss stand on the caller's page; clock, ledger, parts of a batch, autocast, random numbers, finite checks, clipping,
+schedule, progress, log, checkpoints and signals are here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
-from accelerate import Accelerator
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
-from transformers import get_linear_schedule_with_warmup, set_seed
+from transformers import PreTrainedModel, get_linear_schedule_with_warmup, set_seed
 
-from common import data, metrics, models, parallel, results, windows
+from common import models, parallel
 from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
-from common.data import Encoded, TaskData
+from common.results import replacing, write_json
+from common.tasks import GENERATED
 
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
 CLIP = 1.0  # gradient norm
-BEAMS = 4  # of the beam search by which texts are written
+LOG_EVERY = 20  # steps
+LOOK_EVERY = 20  # steps between two looks at losses on a GPU, which make it wait
 
 
-def accelerator(args: CommonArgs) -> Accelerator:
-    """The device and the precision that the arguments name; deterministic kernels where they exist."""
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
-    if args.device == "mps" and not torch.backends.mps.is_available():
-        raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
-    cpu = args.device == "cpu" or not torch.accelerator.is_available()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # filling memory takes a twentieth of a small student's step
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    precision = {"fp32": "no"}.get(args.precision, args.precision)
-    try:
-        engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[parallel.PATIENCE])
-    except (ValueError, RuntimeError) as error:
-        raise BadInput(f"--precision {args.precision} --device {args.device}: {error}") from error
-    if args.precision == "fp16" and engine.device.type != "cuda":
-        raise BadInput(f"--precision fp16: needs a CUDA device, this is {engine.device.type}; bf16 or fp32 would work")
-    if (started := int(os.environ.get("WORLD_SIZE", 1))) != parallel.processes():
-        raise BadInput(f"--device {args.device}: {started} processes were started, which {engine.device} does not join")
-    parallel.quiet()
-    return engine
-
-
-def seed_everything(seed: int) -> None:
-    set_seed(seed, deterministic=False)
-
-
-def adamw(model: nn.Module, lr: float, extra: list[nn.Parameter] | None = None) -> torch.optim.AdamW:
-    """AdamW with BERT's constants; biases and norms (everything of one dimension) do not decay."""
-    parameters = [p for p in [*model.parameters(), *(extra or [])] if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999), eps=1e-8, fused=True)
-
-
-# --- budget and ledger ------------------------------------------------------------------------------------
+# --- the ledger ----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -92,42 +64,20 @@ class Ledger:
     peak_memory_bytes: int = 0
     shared_seconds: float = 0.0  # of the seconds, those of an earlier run, whose work this one read from the cache
 
-    def __post_init__(self) -> None:
-        self._opened: float | None = None  # when the clock was started, if it runs
-
-    def count(self, batch: dict[str, Tensor], teachers: int = 0) -> None:
-        """Charge one optimiser step over `batch`, still on the CPU, that `teachers` teachers saw too."""
-        mask = batch["attention_mask"]
-        self.steps += 1
-        self.student_examples += len(mask)
-        self.student_tokens += int(mask.sum())
-        self.teacher_examples += teachers * len(mask)
-
-    @classmethod
-    def of(cls, note: dict[str, Any]) -> Ledger:
-        """What was spent on something in the cache (`cache.fetch`), by this run or by an earlier one."""
-        ledger = cls(**note["ledger"])
-        ledger.shared_seconds = 0.0 if note["fresh"] else ledger.seconds
-        return ledger
-
     def add(self, other: Ledger) -> None:
-        """Charge what another stage of the same run has spent."""
+        """Charge what something else has spent."""
         for name, spent in asdict(other).items():
-            own = getattr(self, name)
-            setattr(self, name, max(own, spent) if name == "peak_memory_bytes" else own + spent)
+            before = getattr(self, name)
+            setattr(self, name, max(before, spent) if name == "peak_memory_bytes" else before + spent)
 
     @contextlib.contextmanager
     def clock(self) -> Iterator[None]:
-        self._opened = time.perf_counter()
+        started = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds, self._opened = self.elapsed(), None
+            self.seconds += time.perf_counter() - started
             self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
-
-    def elapsed(self) -> float:
-        """Seconds on the clock so far, those of an open `clock` included."""
-        return self.seconds + (0.0 if self._opened is None else time.perf_counter() - self._opened)
 
 
 def peak_memory() -> int:
@@ -142,97 +92,142 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def total_steps(kind: str, amount: int, batch_size: int, steps_per_epoch: int, paper_epochs: float) -> int:
-    """Optimiser steps that a budget of examples (or the paper's epochs) pays for; at least one."""
-    if kind == "paper":
-        return max(1, round(paper_epochs * steps_per_epoch))
-    return max(1, amount // batch_size)
+# --- a batch -------------------------------------------------------------------------------------------------
 
 
-class Schedule:
-    """Linear warm-up and decay to zero over the budget, which is counted in steps or in seconds.
+class Batches(Protocol):
+    """A stream of batches: a function of the step, so that a resumed training needs no state but its number."""
 
-    `running()` says whether the budget still pays for a step. With a budget in seconds the library's schedule
-    runs over 1000 ticks, of which the elapsed share has passed. `args` are given for the training on the task, which
-    `--lr-plan` and `--until` are about.
+    def __getitem__(self, step: int) -> dict[str, Tensor]: ...
+
+    def ids(self, step: int) -> list[str]: ...
+
+
+@dataclass
+class Batch:
+    """This process's rows of a step's batch, or with `--accumulate` of a part of it, on the device."""
+
+    inputs: dict[str, Tensor]  # what the models take, without the labels
+    labels: Tensor
+    ids: list[str]
+    kind: str  # of the task, or "masked LM"
+    step: int  # of the data stream
+    number: int  # of the part, from 0
+    first: bool  # whether it is the first part of the batch
+    last: bool
+    share: float  # of the batch's predictions
+    examples: int  # of all processes
+    ledger: Ledger
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, L), which tokens are no padding."""
+        return self.inputs["attention_mask"].bool()
+
+    def predictions(self, output: Any) -> tuple[Tensor, Tensor]:
+        """(n, C) logits and (n,) targets, one row for each prediction: `models.predictions`."""
+        return models.predictions(output, self.labels, self.mask, self.kind)
+
+
+def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str, step: int, ledger: Ledger,
+                device: torch.device) -> list[Batch]:  # fmt: skip
+    """A batch in so many parts, fewer if it has too few rows; of each this process's rows."""
+    size, labels = len(ids), batch["labels"]
+    # of texts with labels at some tokens, these are the predictions
+    counts = (labels >= 0).flatten(1).sum(1).tolist() if labels.ndim > 1 else [1] * size
+    parts = max(1, min(parts, size // parallel.processes()))
+    ends = [size * i // parts for i in range(parts + 1)]
+    made = []
+    for number, (a, b) in enumerate(itertools.pairwise(ends)):
+        rows = parallel.share_of({name: values[a:b] for name, values in batch.items()})
+        inputs = {name: values.to(device) for name, values in rows.items()}
+        share = sum(counts[a:b]) / max(1, sum(counts))
+        made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), kind, step, number, number == 0,
+                          number == parts - 1, share, b - a, ledger))  # fmt: skip
+    return made
+
+
+# --- the loop ------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """Training of `modules` on `batches` for so many steps, with linear warm-up and decay to 0.
+
+    `first`: where in the stream of batches it begins. `folder`: of its checkpoint, from which it goes on if `resume`
+    says so and the checkpoint has this `identity`; a damaged or foreign one is a `BadInput`, or with `remake` is left
+    behind. `notes` are lists of numbers that the caller fills and checkpoints keep. `log` takes the step and the loss.
     """
-
-    TICKS = 1000
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, ledger: Ledger, steps: int | None, seconds: float | None,
-        warmup: float = WARMUP, args: CommonArgs | None = None,
+        self, modules: dict[str, nn.Module], batches: Batches, steps: int, lr: float, folder: Path, identity: str, *,
+        kind: str = "classification", label: str = "", first: int = 0, parts: int = 1, warmup: float = WARMUP,
+        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, decay: float = WEIGHT_DECAY, clip: float = CLIP,
+        resume: bool = True, remake: bool = False, save_every: float = 30.0, compile: bool = False,
+        checkpointing: bool = False, log: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
-        self.optimizer, self.ledger, self.steps, self.seconds = optimizer, ledger, steps, seconds
-        total = steps if steps is not None else self.TICKS
-        self.inner = get_linear_schedule_with_warmup(optimizer, round(warmup * total), total)
-        self.plan = [(max(1, round(share * total)), factor) for share, factor in (args.plan if args else [])]
-        self.end = max(1, round(args.until * total)) if args and args.until is not None else total
-
-    def running(self) -> bool:
-        if self.steps is not None:
-            return self.ledger.steps < self.end
-        return parallel.on_main(self.ledger.elapsed) < (self.seconds or 0)
-
-    def step(self) -> None:
-        """Set the learning rate of the next step. Call after `ledger.count`."""
-        at = self.ledger.steps
-        if self.steps is None:
-            at = int(self.TICKS * min(1.0, parallel.on_main(self.ledger.elapsed) / (self.seconds or 1)))
-        factor = next((factor for start, factor in reversed(self.plan) if start <= at), 1.0)
-        for group, peak, share in zip(
-            self.optimizer.param_groups, self.inner.base_lrs, self.inner.lr_lambdas, strict=True
-        ):
-            group["lr"] = peak * share(at) * factor
-
-    def past(self, steps: int) -> list[list[float]]:
-        """What the first `steps` steps have seen of `--lr-plan`: its changes, each as a step and a factor."""
-        return [[start, factor] for start, factor in self.plan if start < steps]
-
-
-# --- checkpoints ------------------------------------------------------------------------------------------
-
-
-class Checkpoint:
-    """One file from which a killed run continues to the last bit: weights, optimiser, random state, ledger.
-
-    A safetensors file, replaced atomically; its metadata hold the ledger, the settings of the run and a
-    digest of every tensor, so that a damaged file or another run's file is refused and named; only the part of
-    `--lr-plan` that was still to come may be another one. Use it as a context: inside, SIGINT and SIGTERM wait for the
-    end of a step, are answered by `save`, then raised. At its end the last step is saved: whoever stops a run in what
-    follows, an evaluation or another stage, loses nothing. Of several processes all read the file and the main one
-    writes it.
-    """
-
-    LOOK = 20  # steps
-
-    def __init__(self, folder: Path, modules: dict[str, nn.Module], schedule: Schedule, settings: str,
-                 every: float = 30.0, scaler: Any = None) -> None:  # fmt: skip
+        self.modules, self.batches, self.steps, self.folder, self.identity = modules, batches, steps, folder, identity
+        self.kind, self.label, self.first_step, self.number_of_parts, self.clip = kind, label, first, parts, clip
+        self.resume, self.remake, self.save_every, self.log = resume, remake, save_every, log
+        self.compile, self.checkpointing = compile, checkpointing
+        self.engine, self.device = parallel.engine(), parallel.device()
+        for module in modules.values():
+            module.to(self.device)
+        self.weights = [p for module in modules.values() for p in module.parameters() if p.requires_grad]
+        groups = [  # biases and norms, everything of one dimension, do not decay
+            {"params": [p for p in self.weights if p.ndim > 1], "weight_decay": decay},
+            {"params": [p for p in self.weights if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
+        self.schedule = get_linear_schedule_with_warmup(self.optimizer, round(warmup * steps), steps)
+        self.step = 0  # how many were taken
+        self.ledger = Ledger()
+        self.notes: dict[str, list[float]] = {}
+        self.parts: list[Batch] = []  # of the batch at hand
         self.path = folder / "checkpoint.safetensors"
-        self.modules, self.schedule, self.scaler = modules, schedule, scaler
-        self.optimizer, self.ledger = schedule.optimizer, schedule.ledger
-        self.settings, self.every = settings, every
-        self.saved, self.saved_steps = time.perf_counter(), 0
-        self.stop: int | None = None
-        self.watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
-        self.ids: Callable[[int], list[str]] = lambda step: []
+        self.saved, self.saved_step = time.perf_counter(), 0
+        self.stop: int | None = None  # the signal that asked for it
+        self._loss = torch.zeros((), device=self.device)
+        self._watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
 
-    def __enter__(self) -> Checkpoint:
+    # --- begin, and end ---
+
+    def __enter__(self) -> Loop:
+        if self.resume and self.path.exists():
+            try:
+                self.load()
+                print(f"{self.label}: continued at step {self.first_step + self.step}")
+            except BadInput as error:
+                if not self.remake:
+                    raise
+                print(f"{str(error).split(';')[0]}; this training starts again")
+                self.path.unlink(missing_ok=True)
         parallel.copy_main(self.modules.values())
-        self.before = {}
+        for module in self.modules.values():
+            module.train()
+            if self.compile:
+                module.compile(dynamic=True)
+            if self.checkpointing and isinstance(module, PreTrainedModel):
+                models.checkpoint_activations(module)
+        self.handlers = {}
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.run`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self._defer)
+                self.handlers[number] = signal.signal(number, self._defer)
+        hidden = None if parallel.main() else True
+        self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
+                        dynamic_ncols=True)  # fmt: skip
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        self.bar.close()
+        for module in self.modules.values():
+            module._compiled_call_impl = None  # evaluation has other shapes
         try:
             if kind is None:
-                self.look()
-                if self.saved_steps < self.ledger.steps:
+                self._look()
+                if self.saved_step < self.step:  # whoever stops a run in what follows loses nothing
                     self.save()
         finally:
-            for number, handler in self.before.items():
+            for number, handler in self.handlers.items():
                 signal.signal(number, handler)
         if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
             raise Interrupted(stop)
@@ -242,42 +237,110 @@ class Checkpoint:
         if self.stop is not None and parallel.processes() == 1:
             raise Interrupted(number)
         self.stop = number
+        if parallel.main():
+            print("\nstopping after this step, with a checkpoint; once more stops at once", file=sys.stderr)
 
-    def watch(self, loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
-        """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch.
+    # --- a step ---
 
-        A look at a GPU's number waits for the GPU: there, one in every `LOOK` steps looks at all of them, and no
-        checkpoint is written before.
-        """
-        self.ids = ids
-        self.watched.append((loss.detach(), step))
-        if loss.device.type == "cpu" or len(self.watched) >= self.LOOK:
-            self.look()
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            with self.ledger.clock():
+                at, before = self.first_step + self.step, self.step
+                batch, ids = self.batches[at], self.batches.ids(at)
+                self.parts = split_batch(batch, ids, self.number_of_parts, self.kind, at, self.ledger, self.device)
+                if self.kind in GENERATED:  # the family's own way to shift what is written, for teachers too
+                    (shifts,) = (m for m in self.modules.values() if isinstance(m, PreTrainedModel))
+                    for part in self.parts:
+                        shifted = shifts.prepare_decoder_input_ids_from_labels(part.labels)  # type: ignore[operator]
+                        part.inputs["decoder_input_ids"] = shifted
+                self._loss = torch.zeros((), device=self.device)
+                self._sizes = len(ids), int(batch["attention_mask"].sum())
+                for part in self.parts:
+                    self.batch = part
+                    with self.engine.autocast(), parallel.randomness(at, part.number):
+                        yield part
+                if self.step == before:
+                    raise RuntimeError("a batch went by without `minimise`")
+            self._after_step(at)
 
-    def look(self) -> None:
-        if self.scaler is not None and self.scaler.get_scale() < 1:  # from 65,536, halved at every overflow
-            raise BadInput("--precision fp16: every gradient overflows, and no step is taken; bf16 or fp32 would do")
-        watched, self.watched = self.watched, []
-        if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
+    def minimise(self, loss: Tensor) -> None:
+        """Add the gradient of this part's loss, weighed by its share; after the last part, take the step."""
+        with torch.autocast(self.device.type, enabled=False):
+            loss = self.batch.share * loss
+            self.engine.backward(loss)
+        self._loss += loss.detach()
+        if not self.batch.last:
             return
-        for loss, step in watched:
-            check_finite(loss, step, self.ids)
+        self._watched.append((self._loss, self.batch.step))
+        if self.device.type == "cpu" or len(self._watched) >= LOOK_EVERY:
+            self._look()
+        parallel.sum_gradients(self.weights)
+        scaler = self.engine.scaler
+        if scaler is None:
+            clip_grad_norm_(self.weights, self.clip)
+            self.optimizer.step()
+        else:  # fp16: the loss was scaled; a step whose gradient overflowed is left out
+            scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.weights, self.clip)
+            scaler.step(self.optimizer)
+            scaler.update()
+        self.optimizer.zero_grad()
+        self.step += 1
+        self.ledger.steps += 1
+        examples, tokens = self._sizes
+        self.ledger.student_examples += examples
+        self.ledger.student_tokens += tokens
+        self._set_rate()
 
-    def step(self) -> None:
-        """Call at the end of every step, off the clock: saves when `every` seconds have passed or on a signal."""
+    @property
+    def loss(self) -> float:
+        """The loss of the last whole batch."""
+        return self._loss.item()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.batches.steps_per_epoch  # type: ignore[attr-defined]  # of the task's examples
+
+    def due(self, points: int) -> bool:
+        """Whether another of so many equal shares of the steps has just ended."""
+        return self.step * points // self.steps > (self.step - 1) * points // self.steps
+
+    def _set_rate(self) -> None:
+        """The learning rate of the next step."""
+        for group, peak, factor in zip(
+            self.optimizer.param_groups, self.schedule.base_lrs, self.schedule.lr_lambdas, strict=True
+        ):
+            group["lr"] = peak * factor(self.step)
+
+    def _after_step(self, at: int) -> None:
+        if self.log is not None and self.step % LOG_EVERY == 0:
+            self.log(step=at + 1, loss=round(self.loss, 6))
+        self.bar.update()
         stop = self.stop
         if parallel.processes() > 1:  # all stop after the same step; on GPUs, which it makes wait, seldom asked
-            asks = parallel.on_cpu() or self.ledger.steps % self.LOOK == 0
+            asks = self.device.type == "cpu" or self.step % LOOK_EVERY == 0
             stop = (parallel.largest(stop or 0) or None) if asks else None
-        if stop is None and time.perf_counter() - self.saved < self.every:
-            return
-        self.save()
+        if stop is not None or time.perf_counter() - self.saved >= self.save_every:
+            self.save()
         if stop is not None:
             raise Interrupted(stop)
 
+    def _look(self) -> None:
+        """Stop at a loss that is not finite, with its step and the ids of its batch."""
+        if self.engine.scaler is not None and self.engine.scaler.get_scale() < 1:  # from 65,536, halved each time
+            raise BadInput("--precision fp16: every gradient overflows, and no step is taken; bf16 or fp32 would do")
+        watched, self._watched = self._watched, []
+        for loss, step in watched:
+            if not math.isfinite(value := loss.item()):
+                ids = ", ".join(self.batches.ids(step))
+                raise BadInput(f"the loss is {value} at step {step}, batch {ids}: try a lower --lr")
+
+    # --- checkpoints ---
+
     def save(self) -> None:
-        self.look()
-        self.saved, self.saved_steps = time.perf_counter(), self.ledger.steps
+        """One safetensors file, replaced as a whole: weights, optimiser, random state; ledger and notes beside them."""
+        self._look()
+        self.saved, self.saved_step = time.perf_counter(), self.step
         if not parallel.main():
             return
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
@@ -288,42 +351,29 @@ class Checkpoint:
             tensors["rng/cuda"] = torch.cuda.get_rng_state()
         # clones: safetensors refuses tensors that share memory, as tied embeddings do
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
-        state = {"ledger": asdict(self.ledger), "settings": self.settings, "digest": digest(tensors)}
-        state["plan"] = self.schedule.past(self.ledger.steps)
-        if self.scaler is not None:
-            state["scaler"] = self.scaler.state_dict()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        state = {"identity": self.identity, "step": self.step, "ledger": asdict(self.ledger), "notes": self.notes}
+        state["digest"] = digest(tensors)
+        if self.engine.scaler is not None:
+            state["scaler"] = self.engine.scaler.state_dict()
+        self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with results.replacing(self.path) as partial:
+            with replacing(self.path) as partial:
                 save_file(tensors, partial, metadata={"state": json.dumps(state)})
         except SafetensorError as error:  # which does not say where
             raise OSError(f"{self.path}: {first_line(error)}") from error
 
-    def load(self, again: bool = False) -> bool:
-        """Continue from the file; False when there is none. A damaged or foreign file is a `BadInput`, or, with
-        `again`, named and left behind: what is only there to be shared is made again."""
-        try:
-            return self.path.exists() and self._load()
-        except BadInput as error:
-            if not again:
-                raise
-            print(f"{str(error).split(';')[0]}; this training starts again")
-            self.path.unlink(missing_ok=True)
-            return False
-
-    def _load(self) -> bool:
+    def load(self) -> None:
+        """Continue from the checkpoint; `BadInput` for one that is damaged or of other settings."""
         try:
             with safe_open(self.path, "pt") as file:
                 state = json.loads(file.metadata()["state"])
                 tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{self.path}: damaged checkpoint ({error}); --force starts again") from error
-        if state["digest"] != digest(tensors):
+        if state.get("digest") != digest(tensors):
             raise BadInput(f"{self.path}: damaged checkpoint (its digest does not match); --force starts again")
-        if state["settings"] != self.settings:
-            raise BadInput(f"{self.path}: belongs to other settings ({state['settings']}); use them, or --force")
-        if state.get("plan", []) != self.schedule.past(state["ledger"]["steps"]):
-            raise BadInput(f"{self.path}: has come here by another --lr-plan; give that one's beginning, or --force")
+        if state["identity"] != self.identity:
+            raise BadInput(f"{self.path}: belongs to other settings ({state['identity']}); use them, or --force")
         for name, module in self.modules.items():
             prefix = f"model/{name}/"
             module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
@@ -337,13 +387,11 @@ class Checkpoint:
         torch.set_rng_state(tensors["rng/cpu"])
         if "rng/cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["rng/cuda"])
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scaler"])
-        for name, value in state["ledger"].items():
-            setattr(self.ledger, name, value)
-        self.schedule.step()  # the rate of the next step
-        self.saved_steps = self.ledger.steps
-        return True
+        if self.engine.scaler is not None:
+            self.engine.scaler.load_state_dict(state["scaler"])
+        self.ledger.__dict__.update(state["ledger"])
+        self.notes, self.step, self.saved_step = state["notes"], state["step"], state["step"]
+        self._set_rate()
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -355,151 +403,125 @@ def digest(tensors: dict[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-# --- the rest of a step -----------------------------------------------------------------------------------
+# --- stages that several runs share --------------------------------------------------------------------------
+#
+# OUT/cache/<kind>/<key>/             the model in the Hugging Face layout, and made.json: how, at what cost, its digest
+# OUT/cache/<kind>/<key>.training/    while it is made: the checkpoints from which a killed run goes on
+
+NOTE = "made.json"
 
 
-def update(
-    engine: Accelerator, optimizer: torch.optim.Optimizer, weights: Iterable[nn.Parameter], clip: float = CLIP
-) -> None:
-    """Sum the gradients that `engine.backward` has left over the processes, clip the sum, take the step, and forget it.
+@dataclass
+class Stage:
+    """A stage while it is made: its loops charge `ledger`; `notes` go into made.json."""
 
-    In fp16 the loss was scaled: the gradient is scaled back first, and a step whose gradient overflowed is left out.
+    args: CommonArgs
+    recipe: dict[str, Any]
+    folder: Path
+    ledger: Ledger = field(default_factory=Ledger)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def loop(self, modules: dict[str, nn.Module], batches: Batches, steps: int, lr: float, *, kind: str = "masked LM",
+             label: str = "", name: str = "", **options: Any) -> Iterator[Loop]:  # fmt: skip
+        """A `Loop` that goes on from its own checkpoint; `name` tells the loops of one stage apart."""
+        with Loop(modules, batches, steps, lr, self.folder / name, key(self.recipe), kind=kind, label=label or name,
+                  remake=True, **(loop_options(self.args) | options)) as loop:  # fmt: skip
+            yield loop
+        self.ledger.add(loop.ledger)
+
+
+class Shared(NamedTuple):
+    """A stage that was made, by this run or by an earlier one: its folder, what it has cost, its notes."""
+
+    folder: Path
+    ledger: Ledger
+    notes: dict[str, Any]
+
+
+def loop_options(args: CommonArgs) -> dict[str, Any]:
+    """What the arguments of all scripts say about a loop."""
+    return {"save_every": args.save_every, "parts": args.accumulate, "compile": args.compile,
+            "checkpointing": args.gradient_checkpointing}  # fmt: skip
+
+
+def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
+           make: Callable[[Stage], PreTrainedModel]) -> Shared:  # fmt: skip
+    """The model that `recipe` describes: read from the cache, or made now by `make` and kept there.
+
+    `recipe["seed"]` seeds torch. Several processes make it together; the main one decides and writes.
     """
-    weights = list(weights)
-    parallel.sum_gradients(weights)
-    if engine.scaler is None:
-        clip_grad_norm_(weights, clip)
-        optimizer.step()
-    else:
-        engine.scaler.unscale_(optimizer)
-        clip_grad_norm_(weights, clip)
-        engine.scaler.step(optimizer)
-        engine.scaler.update()
-    optimizer.zero_grad()
+    folder = cache_folder(args) / kind / key(recipe)
+
+    def fill(partial: Path) -> dict[str, Any]:
+        set_seed(recipe["seed"], deterministic=False)
+        stage = Stage(args, recipe, folder.with_suffix(".training"))
+        model = make(stage)
+        models.save(model, tokenizer, partial, f"# {kind} {folder.name}\n\nMade as `{NOTE}` says.\n")
+        return {"recipe": recipe, "ledger": asdict(stage.ledger), "notes": stage.notes}
+
+    note = kept(folder, fill)
+    ledger = Ledger(**note["ledger"])
+    ledger.shared_seconds = 0.0 if note["fresh"] else ledger.seconds
+    return Shared(folder, ledger, note["notes"])
 
 
-def check_finite(loss: Tensor, step: int, ids: Callable[[int], list[str]]) -> None:
-    """Stop at a loss that is not finite, with the step and `ids(step)`, those of its batch."""
-    if not math.isfinite(loss.item()):
-        raise BadInput(f"the loss is {loss.item()} at step {step}, batch {', '.join(ids(step))}: try a lower --lr")
+def cache_folder(args: CommonArgs) -> Path:
+    return Path(args.cache_dir or Path(args.out_dir) / "cache")
 
 
-def progress(total: int, label: str, initial: int = 0) -> tqdm:
-    """A progress bar with the time left; silent when the output is not a terminal."""
-    hidden = None if parallel.main() else True
-    return tqdm(total=total, initial=initial, desc=label, disable=hidden, leave=False, dynamic_ncols=True)
+def key(recipe: dict[str, Any]) -> str:
+    """The name of the folder of what is made by `recipe`: 12 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
 
 
-@torch.no_grad()
-def forward(
-    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int
-) -> Iterator[tuple[list[int], int, Any]]:
-    """The model's outputs in evaluation mode, each example exactly once: indices, padded length, output of a batch."""
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    bar = progress(len(encoded), "evaluating")
-    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
-        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
-        yield indices, inputs["input_ids"].shape[1], model(**inputs)
-        bar.update(len(indices))
-    bar.close()
-    model.train(was_training)
+def kept(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The note of `folder`, which `fill` writes first if it is absent or damaged; "fresh" says whether that was now."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # two runs at once: the second waits for the first one's model instead of training another
+    with _alone(folder) if parallel.main() else contextlib.nullcontext():
+        fresh = parallel.on_main(lambda: _absent(folder))
+        if fresh:
+            partial = folder.with_suffix(f".{os.getpid()}.partial")
+            made = fill(partial)
+            parallel.on_main(lambda: _put(partial, folder, made))
+        if parallel.main():
+            shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
+        return json.loads((folder / NOTE).read_text(encoding="utf-8")) | {"fresh": fresh}
 
 
-def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int = 128) -> np.ndarray:
-    """Logits (examples x outputs) as float32, in the order of the examples."""
-    rows: dict[int, np.ndarray] = {}
-    for indices, _, output in forward(model, encoded, tokenizer, batch_size):
-        logits = output.logits.float().cpu()
-        if not torch.isfinite(logits).all():
-            raise BadInput(f"outputs that are not finite, first for {encoded.ids[indices[0]]}: try a lower --lr")
-        rows.update(zip(indices, logits.numpy(), strict=True))
-    return np.stack([rows[i] for i in range(len(encoded))])
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process makes this folder; keep others waiting meanwhile."""
+    lock = FileLock(folder.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{folder}: another process is making it; waiting for its end", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_tokens: int = 16_384) -> list[np.ndarray]:
-    """Logits of every window (`models.token_logits`) without its padding, [L, T] or [L, 2], as float32, in order."""
-    rows: dict[int, np.ndarray] = {}
-    for indices, padded, output in forward(model, encoded, tokenizer, max(1, batch_tokens // max(encoded.lengths))):
-        for i, row in zip(indices, models.token_logits(output).float().cpu().numpy(), strict=True):
-            first = padded - encoded.lengths[i] if tokenizer.padding_side == "left" else 0
-            rows[i] = row[first : first + encoded.lengths[i]]
-    return [rows[i] for i in range(len(encoded))]
+def _absent(folder: Path) -> bool:
+    """Whether a folder has to be made; what is left of a damaged or unfinished one is removed."""
+    if (folder / NOTE).exists():
+        try:
+            note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+            if note.pop("note_digest") == key(note) and note["digest"] == models.file_digest(folder):
+                return False
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass
+        print(f"{folder}: damaged in the cache; it is made again")
+    for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
+        shutil.rmtree(old, ignore_errors=True)
+    return True
 
 
-@torch.no_grad()
-def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_size: int = 64) -> list[str]:
-    """What an encoder-decoder writes for every example: the library's beam search of `BEAMS` beams.
-
-    At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
-    """
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    rows: dict[int, str] = {}
-    bar = progress(len(encoded), "writing")
-    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
-        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
-        # a model that does not come to an end is stopped
-        limit = min(max_length, 2 * inputs["input_ids"].shape[1] + 10)
-        found = model.generate(
-            **inputs, num_beams=BEAMS, max_new_tokens=limit, max_length=None, do_sample=False, early_stopping=True
-        )
-        rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
-        bar.update(len(indices))
-    bar.close()
-    model.train(was_training)
-    return [rows[i] for i in range(len(encoded))]
-
-
-@parallel.by_main
-def evaluate(
-    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
-) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
-
-    Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
-    command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
-    """
-    scores, examples, seconds = {}, 0, 0.0
-    models.check_finite(model, f"the model for {task.name}")
-    for name in task.reported:
-        split = task.splits[name]
-        if task.task.kind == "language modelling":
-            stream = data.token_stream(tokenizer, split)
-            started = time.perf_counter()
-            scores[name] = {"perplexity": metrics.perplexity(model, stream, max_length)}
-            seconds += time.perf_counter() - started
-            examples += len(metrics.windows(len(stream), max_length))
-            if not np.isfinite(scores[name]["perplexity"]):
-                raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
-        elif task.task.kind in data.GENERATED:
-            encoded = data.encode(tokenizer, split, task.task, max_length)
-            started = time.perf_counter()
-            texts = write(model, encoded, tokenizer, max_length)
-            seconds += time.perf_counter() - started
-            examples += len(texts)
-            scorer = metrics.bleu if task.task.kind == "translation" else metrics.rouge
-            scores[name] = scorer(texts, split.labels)
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                for kind, lines in (("written", texts), ("reference", split.labels)):
-                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
-                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
-        elif task.task.kind in data.WINDOWED:
-            encoded = data.encode(tokenizer, split, task.task, max_length)
-            started = time.perf_counter()
-            rows = predict_windows(model, encoded, tokenizer)
-            seconds += time.perf_counter() - started
-            examples += len(rows)
-            scores[name] = windows.score(encoded, split, task.task, rows)
-        else:
-            encoded = data.encode(tokenizer, split, task.task, max_length)
-            started = time.perf_counter()
-            logits = predict(model, encoded, tokenizer)
-            seconds += time.perf_counter() - started
-            examples += len(logits)
-            outputs = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
-            scores[name] = metrics.compute(task.task, outputs, split.labels)
-    return scores, examples / seconds
+def _put(partial: Path, folder: Path, made: dict[str, Any]) -> None:
+    """Give a folder that was written its note and its place."""
+    made = made | {"digest": models.file_digest(partial)}
+    write_json(partial / NOTE, made | {"note_digest": key(made)})
+    partial.rename(folder)

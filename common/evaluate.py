@@ -1,10 +1,11 @@
-"""GLUE's official metrics, from scikit-learn and scipy, with the degenerate cases defined; perplexity; entity F1,
-from seqeval; and SQuAD's exact match and F1.
+"""Evaluation: what a model predicts on the reported splits, and the tasks' official metrics.
 
-Accuracy and F1 lie in 0..1, the correlations in -1..1. Where a figure has no value (constant predictions or
-labels in a correlation, no positive in F1), it is 0.0: what was predicted carries no information.
-Perplexity is 1 or more, lower is better, and belongs to its tokenizer: a figure per token says nothing about one
-whose tokens are others.
+GLUE's metrics are from scikit-learn and scipy, BLEU from sacreBLEU, ROUGE from rouge-score, entity F1 from seqeval.
+Accuracy and F1 lie in 0..1, the correlations in -1..1. Where a figure has no value (constant predictions or labels in a
+correlation, no positive in F1), it is 0.0: what was predicted carries no information. Perplexity is 1 or more, lower is
+better, and belongs to its tokenizer: a figure per token says nothing about one whose tokens are others.
+
+Shapes: B batch, L length, N examples.
 """
 
 from __future__ import annotations
@@ -12,17 +13,29 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import string
+import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
+
+from common import data, models, parallel, windows
+from common.args import BadInput
+from common.data import Encoded
+from common.tasks import GENERATED, WINDOWED, Split, Task, TaskData
+
 if TYPE_CHECKING:
-    import numpy
-    import torch
     from numpy.typing import ArrayLike
 
-    from common.data import Task
+BEAMS = 4  # of the beam search by which texts are written
 
 # The names that tables print.
 TITLES: dict[str, str] = {
@@ -44,8 +57,6 @@ TITLES: dict[str, str] = {
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
     """The share of predictions that equal the label."""
-    import numpy as np  # scikit-learn takes longer to load than many a test split to predict
-
     return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
 
 
@@ -80,9 +91,7 @@ def spearman(predictions: ArrayLike, labels: ArrayLike) -> float:
 
 
 def _correlation(function: Callable[..., Any], predictions: ArrayLike, labels: ArrayLike) -> float:
-    import numpy
-
-    x, y = numpy.asarray(predictions, dtype=numpy.float64), numpy.asarray(labels, dtype=numpy.float64)
+    x, y = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     if (x == x[0]).all() or (y == y[0]).all():  # scipy answers NaN
         return 0.0
     return float(function(x, y).statistic)
@@ -97,7 +106,7 @@ METRICS: dict[str, Callable[[Any, Any], float]] = {
 }
 
 
-def windows(count: int, max_length: int, stride: int | None = None) -> list[tuple[int, int, int]]:
+def strided_windows(count: int, max_length: int, stride: int | None = None) -> list[tuple[int, int, int]]:
     """How a stream of `count` tokens is scored: windows (start, end, first) over its positions.
 
     A window reads tokens start..end - 1 and predicts from each its next one; it scores the tokens first + 1..end,
@@ -129,14 +138,10 @@ def perplexity(
     `batch_size`: windows per forward pass (default: 4,096 tokens), which does not change the result.
     Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
-    import torch
-    from torch.nn.functional import cross_entropy
-    from tqdm import tqdm
-
     if len(stream) < 2:
         raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
     stream = stream.to(next(model.parameters()).device)
-    parts = windows(len(stream), max_length, stride)
+    parts = strided_windows(len(stream), max_length, stride)
     batch_size = batch_size or max(1, 4096 // max_length)
     # only the last window may be shorter: alone in its batch, nothing needs padding
     batches = [parts[i : min(i + batch_size, len(parts) - 1)] for i in range(0, len(parts) - 1, batch_size)]
@@ -244,18 +249,153 @@ def primary(task: Task) -> str:
 
 
 def compute(
-    task: Task, predictions: Sequence[Any] | numpy.ndarray, labels: Sequence[Any] | numpy.ndarray
+    task: Task, predictions: Sequence[Any] | np.ndarray, labels: Sequence[Any] | np.ndarray
 ) -> dict[str, float]:
     """The task's metrics on one split (MNLI: once per split), the primary first.
 
     `predictions`, `labels`: [N], class indices (classification) or scores (regression).
     Raises ValueError if they differ in shape, are empty, or hold a number that is not finite.
     """
-    import numpy
-
-    x, y = numpy.asarray(predictions), numpy.asarray(labels)
+    x, y = np.asarray(predictions), np.asarray(labels)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
         raise ValueError(f"predictions {x.shape} and labels {y.shape}: both must be [N], N > 0")
-    if not (numpy.isfinite(x).all() and numpy.isfinite(y).all()):
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("predictions and labels must be finite")
     return {name: METRICS[name](x, y) for name in task.metrics}
+
+
+# --- models on splits -----------------------------------------------------------------------------------------
+
+
+def score_windows(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarray]) -> dict[str, float]:
+    """The task's metrics on a split, from the logits of its windows: [L, T], or [L, 2] for questions."""
+    if task.kind == "span QA":
+        truths = [[text for text, _ in given] for given in split.labels]
+        return questions(windows.answers(encoded, split, logits), truths)
+    predicted = windows.tags(encoded, split, task, logits)
+    truth = [[task.labels[tag] for tag in row] for row in split.labels]
+    # an entity does not reach over the end of a sentence
+    cut = [windows.by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
+    true = [windows.by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
+    return entities([*chain(*cut)], [*chain(*true)], windows.entity_types(task))
+
+
+def progress(total: int, label: str) -> tqdm:
+    """A progress bar with the time left; silent when the output is not a terminal."""
+    hidden = None if parallel.main() else True
+    return tqdm(total=total, desc=label, disable=hidden, leave=False, dynamic_ncols=True)
+
+
+@torch.no_grad()
+def forward(
+    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int
+) -> Iterator[tuple[list[int], int, Any]]:
+    """The model's outputs in evaluation mode, each example exactly once: indices, padded length, output of a batch."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    bar = progress(len(encoded), "evaluating")
+    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
+        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        yield indices, inputs["input_ids"].shape[1], model(**inputs)
+        bar.update(len(indices))
+    bar.close()
+    model.train(was_training)
+
+
+def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int = 128) -> np.ndarray:
+    """Logits (examples x outputs) as float32, in the order of the examples."""
+    rows: dict[int, np.ndarray] = {}
+    for indices, _, output in forward(model, encoded, tokenizer, batch_size):
+        logits = output.logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise BadInput(f"outputs that are not finite, first for {encoded.ids[indices[0]]}: try a lower --lr")
+        rows.update(zip(indices, logits.numpy(), strict=True))
+    return np.stack([rows[i] for i in range(len(encoded))])
+
+
+def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_tokens: int = 16_384) -> list[np.ndarray]:
+    """Logits of every window (`models.token_logits`) without its padding, [L, T] or [L, 2], as float32, in order."""
+    rows: dict[int, np.ndarray] = {}
+    for indices, padded, output in forward(model, encoded, tokenizer, max(1, batch_tokens // max(encoded.lengths))):
+        for i, row in zip(indices, models.token_logits(output).float().cpu().numpy(), strict=True):
+            first = padded - encoded.lengths[i] if tokenizer.padding_side == "left" else 0
+            rows[i] = row[first : first + encoded.lengths[i]]
+    return [rows[i] for i in range(len(encoded))]
+
+
+@torch.no_grad()
+def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_size: int = 64) -> list[str]:
+    """What an encoder-decoder writes for every example: the library's beam search of `BEAMS` beams.
+
+    At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    rows: dict[int, str] = {}
+    bar = progress(len(encoded), "writing")
+    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
+        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        # a model that does not come to an end is stopped
+        limit = min(max_length, 2 * inputs["input_ids"].shape[1] + 10)
+        found = model.generate(
+            **inputs, num_beams=BEAMS, max_new_tokens=limit, max_length=None, do_sample=False, early_stopping=True
+        )
+        rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
+        bar.update(len(indices))
+    bar.close()
+    model.train(was_training)
+    return [rows[i] for i in range(len(encoded))]
+
+
+@parallel.by_main
+def evaluate(
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
+) -> tuple[dict[str, dict[str, float]], float]:
+    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
+
+    Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
+    command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
+    """
+    scores, examples, seconds = {}, 0, 0.0
+    models.check_finite(model, f"the model for {task.name}")
+    for name in task.reported:
+        split = task.splits[name]
+        if task.task.kind == "language modelling":
+            stream = data.token_stream(tokenizer, split)
+            started = time.perf_counter()
+            scores[name] = {"perplexity": perplexity(model, stream, max_length)}
+            seconds += time.perf_counter() - started
+            examples += len(strided_windows(len(stream), max_length))
+            if not np.isfinite(scores[name]["perplexity"]):
+                raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
+        elif task.task.kind in GENERATED:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            texts = write(model, encoded, tokenizer, max_length)
+            seconds += time.perf_counter() - started
+            examples += len(texts)
+            scorer = bleu if task.task.kind == "translation" else rouge
+            scores[name] = scorer(texts, split.labels)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for kind, lines in (("written", texts), ("reference", split.labels)):
+                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
+                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
+        elif task.task.kind in WINDOWED:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            rows = predict_windows(model, encoded, tokenizer)
+            seconds += time.perf_counter() - started
+            examples += len(rows)
+            scores[name] = score_windows(encoded, split, task.task, rows)
+        else:
+            encoded = data.encode(tokenizer, split, task.task, max_length)
+            started = time.perf_counter()
+            logits = predict(model, encoded, tokenizer)
+            seconds += time.perf_counter() - started
+            examples += len(logits)
+            outputs = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
+            scores[name] = compute(task.task, outputs, split.labels)
+    return scores, examples / seconds

@@ -1,0 +1,32 @@
+"""The two baselines of every table, the undistilled student and vanilla KD (Hinton et al. 2015): one home each.
+
+Shapes: n rows, one for each prediction; C classes, or 1 output for a score.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from common.parallel import mean
+
+
+def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """(n, C), (n,) -> (n,): the cross-entropy with the true labels; of scores, which are floats, the squared error."""
+    if labels.is_floating_point():
+        return (logits[:, 0] - labels).square()
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def kl_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """(n, C) twice -> (n,): T^2 KL(teacher || student), both softened by T; of scores the squared difference."""
+    if student.shape[-1] == 1:
+        return (student - teacher)[:, 0].square()
+    # p = softmax(z / T); T^2 sum_c p_t (log p_t - log p_s)
+    s, t = (F.log_softmax(logits / temperature, dim=-1) for logits in (student, teacher))
+    return temperature**2 * F.kl_div(s, t, log_target=True, reduction="none").sum(-1)
+
+
+def kd_loss(student: Tensor, teacher: Tensor, labels: Tensor, alpha: float, temperature: float) -> Tensor:
+    """Vanilla KD, (): the mean over all rows of alpha T^2 KL(teacher || student) + (1 - alpha) CE(student, labels)."""
+    return mean(alpha * kl_loss(student, teacher, temperature) + (1 - alpha) * label_loss(student, labels))
