@@ -1,18 +1,18 @@
-"""Tasks, their data from three sources, tokenising and batching.
+"""A task's data: loaded from its source, tokenised, and drawn in batches.
 
-    load("pocket/sst2")               the embedded suite: no network, no files
-    load("sst2")                      the hub, at a pinned revision (common/hub.py)
-    load("sst2", data_dir="DIR")      local files: the official GLUE layout, named columns, or `save_to_disk`
+    task = load("pocket/sst2")                 # the embedded suite: no network, no files
+    task = load("sst2")                        # the hub, at a pinned revision
+    task = load("sst2", data_dir="DIR")        # local files: GLUE's layout, named columns, or `save_to_disk`
+    encoded = encode(tokenizer, task.splits["train"], task.task, max_length)
+    batches = Batches(encoded, tokenizer, 32, seed)        # batches[step]: a pure function of seed and step
 
-Every source ends in the same `TaskData`; which one it was is recorded and never switched silently.
-Importing this file is cheap: the heavy libraries are imported by the functions that need them.
+Every source (common/sources.py) ends in the same `TaskData`; which one it was is recorded and never switched silently.
 
 Shapes: B batch, L length (tokens, padding included), N examples of a split.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import itertools
@@ -21,159 +21,22 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from common import windows
 from common.args import BadInput
-from common.hub import BUILT_IN, HUB, fetch
-from common.local import LOCAL, Rows, dataset_rows, find_files, read_local, warn
+from common.sources import HUB, Rows, hub_rows, local_rows, pocket_rows, warn
+from common.tasks import GENERATED, WINDOWED, Kind, Source, Split, Task, TaskData, check_name, class_of
+from common.windows import Window
 
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from transformers import PreTrainedTokenizerBase
-
-    from common.windows import Window
-
-Kind = Literal[
-    "classification",
-    "regression",
-    "language modelling",
-    "token classification",
-    "span QA",
-    "translation",
-    "summarisation",
-]
-GENERATED = ("translation", "summarisation")  # kinds whose answer is a text that an encoder-decoder writes
-WINDOWED = ("token classification", "span QA")  # kinds whose documents are read in windows, see common/windows.py
-Source = Literal["pocket", "hub", "local"]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a task is, whatever its data's source: text columns, label names in the hub's order, metrics."""
-
-    name: str
-    kind: Kind
-    fields: tuple[str, ...]
-    labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
-    metrics: tuple[str, ...]  # keys of common.metrics; the first is the primary
-    score_range: tuple[float, float] | None = None  # regression only, both ends allowed
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What a source has to hold: the texts and, but for language modelling, the label."""
-        return self.fields if self.kind == "language modelling" else (*self.fields, "label")
-
-
-@dataclass(frozen=True)
-class Split:
-    """N examples. `labels` holds indices into Task.labels (classification), scores (regression), a None for each
-    document (language modelling), a tag's index for each word (token classification; words stand between blanks,
-    sentences between line ends), the answers' texts and offsets in the context, -1 if unknown (span QA), or the
-    text to be written (translation, summarisation)."""
-
-    ids: list[str]
-    texts: list[tuple[str, ...]]
-    labels: list[Any]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """A loaded task. `fingerprint` is a hash of ids, texts and labels in their order."""
-
-    name: str  # as the user typed it: "pocket/sst2" or "sst2"
-    task: Task
-    source: Source
-    origin: str  # "pocket v1" | "repo@revision" | file names; with the limit, if there is one
-    splits: dict[str, Split]  # "train" and the evaluation splits
-    fingerprint: str
-    reported: tuple[str, ...]  # the splits whose figures are reported
-
-
-_PAIR = ("sentence1", "sentence2")
-_CLASSES: Kind = "classification"
-_TAGS: Kind = "token classification"
-_SPANS: Kind = "span QA"
-_QUESTION = ("question", "context")
-_ROUGE = ("rouge2", "rouge1", "rougeL")
-_EM_F1 = ("answer_f1", "exact_match")
-
-
-def _bio(*types: str) -> tuple[str, ...]:
-    """The tags of entities of these types."""
-    return ("O", *(f"{part}-{kind}" for kind in types for part in "BI"))
-
-
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        Task("cola", _CLASSES, ("sentence",), HUB["cola"].labels, ("matthews",)),
-        Task("sst2", _CLASSES, ("sentence",), HUB["sst2"].labels, ("accuracy",)),
-        Task("mrpc", _CLASSES, _PAIR, HUB["mrpc"].labels, ("f1", "accuracy")),
-        Task("qqp", _CLASSES, ("question1", "question2"), HUB["qqp"].labels, ("f1", "accuracy")),
-        Task("stsb", "regression", _PAIR, (), ("pearson", "spearman"), (0.0, 5.0)),
-        Task("mnli", _CLASSES, ("premise", "hypothesis"), HUB["mnli"].labels, ("accuracy",)),
-        Task("qnli", _CLASSES, ("question", "sentence"), HUB["qnli"].labels, ("accuracy",)),
-        Task("rte", _CLASSES, _PAIR, HUB["rte"].labels, ("accuracy",)),
-        Task("lm", "language modelling", ("text",), (), ("perplexity",)),  # of the pocket suite alone
-        Task("wikitext-2", "language modelling", ("text",), (), ("perplexity",)),
-        Task("ner", _TAGS, ("text",), _bio("PER", "LOC", "ORG"), ("entity_f1",)),  # of the pocket suite alone
-        Task("hotpot", _SPANS, _QUESTION, (), _EM_F1),  # likewise
-        Task("squad", _SPANS, _QUESTION, (), _EM_F1),
-        Task("hotpot_qa", _SPANS, _QUESTION, (), _EM_F1),
-        Task("trivia_qa", _SPANS, _QUESTION, (), _EM_F1),
-        Task("conll2003", _TAGS, ("text",), _bio("PER", "ORG", "LOC", "MISC"), ("entity_f1",)),
-        Task("gonerd", _TAGS, ("text",), _bio("PER", "ORG", "LOC", "MISC"), ("entity_f1",)),  # local files alone
-        Task("translate", "translation", ("source",), (), ("bleu",)),  # of the pocket suite alone
-        Task("wmt16/en-ro", "translation", ("source",), (), ("bleu",)),
-        Task("wmt14/en-fr", "translation", ("source",), (), ("bleu",)),
-        Task("wmt13/en-es", "translation", ("source",), (), ("bleu",)),
-        Task("iwslt2017/en-fr", "translation", ("source",), (), ("bleu",)),
-        Task("tatoeba/en-fr", "translation", ("source",), (), ("bleu",)),  # local files alone
-        Task("tatoeba/en-ro", "translation", ("source",), (), ("bleu",)),  # likewise
-        Task("cnn_dailymail", "summarisation", ("document",), (), _ROUGE),
-        Task("xsum", "summarisation", ("document",), (), _ROUGE),
-        Task("aeslc", "summarisation", ("document",), (), _ROUGE),  # local files alone
-        Task("litbank", _TAGS, ("text",), _bio("PER", "FAC", "LOC", "GPE", "VEH", "ORG"), ("entity_f1",)),  # likewise
-    )
-}
-
-
-# ---------------------------------------------------------------------------------------------- loading
-
-
-def check_name(name: str, data_dir: str | None = None) -> Task:
-    """The task called `name`, after every check that costs nothing: known task, folder and files in place.
-
-    Raises BadInput. Reads no data and imports no heavy library.
-    """
-    base = name.removeprefix("pocket/")
-    known = _known_names()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else "."
-        raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
-    if data_dir is not None:
-        if name != base:
-            own = next((task for task, built_in in BUILT_IN.items() if built_in == base), base)
-            raise BadInput(
-                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {own}"
-            )
-        find_files(TASKS[base], data_dir)
-    elif name in LOCAL:
-        raise BadInput(
-            f"--task {name}: no repository of the hub serves it; use `--task {name} --data-dir DIR` (your files) or "
-            f"`--task pocket/{BUILT_IN[name]}` (built in)"
-        )
-    return TASKS[base]
-
-
-def task_of(name: str) -> Task:
-    """The task behind a name that `check_name` has let pass."""
-    return TASKS[name.removeprefix("pocket/")]
+# --- loading -------------------------------------------------------------------------------------------------
 
 
 def load(
@@ -188,36 +51,28 @@ def load(
     held out. Raises BadInput with the file and line where there is one.
     """
     task = check_name(name, data_dir)
-    if limit is not None and limit < 1:
-        raise BadInput(f"limit={limit}: the number of training examples must be at least 1")
     source: Source
     if name.startswith("pocket/"):
-        source = "pocket"
-        rows, origin = _pocket_rows(task)
+        source, (rows, origin) = "pocket", pocket_rows(task)
     elif data_dir is None:
-        source, origin = "hub", HUB[task.name].origin
-        rows = {
-            split: dataset_rows(data, HUB[task.name].columns, f"{origin} {split}", True, HUB[task.name].convert)
-            for split, data in fetch(task.name).items()
-        }
+        source, (rows, origin) = "hub", hub_rows(task)
     else:
-        source = "local"
-        rows, origin = read_local(task, data_dir)
-
+        source, (rows, origin) = "local", local_rows(task, data_dir)
     splits = {split: _to_split(task, split, found) for split, found in rows.items()}
     if any(found.official for found in rows.values()):
-        _compare_counts(task, rows)
+        for split, count in HUB[task.name].rows.items():  # a subset is legitimate
+            if split in rows and len(rows[split]) != count:
+                warn(f"{task.name} {split} has {len(rows[split])} rows; the official split has {count}")
     if limit is not None and limit < len(splits["train"]):
-        if source == "pocket":
-            order, how = list(range(limit)), f"first {limit} training examples"
-        else:
+        order, how = list(range(limit)), f"first {limit} training examples"
+        if source != "pocket":
             order = _permutation(len(splits["train"]), seed, 0)[:limit]
             how = f"{limit} training examples drawn with seed {seed}"
-        splits["train"] = _rows(splits["train"], order)
+        splits["train"] = splits["train"].rows(order)
         origin += f", {how}"
     classes = set(splits["train"].labels) if task.kind in ("classification", "regression") else set()
     if len(classes) == 1:
-        only = task.labels[int(classes.pop())] if task.labels else classes.pop()  # type: ignore[arg-type]
+        only = task.labels[int(classes.pop())] if task.labels else classes.pop()
         raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
     tests = tuple(split for split in splits if split.startswith("test"))
     dev = tuple(split for split in splits if split.startswith("dev"))
@@ -229,7 +84,7 @@ def load(
         if len(train) < 10:
             raise BadInput(f"--tune: {len(train)} training examples are too few to hold out a tenth of them")
         kept = [i for i in range(len(train)) if i % 10 != 9]
-        splits = {"train": _rows(train, kept), "held_out": _rows(train, range(9, len(train), 10))}
+        splits = {"train": train.rows(kept), "held_out": train.rows(range(9, len(train), 10))}
         origin += ", a tenth of train held out"
         reported = ("held_out",)
     return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
@@ -237,7 +92,7 @@ def load(
 
 def head(split: Split, count: int) -> Split:
     """Its first examples."""
-    return _rows(split, range(min(count, len(split))))
+    return split.rows(range(min(count, len(split))))
 
 
 def prompted(data: TaskData, prompt: str) -> TaskData:
@@ -251,20 +106,6 @@ def prompted(data: TaskData, prompt: str) -> TaskData:
     return replace(data, splits=splits, fingerprint=_fingerprint(splits), origin=f"{data.origin}, prompt {prompt!r}")
 
 
-def _rows(split: Split, order: Sequence[int]) -> Split:
-    """These examples of a split."""
-    labels: Any = [split.labels[i] for i in order]
-    return Split([split.ids[i] for i in order], [split.texts[i] for i in order], labels)
-
-
-def _known_names() -> list[str]:
-    from common import pocket
-
-    return [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [
-        task for task in TASKS if task in HUB or task in LOCAL
-    ]
-
-
 def _fingerprint(splits: dict[str, Split]) -> str:
     """16 hexadecimal digits over every split's name, ids, texts and labels, in order."""
     digest = hashlib.sha256()
@@ -275,14 +116,7 @@ def _fingerprint(splits: dict[str, Split]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compare_counts(task: Task, rows: dict[str, Rows]) -> None:
-    """Warn of each split of an official layout that has not the official size: a subset is legitimate."""
-    for split, official in HUB[task.name].rows.items():
-        if split in rows and len(rows[split]) != official:
-            warn(f"{task.name} {split} has {len(rows[split])} rows; the official split has {official}")
-
-
-# ------------------------------------------------------------------------ from any source to a Split
+# --- from any source to a split ------------------------------------------------------------------------------
 
 
 def _to_split(task: Task, name: str, rows: Rows) -> Split:
@@ -317,7 +151,7 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
             )
         if not kept:
             raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
-        split = _rows(split, kept)
+        split = split.rows(kept)
     return split
 
 
@@ -358,7 +192,7 @@ def _read_class(task: Task, rows: Rows, i: int) -> int:
     if whole and rows.names is not None and 0 <= value < len(rows.names):
         value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
     if isinstance(value, str):
-        found = _class_of(value, task)
+        found = class_of(value, task)
         if found is not None and (rows.integers or not value.strip().isdigit()):
             return found
     elif whole and rows.integers and 0 <= value < len(task.labels):
@@ -434,78 +268,7 @@ _LABEL_READERS: dict[Kind, Callable[[Task, Rows, int], Any]] = {
 }
 
 
-def _pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
-    """The splits of the embedded suite: the same for every seed of a run, the suite's own seed being 0."""
-    from common import pocket
-
-    rows = {}
-    for split in pocket.SPLITS[task.name]:
-        columns = pocket.generate(task.name, split)
-        where = f"pocket/{task.name} {split}"
-        rows[split] = Rows(dict(columns), lambda i, where=where: f"{where} row {i}")  # type: ignore[misc]
-    return rows, f"pocket v{str(pocket.VERSION).removeprefix('v')}"
-
-
-# ------------------------------------------------------------------------------------- class names
-
-# Other spellings of the class names, as models on the hub carry them (compared after `_plain`).
-_SYNONYMS = {
-    "negative": ("neg",),
-    "positive": ("pos",),
-    "entailment": ("entail", "entails", "entailed"),
-    "not_entailment": ("not_entailed", "non_entailment", "no_entailment"),
-    "neutral": ("neutrality",),
-    "contradiction": ("contradict", "contradicts", "contradictory"),
-    "duplicate": ("is_duplicate", "duplicated"),
-    "not_duplicate": ("non_duplicate", "not_duplicated"),
-    "equivalent": ("is_equivalent", "paraphrase"),
-    "not_equivalent": ("non_equivalent", "not_paraphrase"),
-    "acceptable": ("grammatical",),
-    "unacceptable": ("not_acceptable", "ungrammatical"),
-}
-
-
-def _plain(name: str) -> str:
-    """A class name without case, hyphens, underscores and spaces."""
-    return re.sub(r"[-_\s]+", "", name).lower()
-
-
-def _class_of(name: str, task: Task) -> int | None:
-    """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
-    digits = name.strip()
-    if digits.isascii() and digits.isdigit():
-        return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None
-    for i, label in enumerate(task.labels):
-        if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
-            return i
-    return None
-
-
-def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
-    """For class i of the task, the model's output column, decided by the names and never by their position.
-
-    Digits count as names: they are the hub's class ids. None if the model carries only the generic LABEL_0,
-    LABEL_1, ..., which say nothing. Raises BadInput if it carries names that are not this task's classes, one
-    for one. For regression, [0] if the model has one named output.
-    """
-    names = {int(column): str(name) for column, name in model_id2label.items()}
-    if not names or all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names.values()):
-        return None
-    if task.kind == "regression" and len(names) == 1:
-        return list(names)
-    order: dict[int, int] = {}
-    for column, name in names.items():
-        found = _class_of(name, task)
-        if found is not None and found not in order:
-            order[found] = column
-    if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
-        has = ", ".join(names[column] for column in sorted(names))
-        wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
-        raise BadInput(f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it")
-    return [order[i] for i in range(len(task.labels))]
-
-
-# ---------------------------------------------------------------------------- tokenising and batching
+# --- tokenising and batching ---------------------------------------------------------------------------------
 
 _CHUNK = 1000  # texts per tokeniser call
 _BIG = 20_000  # from here on a progress bar is worth having
@@ -524,9 +287,9 @@ class Encoded:
     # [N], long (classification) or float32 (regression); [N, L], long (language modelling); [N, L], long, -100 for
     # tokens without a tag (token classification); [N, 2], long, the answer's first and last token (span QA); [N, M],
     # long, the tokens of the text to be written, -100 after its end
-    labels: torch.Tensor
+    labels: Tensor
     lengths: list[int]  # tokens per example, special ones included
-    windows: list[Window] | None = None  # what `windows.score` needs to join predictions again
+    windows: list[Window] | None = None  # the way back to documents, see common/windows.py
     answers: bool = False  # whether the labels are texts to be written
 
     def __len__(self) -> int:
@@ -535,8 +298,6 @@ class Encoded:
     @functools.cached_property
     def flat(self) -> dict[str, np.ndarray]:
         """The features with the lists of all examples end to end, int32: from these batches are cut."""
-        import numpy as np
-
         return {
             name: np.fromiter(itertools.chain.from_iterable(lists), np.int32, sum(self.lengths))
             for name, lists in self.features.items()
@@ -545,8 +306,6 @@ class Encoded:
     @functools.cached_property
     def ends(self) -> np.ndarray:
         """[N], where each example ends in `flat`."""
-        import numpy as np
-
         return np.cumsum(self.lengths)
 
 
@@ -557,13 +316,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     fill a block, is left out. Documents to be tagged or asked about are cut by `windows.encode`. Raises BadInput if
     `max_length` leaves no room for text beside the special tokens, or if the text does not fill one block.
     """
-    import torch
-    from tqdm import tqdm
-
     if task.kind in WINDOWED:
-        from common import windows
-
-        return windows.encode(tokenizer, split, task, max_length)
+        return Encoded(*windows.cut(tokenizer, split, task, max_length))
     if task.kind == "language modelling":
         stream = token_stream(tokenizer, split)
         count = len(stream) // max_length
@@ -595,10 +349,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
 
 
-def _answer_tokens(tokenizer: PreTrainedTokenizerBase, answers: list[str], max_length: int) -> torch.Tensor:
+def _answer_tokens(tokenizer: PreTrainedTokenizerBase, answers: list[str], max_length: int) -> Tensor:
     """The answers' tokens, at most `max_length`, [N, M]; -100 after their ends."""
-    import torch
-
     rows: list[list[int]] = []
     for start in range(0, len(answers), _CHUNK):
         part = answers[start : start + _CHUNK]
@@ -607,14 +359,12 @@ def _answer_tokens(tokenizer: PreTrainedTokenizerBase, answers: list[str], max_l
     return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
 
 
-def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> torch.Tensor:
+def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
     """All documents of a split as one sequence of token ids [n], the end-of-text token before each.
 
     So the first token of every document has something to be predicted from, and the end of a document is one of the
     things to predict. No other special tokens are added.
     """
-    import torch
-
     if tokenizer.eos_token_id is None:
         raise BadInput(
             f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
@@ -639,15 +389,12 @@ def epoch_size(tokenizer: PreTrainedTokenizerBase, data: TaskData, max_length: i
 
 def collate(
     tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int], multiple: int = 1
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Tensor]:
     """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B], [B, L], [B, 2] or [B, M].
 
     L is the longest of the batch or, where there is padding at all, the next multiple of `multiple`; the tokeniser
     decides the side and the ids of the padding.
     """
-    import numpy as np
-    import torch
-
     chosen = list(indices)
     lengths = [encoded.lengths[i] for i in chosen]
     L = max(lengths)
@@ -675,8 +422,6 @@ def collate(
 
 def places(encoded: Encoded, indices: Sequence[int], L: int, side: str) -> tuple[np.ndarray, np.ndarray]:
     """Where in `encoded.flat` the tokens of a batch stand, [B, L], and which of its L columns are padding, [B, L]."""
-    import numpy as np
-
     lengths = np.array([encoded.lengths[i] for i in indices])[:, None]
     # column c of a row holds token number `at` of its example
     at = np.arange(L) - (L - lengths if side == "left" else 0)
@@ -684,13 +429,11 @@ def places(encoded: Encoded, indices: Sequence[int], L: int, side: str) -> tuple
     return np.where(padding, 0, encoded.ends[list(indices)][:, None] - lengths + at), padding
 
 
-def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans: bool) -> None:
+def _align(batch: dict[str, Tensor], lengths: list[int], side: str, spans: bool) -> None:
     """Bring the labels of windows, tags or `spans`, to where the batch's padding has put their tokens."""
     longest = batch["input_ids"].shape[1]
     labels = batch["labels"]
     if not spans:
-        import torch.nn.functional as F
-
         labels = F.pad(labels, (0, max(0, longest - labels.shape[1])), value=-100)[:, :longest]
     if side == "left":
         for i, length in enumerate(lengths):
@@ -700,9 +443,7 @@ def _align(batch: dict[str, torch.Tensor], lengths: list[int], side: str, spans:
 
 def _permutation(size: int, seed: int, epoch: int) -> list[int]:
     """The order of the examples in one epoch: a pure function of its arguments."""
-    import numpy
-
-    return numpy.random.default_rng([seed, epoch]).permutation(size).tolist()
+    return np.random.default_rng([seed, epoch]).permutation(size).tolist()
 
 
 class Batches:
@@ -750,7 +491,7 @@ class Batches:
         """The ids of the examples of batch `step`."""
         return [self.encoded.ids[i] for i in self.indices(step)]
 
-    def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
         """Batch `step` (from 0) as `collate` makes it."""
         return collate(self.tokenizer, self.encoded, self.indices(step), self.multiple)
 
@@ -806,7 +547,7 @@ class ShortFirst:
         batches, at = self._at(step)
         return batches.ids(at)
 
-    def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
         """Batch `step` (from 0) as `collate` makes it."""
         batches, at = self._at(step)
         return batches[at]
@@ -822,7 +563,7 @@ def _select(encoded: Encoded, chosen: list[int]) -> Encoded:
 
 def eval_batches(
     encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
-) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Every example exactly once, longest first (little padding, and memory runs out at once or never).
 
     Yields the examples' indices and their batch; the last one may be smaller.

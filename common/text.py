@@ -29,12 +29,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data
+from common import data, pocket
 from common.args import BadInput, first_line, split_list
-from common.data import Encoded, Split, Task, TaskData
-from common.local import json_lines
-from common.pocket import sentences as pocket
-from common.pocket import texts as pocket_texts
+from common.data import Encoded
+from common.sources import json_lines
+from common.tasks import Split, Task, TaskData
 
 STREAM, HUB = "stream:", "hub:"
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
@@ -185,7 +184,7 @@ def _digest(texts: list[str]) -> str:
 
 def _pocket_passages(task: TaskData, count: int) -> list[str]:
     if task.task.kind == "translation":
-        return pocket_texts.unlabelled(count, seed=1)
+        return pocket.unlabelled_bilingual(count, seed=1)
     return pocket.unlabelled(count, seed=1)
 
 

@@ -11,18 +11,16 @@ Shapes: L tokens of a window, special ones included; T tags.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
 
-from common import metrics
 from common.args import BadInput
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from common.data import Encoded, Split, Task
+from common.tasks import Split, Task
 
 IGNORED = -100  # the label of a token that is none to predict
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
@@ -50,17 +48,16 @@ def words(text: str) -> list[str]:
     return text.replace("\n", " ").split(" ")
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
-    """Windows of every document of a split, in order. Labels: [N, L] tags padded with -100 (token classification; of a
-    word only its first token has one), or [N, 2] first and last token of the answer (span QA; a window without it
-    points at [CLS], as BERT's SQuAD recipe does).
+def cut(
+    tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int
+) -> tuple[list[str], dict[str, list[list[int]]], Tensor, list[int], list[Window]]:
+    """Windows of every document of a split, in order: ids, features, labels, lengths and places, as `data.Encoded`
+    holds them.
 
+    Labels: [N, L] tags padded with -100 (token classification; of a word only its first token has one), or [N, 2]
+    first and last token of the answer (span QA; a window without it points at [CLS], as BERT's SQuAD recipe does).
     Raises BadInput if `max_length` leaves no room for text or the tokenizer cannot say where its tokens stand.
     """
-    import torch
-
-    from common.data import Encoded
-
     questions = task.kind == "span QA"
     least = tokenizer.num_special_tokens_to_add(pair=questions) + (12 if questions else 1)
     if max_length < least:
@@ -90,22 +87,20 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     lengths = [len(tokens) for tokens in features["input_ids"]]
     if not questions:
         labels = [row + [IGNORED] * (max(lengths) - len(row)) for row in labels]
-    return Encoded(ids, features, torch.tensor(labels), lengths, windows)
+    return ids, features, torch.tensor(labels), lengths, windows
 
 
 def _tokenised(
     tokenizer: PreTrainedTokenizerBase, split: Split, questions: bool, max_length: int, shared: int
 ) -> Iterator[tuple[int, Any, int]]:
     """Every window of a split: its document's index, the tokeniser's output that holds it, and its row there."""
-    from tqdm import tqdm
-
     settings: dict[str, Any] = {"max_length": max_length, "stride": shared, "return_overflowing_tokens": True}
     settings |= {"return_offsets_mapping": True, "truncation": "only_second" if questions else True}
     bar = tqdm(total=len(split), desc="tokenise", unit="doc", disable=None if len(split) >= 20 * _CHUNK else True)
     for start in range(0, len(split), _CHUNK):
         texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
         if questions:
-            texts[0] = [_cut(tokenizer, question, max_length // 4) for question in texts[0]]
+            texts[0] = [_shortened(tokenizer, question, max_length // 4) for question in texts[0]]
         else:
             texts[0] = [text.replace("\n", " ") for text in texts[0]]
         made = tokenizer(*texts, **settings)
@@ -115,7 +110,7 @@ def _tokenised(
     bar.close()
 
 
-def _cut(tokenizer: PreTrainedTokenizerBase, question: str, most: int) -> str:
+def _shortened(tokenizer: PreTrainedTokenizerBase, question: str, most: int) -> str:
     """The question, its end cut off where it has more than so many tokens."""
     offsets = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     return question if len(offsets) <= most else question[: offsets[most - 1][1]]
@@ -153,7 +148,7 @@ def _answer(places: np.ndarray, answers: Sequence[tuple[str, int]], outside: int
 # ----------------------------------------------------------------------------------- predictions to documents
 
 
-def tags(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarray]) -> list[list[str]]:
+def tags(windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]) -> list[list[str]]:
     """One tag per word of every document, from the [L, T] logits of each window.
 
     A word in two windows takes the tag of the one where it stands further from an end; one that no window holds (it
@@ -161,7 +156,7 @@ def tags(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarray
     """
     found = [["O"] * len(words(text)) for (text,) in split.texts]
     depths = [np.full(len(row), -1) for row in found]
-    for window, scores in zip(encoded.windows or [], logits, strict=True):
+    for window, scores in zip(windows, logits, strict=True):
         best, length = scores.argmax(-1), len(scores)
         for at in np.flatnonzero(window.places >= 0):
             word, depth = window.places[at], min(at, length - 1 - at)
@@ -171,14 +166,14 @@ def tags(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarray
     return found
 
 
-def answers(encoded: Encoded, split: Split, logits: Sequence[np.ndarray]) -> list[str]:
+def answers(windows: Sequence[Window], split: Split, logits: Sequence[np.ndarray]) -> list[str]:
     """The text of every question's answer, from the [L, 2] start and end logits of each window.
 
     The span of a context with the largest sum of its start and end logits, over all windows; "" if there is none.
     """
     found = [""] * len(split)
     scores = np.full(len(split), -np.inf)
-    for window, both in zip(encoded.windows or [], logits, strict=True):
+    for window, both in zip(windows, logits, strict=True):
         context = np.flatnonzero(window.places[:, 0] >= 0)
         starts, ends = (context[np.argsort(-both[context, side], kind="stable")[:BEST]] for side in (0, 1))
         sums = both[starts, 0][:, None] + both[ends, 1]
@@ -190,19 +185,6 @@ def answers(encoded: Encoded, split: Split, logits: Sequence[np.ndarray]) -> lis
             start, end = window.places[starts[first], 0], window.places[ends[last], 1]
             found[window.document] = split.texts[window.document][1][start:end].strip()
     return found
-
-
-def score(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarray]) -> dict[str, float]:
-    """The task's metrics on a split, from the logits of its windows: [L, T], or [L, 2] for questions."""
-    if task.kind == "span QA":
-        truths = [[text for text, _ in given] for given in split.labels]
-        return metrics.questions(answers(encoded, split, logits), truths)
-    predicted = tags(encoded, split, task, logits)
-    truth = [[task.labels[tag] for tag in row] for row in split.labels]
-    # an entity does not reach over the end of a sentence
-    cut = [by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
-    true = [by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
-    return metrics.entities([*chain(*cut)], [*chain(*true)], entity_types(task))
 
 
 def by_sentence(text: str, row: Sequence[str]) -> Iterable[list[str]]:
