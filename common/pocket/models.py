@@ -30,7 +30,7 @@ from transformers import (
 from common import pocket
 
 if TYPE_CHECKING:
-    from common.data import Task
+    from common.tasks import Task
 
 FOLDER = Path(__file__).parent
 POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}

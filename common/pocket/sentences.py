@@ -1,79 +1,36 @@
-"""The pocket suite: small, real tasks in a small English, made by rule, with nothing to download.
+"""The tasks of the pocket suite about single sentences and pairs of them: one rule each, which draws an example.
 
-    from common import pocket
-    rows = pocket.generate("mnli", "train", size=1000, seed=0)   # {"premise": [...], "hypothesis": [...], ...}
-    text = pocket.unlabelled(100)                                # paragraphs without labels
-    words = pocket.vocabulary()                                  # every token that can occur
+A rule draws a label, draws a frame (`common.pocket.grammar`), changes it so that it earns the label, and says both in
+words. It returns None when what it has drawn cannot earn the label.
 
-A sentence starts as a frame of `common.grammar` (who did what to whom, where, when, negated or not). A task draws
-a label, draws a frame, changes the frame by a rule that earns the label, and says both in words. Counterparts of
-the GLUE tasks:
-
-    cola   one construction, whole or broken in one place: agreement across a phrase, reflexives, what a
-           verb takes, questions with and without their gap, "ever" without "no", the form after an
-           auxiliary, order
+    cola   one construction, whole or broken in one place: agreement across a phrase, reflexives, what a verb takes,
+           questions with and without their gap, "ever" without "no", the form after an auxiliary, order
     sst2   opinions composed: negation, "fails to be", "anything but", "but", "although", reports
     mrpc   same event? synonyms, passive and order keep it; swapped roles, the opposite verb or "not" change it
     qqp    same question? other wordings keep it; swapped roles or directions, opposite verbs or scales change it
-    stsb   0-5: the weight of the slots that two scenes share; synonyms count in full, kin in part
-    mnli   monotonicity of "all", "some", "no", "most", "the" and "not"; opposites; swapped roles. The
-           mismatched splits are of another genre: its people, places, times and names are new words
+    stsb   0-5: the weight of the slots that two scenes share; synonyms count in full, hypernyms and siblings in part
+    mnli   monotonicity of "all", "some", "no", "most", "the" and "not"; opposites; swapped roles. The mismatched
+           splits are of another genre: its people, places, times and names are words that training never shows
     qnli   does the sentence answer the question, or has it other roles, another verb or no such slot?
     rte    two clauses, or one that someone knew or only claimed; does a short sentence follow?
-
-one without labels:
-
-    lm     documents for language modelling, of the kinds of `unlabelled`
-
-three of long documents, ner, squad and hotpot, which `common.pocket_documents` writes, and two whose answer is a text,
-translate and xsum, by `common.pocket_texts`.
-
-Splits: train, dev and test (mnli: dev and test matched and mismatched). A hash of its text gives every sentence to
-one of the three, half of all to train and a quarter each to dev and test, so no sentence of one is ever seen in
-another, whatever the seeds. Sizes unless asked otherwise: 20,000 (rte: 10,000), 1,000 and 2,000. A smaller size is
-a prefix of a larger one. About one candidate in four (train) or sixteen (dev, test) has both sentences in the split.
-Noise: the share `NOISE` of the training labels is wrong, as annotators are; stsb scores carry Gaussian noise and
-that share of them is drawn at random. Dev and test labels are clean.
-Unlabelled text is in no split: it has no labels, and it may hold any sentence. A document of `lm` is unlabelled text
-each of whose sentences was drawn until the split owned it: 20,000, 500 and 1,000 documents, in a second or two.
-Version: the data are frozen. `VERSION` is part of every result's signature, since numbers of two generators cannot
-be compared. Any change of a generated example, document or the vocabulary bumps it. The pre-trained weights
-(`common/pocket-bert`) need the same vocabulary, which a test checks; `python -m common.backbone` makes them again.
-They were made on version 1, which differs from 2 in one thing: sst2 had half as many sentences of one clause.
-
-Another task is one more rule under `@_task`. A rule returns None when what it has drawn cannot earn its label, and
-everything else (splits, noise, columns, sizes) follows. Two things a task of another kind brings along: if its
-labels are not names or scores (tags, a span, a text), how an annotator errs in them, a case of `_annotate`; and if
-its texts are documents, sentences drawn one by one from the split, as `_corpus` does, since a document of n sentences
-that is drawn as a whole falls in a quarter's split with probability 4^-n.
 """
 
 from __future__ import annotations
 
-import contextlib
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
 
-from common.pocket import documents as pocket_documents
 from common.pocket import lexicon
-from common.pocket import texts as pocket_texts
 from common.pocket.grammar import (
     BARE_VERBS,
-    ELSEWHERE,
     GRADED_THINGS,
     GRADED_TRADES,
     HOME,
     NOTHING,
     NP,
-    OPPOSED_PERSON_VERBS,
     OPPOSED_THING_VERBS,
     THING_VERBS,
     Clause,
-    Dice,
     Genre,
     alter,
     another_noun,
@@ -98,63 +55,29 @@ from common.pocket.grammar import (
     swap_roles,
     usual,
     verb_synonym,
-    with_article,
 )
 from common.pocket.lexicon import NOUNS, SYNONYMS, Noun, Verb
+from common.pocket.splits import Split
 
-VERSION = "2"
-NOISE = 0.15  # the share of training labels that are wrong
-STSB_NOISE_SD = 0.75  # the spread of an stsb annotator, in points of the 0-5 scale
+STSB_NOISE_SD = 0.75  # the standard deviation of an stsb annotator, in points of the 0-5 scale
 
-T = TypeVar("T")
-Label = str | float
-Example = tuple[tuple[str, ...], Label]  # the texts and the true label
-Rule = Callable[[Random, Genre], Example | None]
-
-
-@dataclass(frozen=True)
-class Task:
-    """A rule that draws one example, the names of its texts, its labels (none: scores) and its splits."""
-
-    rule: Rule
-    columns: tuple[str, ...]
-    labels: tuple[str, ...]
-    splits: tuple[str, ...]
-    train_size: int
-
-
-_TASKS: dict[str, Task] = {}
-
-
-def _task(
-    name: str, columns: str, labels: str = "", splits: str = "train dev test", train_size: int = 20_000
-) -> Callable[[Rule], Rule]:
-    """Enter the rule below as the rule of a task."""
-
-    def enter(rule: Rule) -> Rule:
-        _TASKS[name] = Task(rule, tuple(columns.split()), tuple(labels.split()), tuple(splits.split()), train_size)
-        return rule
-
-    return enter
-
+Example = tuple[tuple[str, ...], str | float]  # the texts and the true label
 
 # --- single sentences ----------------------------------------------------------------------------------------
 
 
-@_task("cola", "sentence", labels="unacceptable acceptable")
-def _cola(rng: Random, _: Genre) -> Example:
+def cola(rng: Random, _: Split) -> Example:
     good = rng.random() < 0.5
     return (draw_construction(rng, good),), "acceptable" if good else "unacceptable"
 
 
-@_task("sst2", "sentence", labels="negative positive")
-def _sst2(rng: Random, _: Genre) -> Example:
+def sst2(rng: Random, _: Split) -> Example:
     good = rng.random() < 0.5
     return (f"{_review_sentence(rng, good)} .",), "positive" if good else "negative"
 
 
 def _review_sentence(rng: Random, good: bool) -> str:
-    """One opinion, or two of which the main clause (or whatever stands against a report) decides."""
+    """One opinion, or two, of which the main clause decides, or what is said against a report."""
     first, second = draw_aspects(rng)
     kind = rng.random()
     if kind < 0.42:
@@ -178,8 +101,7 @@ def _review_sentence(rng: Random, good: bool) -> str:
 # --- the same or not -----------------------------------------------------------------------------------------
 
 
-@_task("mrpc", "sentence1 sentence2", labels="not_equivalent equivalent")
-def _mrpc(rng: Random, _: Genre) -> Example:
+def mrpc(rng: Random, _: Split) -> Example:
     same = rng.random() < 0.55
     clause = draw_clause(rng, people=0.65, place=0.5, time=0.4).but(negated=rng.random() < 0.15)
     second = clause if same else alter(rng, clause)
@@ -192,8 +114,7 @@ def _say_freely(rng: Random, clause: Clause) -> str:
     return f"{say(clause, passive=rng.random() < 0.15, fronted=rng.random() < 0.3)} ."
 
 
-@_task("qqp", "question1 question2", labels="not_duplicate duplicate")
-def _qqp(rng: Random, _: Genre) -> Example:
+def qqp(rng: Random, _: Split) -> Example:
     same = rng.random() < 0.5
     return rng.choice(_QUESTION_PAIRS)(rng, same), "duplicate" if same else "not_duplicate"
 
@@ -268,11 +189,15 @@ _GEAR = tuple(noun for noun in GRADED_THINGS if noun.kind in ("vehicle", "instru
 _QUESTION_PAIRS = (_how, _how, _how, _why, _why, _why, _route, _route, _route, _compare)  # as often as they stand here
 
 
+def draw_question(rng: Random) -> str:
+    """A question of any of these kinds."""
+    return rng.choice((_how, _why, _route, _compare))(rng, True)[0]
+
+
 # --- how similar ---------------------------------------------------------------------------------------------
 
 
-@_task("stsb", "sentence1 sentence2")
-def _stsb(rng: Random, _: Genre) -> Example:
+def stsb(rng: Random, _: Split) -> Example:
     clause = Clause(
         NP(rng.choice(GRADED_TRADES), "a"),
         draw_verb(rng, OPPOSED_THING_VERBS),
@@ -298,6 +223,14 @@ def _stsb(rng: Random, _: Genre) -> Example:
         score -= _SLOT_WEIGHTS[slot] * (1 - near)
     second = Clause(NP(agent, "a"), verb, NP(thing, "a", adj), place)
     return (_say_scene(rng, clause), _say_scene(rng, second)), round(score, 2)
+
+
+def misjudge_score(rng: Random, score: float, noise: float) -> float:
+    """An annotator's score: near the true one, and in the share `noise` of the cases any."""
+    if not noise:
+        return score
+    given = rng.uniform(0, 5) if rng.random() < noise else rng.gauss(score, STSB_NOISE_SD)
+    return round(min(5.0, max(0.0, given)), 2)
 
 
 _SLOT_WEIGHTS = {"agent": 1.25, "verb": 1.5, "patient": 1.25, "adj": 0.5, "place": 0.5}  # 5 in all
@@ -330,18 +263,12 @@ def _say_scene(rng: Random, clause: Clause) -> str:
 
 # --- what follows --------------------------------------------------------------------------------------------
 
-_MNLI_LABELS = ("entailment", "neutral", "contradiction")
+MNLI_LABELS = ("entailment", "neutral", "contradiction")
 
 
-@_task(
-    "mnli",
-    "premise hypothesis",
-    labels=" ".join(_MNLI_LABELS),
-    splits="train dev_matched dev_mismatched test_matched test_mismatched",
-)
-def _mnli(rng: Random, genre: Genre) -> Example | None:
-    label = rng.choice(_MNLI_LABELS)
-    pair = rng.choice(_MNLI_RULES[label])(rng, genre, label)
+def mnli(rng: Random, split: Split) -> Example | None:
+    label = rng.choice(MNLI_LABELS)
+    pair = rng.choice(_MNLI_RULES[label])(rng, split.genre, label)
     if pair is None:
         return None
     premise, hypothesis = pair
@@ -354,8 +281,8 @@ def _mnli(rng: Random, genre: Genre) -> Example | None:
     return (f"{say(premise, fronted=rng.random() < 0.3)} .", f"{say(hypothesis, passive=passive)} ."), label
 
 
-# How a subject with this quantifier, in a clause that is negated or not, reacts when its restrictor (the noun and
-# its adjective) or its body (verb, object, place, ...) is made broader: "up": it follows; "down": it follows from.
+# (quantifier, negated) -> what happens when the restrictor (the noun and its adjective) or the body (verb, object,
+# place, ...) is made broader: "up": the broader clause follows; "down": the narrower one does; "": neither.
 _MONOTONE = {
     ("the", False): ("up", "up"),
     ("the", True): ("up", "down"),
@@ -373,7 +300,7 @@ _QUANTIFIERS = {  # what a change of quantifier does
 
 
 def _monotone_pair(rng: Random, genre: Genre, label: str) -> tuple[Clause, Clause] | None:
-    """Entailed: the way that the context is monotone. Neutral: the other way."""
+    """A clause and a broader one: entailment the way in which the context is monotone, neutral the other way."""
     det, negated = rng.choice(_CONTEXTS)
     restrictor, body = _MONOTONE[det, negated]
     narrow = draw_quantified(rng, genre, det, negated)
@@ -410,7 +337,7 @@ def _broaden_body(rng: Random, clause: Clause) -> Clause:
 
 
 def _quantifier_pair(rng: Random, genre: Genre, label: str) -> tuple[Clause, Clause]:
-    """Another quantifier, or, for a definite subject, "not"."""
+    """Another quantifier; or, of a definite subject, "not"."""
     if label == "contradiction" and rng.random() < 0.5:
         clause = draw_quantified(rng, genre, "the", rng.random() < 0.5)
         return clause, clause.but(negated=not clause.negated)
@@ -439,8 +366,7 @@ _MNLI_RULES: dict[str, tuple[Callable[[Random, Genre, str], tuple[Clause, Clause
 }
 
 
-@_task("qnli", "question sentence", labels="entailment not_entailment")
-def _qnli(rng: Random, _: Genre) -> Example:
+def qnli(rng: Random, _: Split) -> Example:
     answered = rng.random() < 0.5
     target, rest = _two_clauses(rng)
     slot = rng.choice(["agent", "agent", "patient", "patient", "place", "time"])
@@ -460,8 +386,7 @@ def _qnli(rng: Random, _: Genre) -> Example:
     return (question, _join(rng, target, rest)), "entailment" if answered else "not_entailment"
 
 
-@_task("rte", "sentence1 sentence2", labels="entailment not_entailment", train_size=10_000)
-def _rte(rng: Random, _: Genre) -> Example:
+def rte(rng: Random, _: Split) -> Example:
     follows = rng.random() < 0.5
     target, rest = _two_clauses(rng)
     claim = target.but(time="", place="" if rng.random() < 0.5 else target.place)
@@ -497,268 +422,3 @@ def _join(rng: Random, target: Clause, rest: Clause) -> str:
 
 
 _CONNECTIVES = ("and", "while", "before", "after", ", but")
-
-
-# --- generation ----------------------------------------------------------------------------------------------
-
-TASKS = tuple(_TASKS)  # those with labels; the corpus stands beside them
-CORPUS = "lm"
-SPLITS: dict[str, tuple[str, ...]] = {name: task.splits for name, task in _TASKS.items()}
-LABELS: dict[str, tuple[str, ...]] = {name: task.labels for name, task in _TASKS.items()}
-COLUMNS: dict[str, tuple[str, ...]] = {name: task.columns for name, task in _TASKS.items()}
-SIZES: dict[str, dict[str, int]] = {
-    name: {
-        split: task.train_size if split == "train" else 1_000 if split.startswith("dev") else 2_000
-        for split in task.splits
-    }
-    for name, task in _TASKS.items()
-}
-SPLITS[CORPUS], COLUMNS[CORPUS] = ("train", "dev", "test"), ("text",)
-SIZES[CORPUS] = {"train": 20_000, "dev": 500, "test": 1_000}
-DOCUMENTS = tuple(pocket_documents.SIZES)
-TEXTS = tuple(pocket_texts.SIZES)
-SPLITS |= dict.fromkeys((*DOCUMENTS, *TEXTS), ("train", "dev", "test"))
-COLUMNS |= pocket_documents.COLUMNS | pocket_texts.COLUMNS
-SIZES |= pocket_documents.SIZES | pocket_texts.SIZES
-_OWNED = {"train": (0, 4), "dev": (4, 6), "test": (6, 8)}  # eighths of all sentences: the first, and the one after
-_HASHES = {  # the same as a range of hashes
-    split: (_OWNED[split.split("_")[0]][0] << 29, _OWNED[split.split("_")[0]][1] << 29)
-    for splits in SPLITS.values()
-    for split in splits
-}
-
-
-def in_split(texts: Iterable[str], split: str) -> bool:
-    """Whether the split owns all these sentences, by a hash that is the same on every machine."""
-    first, end = _HASHES[split]
-    for text in texts:  # noqa: SIM110 (most candidates end here, and `all` takes three times as long)
-        if not first <= zlib.crc32(text.encode()) < end:
-            return False
-    return True
-
-
-def _examples(task: str, split: str, seed: int) -> Iterator[Example]:
-    """Endless, distinct, correctly labelled examples all of whose sentences belong to the split."""
-    rng = Dice(f"{task}/{split}/{seed}")
-    genre = ELSEWHERE if split.endswith("_mismatched") else HOME
-    rule, seen = _TASKS[task].rule, set()
-    while True:
-        example = rule(rng, genre)
-        if example is None:
-            continue
-        texts = example[0]
-        if in_split(texts, split) and len(set(texts)) == len(texts) and texts not in seen:
-            seen.add(texts)
-            yield example
-
-
-def _annotate(rng: Random, task: str, label: Label) -> Label:
-    """The label that an annotator gives, who errs in the share `NOISE` of the cases."""
-    errs = rng.random() < NOISE
-    if isinstance(label, str):
-        return rng.choice([name for name in LABELS[task] if name != label]) if errs else label
-    noisy = rng.uniform(0, 5) if errs else rng.gauss(label, STSB_NOISE_SD)
-    return round(min(5.0, max(0.0, noisy)), 2)
-
-
-def _check(task: str, split: str, size: int) -> None:
-    if task not in SPLITS:
-        raise ValueError(f"unknown pocket task {task!r}; there are: {', '.join(SPLITS)}")
-    if split not in SPLITS[task]:
-        raise ValueError(f"unknown split {split!r} of pocket/{task}; there are: {', '.join(SPLITS[task])}")
-    if size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
-
-
-def _generate(task: str, split: str, size: int, seed: int, noisy: bool) -> dict[str, list[Any]]:
-    annotator = Random(f"annotator/{task}/{split}/{seed}")
-    columns: dict[str, list[Any]] = {name: [] for name in (*COLUMNS[task], "label", "id")}
-    for number, (texts, label) in zip(range(size), _examples(task, split, seed), strict=False):
-        for name, text in zip(COLUMNS[task], texts, strict=True):
-            columns[name].append(text)
-        columns["label"].append(_annotate(annotator, task, label) if noisy else label)
-        columns["id"].append(f"{task}-{split}-{seed}-{number}")
-    return columns
-
-
-def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> dict[str, list[Any]]:
-    """Columns of one split, named as on the hub, with "label" and "id".
-
-    A label is a name; of stsb a score from 0 to 5, of ner a tag for each word, of squad and hotpot the answer's text
-    and offset, as the hub has them; of translate and xsum the text to be written; lm has none.
-
-    Raises ValueError for an unknown task or split or a size below 1.
-    """
-    size = SIZES.get(task, {}).get(split, 1) if size is None else size
-    _check(task, split, size)
-    if task == CORPUS:
-        return {"text": _corpus(split, size, seed), "id": [f"{task}-{split}-{seed}-{i}" for i in range(size)]}
-    if task in (*DOCUMENTS, *TEXTS):
-        write = pocket_documents.generate if task in DOCUMENTS else pocket_texts.generate
-        wrong = pocket_documents.NOISE if task in DOCUMENTS else NOISE
-        noise = wrong if split == "train" else 0.0
-        return write(task, split, size, seed, noise, lambda text: in_split((text,), split))
-    return _generate(task, split, size, seed, noisy=split == "train")
-
-
-def people(size: int, seed: int) -> list[list[pocket_documents.Person]]:
-    """What the train split's sentences can tell of the people of so many documents of hotpot."""
-    return pocket_documents.people(size, seed, lambda text: in_split((text,), "train"))
-
-
-def vocabulary() -> list[str]:
-    """Every token, words in lower case and punctuation, that the generator can emit; sorted."""
-    return lexicon.vocabulary()
-
-
-# --- unlabelled text -----------------------------------------------------------------------------------------
-
-
-def unlabelled(size: int, seed: int = 0) -> list[str]:
-    """Documents of several sentences each: stories, reviews, facts and remarks.
-
-    Words of one polarity, topic or kind keep company through a document, and names keep their role.
-    """
-    rng = Dice(f"unlabelled/{seed}")
-    return [" ".join(_document(rng, _anything)) for _ in range(size)]
-
-
-def _corpus(split: str, size: int, seed: int) -> list[str]:
-    """Documents as `unlabelled` has them, all of whose sentences the split owns."""
-
-    def owned(sentence: str) -> bool:
-        return in_split((sentence,), split)
-
-    rng = Dice(f"{CORPUS}/{split}/{seed}")
-    return [" ".join(_document(rng, owned)) for _ in range(size)]
-
-
-class _NotOwned(Exception):
-    """None of the sentences that could stand at one place of a document is the split's."""
-
-
-Owned = Callable[[str], bool]  # whether a document may hold a sentence
-
-
-def _anything(_: str) -> bool:
-    return True
-
-
-def _owned(draw: Callable[[], str], owned: Owned) -> str:
-    """A sentence, drawn again until it is owned: at most 100 times, which fails by chance once in 10^12."""
-    for _ in range(100):
-        if owned(sentence := draw()):
-            return sentence
-    raise _NotOwned
-
-
-def _few(options: Iterable[T], size: int) -> list[T]:
-    """The options as a list, if they are at least so many."""
-    if len(found := list(options)) < size:
-        raise _NotOwned
-    return found
-
-
-def _document(rng: Random, owned: Owned) -> list[str]:
-    genre = HOME if rng.random() < 0.7 else ELSEWHERE
-    kind = rng.random()
-    write = _story if kind < 0.4 else _review if kind < 0.65 else _facts if kind < 0.8 else _remarks
-    while True:
-        with contextlib.suppress(_NotOwned):  # another of the kind, so that each is as frequent in every split
-            return write(rng, genre, owned)
-
-
-@dataclass(frozen=True)
-class _Scene:
-    """What stays the same through a story: who plays which role, where, what they do, with what kind of thing."""
-
-    cast: list[tuple[Noun, Noun]]  # names and roles
-    place: str
-    times: tuple[str, ...]
-    verbs: list[Verb]
-    kind: str
-
-
-def _story(rng: Random, genre: Genre, owned: Owned) -> list[str]:
-    """People keep their name, role and place; things and verbs of one kind keep company."""
-    cast = list(zip(rng.sample(genre.names, 3), rng.sample(genre.people, 3), strict=True))
-    name, role = cast[0]
-    openings = [f"{name.sg} is {with_article(role.sg)} from {city} ." for city in genre.cities]
-    place, opening = rng.choice(genre.places), rng.choice(_few(filter(owned, openings), 1))
-    verbs = _FRIENDLY_VERBS if rng.random() < 0.5 else _HOSTILE_VERBS
-    scene = _Scene(cast, place, genre.times, verbs, rng.choice(_TOPICS))
-    sentences = [opening]
-    sentences += [_owned(lambda: _episode(rng, scene), owned) for _ in range(rng.randint(3, 5))]
-    if rng.random() < 0.5:
-        sentences.append(_owned(lambda: _purchase(rng, name, scene.kind), owned))
-    return sentences
-
-
-def _purchase(rng: Random, buyer: Noun, kind: str) -> str:
-    first, second = rng.sample(lexicon.CHILDREN[kind], 2)
-    return f"{buyer.sg} bought {first.pl} , {second.pl} and other {NOUNS[kind].pl} ."
-
-
-def _episode(rng: Random, scene: _Scene) -> str:
-    """Someone does something to another, uses or gives a thing of the story's kind, or just does something."""
-    (first, job), (second, _) = rng.sample(scene.cast, 2)
-    agent = NP(first, "") if rng.random() < 0.6 else NP(job)
-    style = rng.random()
-    if style < 0.4:
-        clause = Clause(agent, rng.choice(scene.verbs), NP(second, ""), scene.place, rng.choice(scene.times))
-    elif style < 0.8:
-        thing = draw_thing(rng, det="a", nouns=lexicon.CHILDREN[scene.kind])
-        clause = Clause(agent, rng.choice(lexicon.SPECIAL_VERBS.get(scene.kind, THING_VERBS)), thing, scene.place)
-        if rng.random() < 0.3:
-            clause = Clause(agent, rng.choice(lexicon.GIVING_VERBS), thing.but(after=f"to {second.sg}"))
-    else:
-        clause = Clause(agent, rng.choice(BARE_VERBS), NOTHING, scene.place, f"in {rng.choice(lexicon.MONTHS)}")
-    return f"{say(clause, passive=rng.random() < 0.2, fronted=rng.random() < 0.3)} ."
-
-
-_FRIENDLY_VERBS = [verb for verb in OPPOSED_PERSON_VERBS if verb.base not in lexicon.RIGHT_SIDE]
-_HOSTILE_VERBS = [verb for verb in OPPOSED_PERSON_VERBS if verb.base in lexicon.RIGHT_SIDE]
-_TOPICS = [kind for kind, nouns in lexicon.CHILDREN.items() if nouns[0].kind == kind]
-
-
-def _review(rng: Random, _: Genre, owned: Owned) -> list[str]:
-    """One thing, one opinion of it throughout."""
-    good = rng.random() < 0.5
-    thing = rng.choice(tuple(lexicon.REVIEWED))
-    aspects = [thing, *lexicon.REVIEWED[thing].split()]
-
-    def opinion() -> str:
-        return f"{draw_opinion(rng, f'the {rng.choice(aspects)}', good)} ."
-
-    return [_owned(opinion, owned) for _ in range(rng.randint(3, 5))]
-
-
-def _facts(rng: Random, genre: Genre, owned: Owned) -> list[str]:
-    """What all, some and no members of a kind do, and questions about it."""
-    kind = rng.choice(tuple(lexicon.CHILDREN))
-    sentences = []
-    for noun in rng.sample(_few((n for n in lexicon.CHILDREN[kind] if owned(_membership(n, kind))), 3), 3):
-        sentences += [_membership(noun, kind), _owned(partial(_fact, rng, genre, noun), owned)]
-    slots = ["agent", "patient", "place", "time"]
-    sentences.append(_owned(lambda: ask(rng, draw_clause(rng, genre), rng.choice(slots)), owned))
-    return sentences
-
-
-def _membership(noun: Noun, kind: str) -> str:
-    return f"every {noun.sg} is {with_article(kind)} ."
-
-
-def _fact(rng: Random, genre: Genre, noun: Noun) -> str:
-    """What all, some, most or no bearers of a noun do or are."""
-    det = rng.choice(["all", "some", "most", "no"])
-    if noun.kind == "person":
-        clause = draw_quantified(rng, genre, det, False)
-        return f"{say(clause.but(agent=clause.agent.but(noun=noun)))} ."
-    adjectives = rng.sample(lexicon.THING_ADJECTIVES, 2)
-    return f"{det} {adjectives[0]} {noun.pl} {rng.choice(['are', 'were'])} {adjectives[1]} ."
-
-
-def _remarks(rng: Random, _: Genre, owned: Owned) -> list[str]:
-    """Sentences of every construction, and a question."""
-    remarks = [_owned(lambda: draw_construction(rng, good=True), owned) for _ in range(3)]
-    return [*remarks, _owned(lambda: rng.choice((_how, _why, _route, _compare))(rng, True)[0], owned)]

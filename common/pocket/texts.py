@@ -1,28 +1,22 @@
-"""The pocket suite's tasks whose answer is a text: translation into a small language, and summaries of one sentence.
+"""The pocket suite's tasks whose answer is a text: translation into a small language, and one-sentence summaries.
 
-    from common import pocket
-    pocket.generate("translate", "test", size=10)   # {"source": [...], "label": [...], "id": [...]}
-    pocket.generate("xsum", "test", size=10)        # {"document": [...], "label": [...], "id": [...]}
+    translate  clauses, said in a language with words of its own. The verb stands last and the object before it, marked
+               by a particle; in the passive the object comes first. Time opens a clause. An adjective follows its noun
+               and agrees with its class and number, as the articles do; the verb agrees with the number of its subject.
+               A negation follows the verb. Of two clauses joined by "while", "before" or "after", the second comes
+               first. A few plurals and past forms are irregular
+    xsum       a document introduces someone by name and trade and tells what that person did, by either name, among
+               what others did. The summary says in one sentence what the person of that trade did, in the order of
+               the document, in the active, without adjectives, places and times
 
-    translate  the clauses of the other tasks, said in a language with words of its own. The verb stands last and the
-               object before it, marked by a particle; in the passive the object comes first. Time opens a clause. An
-               adjective follows its noun and agrees with its class and number, as the articles do; the verb agrees
-               with the number of its subject. A negation follows the verb. Of two clauses joined by "while",
-               "before" or "after", the second comes first. A few plurals and past forms are irregular
-    xsum       a document introduces someone by name and trade and tells, in any order and by either, what that person
-               did beside what others did. The summary says in one sentence what the person of that trade did, in the
-               order of the document, without adjectives, places and times, and in the active
-
-Text: words and punctuation between blanks. Sentences of source, documents and summaries belong to one split alone.
-Noise: in training, the share `noise` of the answers is of another clause or document, in which one thing has changed.
+Words and punctuation stand between blanks; sentences, documents' sentences and summaries belong to the split. In the
+share `noise` of the training examples the answer is that of another clause or document, in which one thing has changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from random import Random
-from typing import Any
 from zlib import crc32
 
 from common.pocket import lexicon
@@ -41,13 +35,9 @@ from common.pocket.grammar import (
     with_article,
 )
 from common.pocket.lexicon import Noun, Verb
+from common.pocket.splits import Split
 
-COLUMNS = {"translate": ("source",), "xsum": ("document",)}
-SIZES = {
-    "translate": {"train": 20_000, "dev": 500, "test": 1000},
-    "xsum": {"train": 20_000, "dev": 500, "test": 1000},
-}
-# The words that these tasks use of the suite's: fewer, so that each of them comes up often enough to be learnt.
+# These tasks use fewer words than the suite has, so that each comes up often enough to be learnt.
 PEOPLE = HOME.people[:40]
 RELATIVES = FAMILY[:16]
 THINGS = GRADED_THINGS[:50]
@@ -57,24 +47,12 @@ PERSON_ADJECTIVES = lexicon.PERSON_ADJECTIVES[:14]
 THING_ADJECTIVES = lexicon.THING_ADJECTIVES[:14]
 PLACES, TIMES = HOME.places[:14], HOME.times
 
-Owned = Callable[[str], bool]  # whether the split owns a sentence
+Answers = tuple[str, str]  # the right one, and what an annotator may write instead
 
 
-def generate(task: str, split: str, size: int, seed: int, noise: float, owned: Owned) -> dict[str, list[Any]]:
-    """Columns of one split; `owned` says which sentences are the split's, `noise` how often an annotator errs."""
-    name = f"{task}/{split}/{seed}"
-    rng, annotator = Dice(name), Random(f"annotator/{name}")
-    columns: dict[str, list[Any]] = {"label": [], "id": [], COLUMNS[task][0]: []}
-    seen: set[str] = set()
-    while len(seen) < size:
-        text, answer, wrong = (_translation if task == "translate" else _summary)(rng, owned)
-        if text in seen or not all(owned(part) for part in ([text] if task == "translate" else [answer])):
-            continue
-        columns["id"].append(f"{task}-{split}-{seed}-{len(seen)}")
-        columns[COLUMNS[task][0]].append(text)
-        columns["label"].append(wrong if annotator.random() < noise else answer)
-        seen.add(text)
-    return columns
+def miswrite(rng: Random, answers: Answers, noise: float) -> str:
+    """An annotator's answer: in the share `noise` of the examples, the wrong one."""
+    return answers[rng.random() < noise]
 
 
 # --- translation ---------------------------------------------------------------------------------------------
@@ -179,8 +157,12 @@ def _changed(rng: Random, clause: Clause) -> Clause:
     return clause.but(verb=other(rng, verbs, clause.verb))
 
 
-def _translation(rng: Random, _: Owned) -> tuple[str, str, str]:
-    """A sentence of one or two clauses, its translation, and that of a sentence a little different."""
+def translation(rng: Random, _: Split) -> tuple[tuple[str], Answers]:
+    """A sentence of one or two clauses; its translation, and that of a sentence a little different."""
+    return _translation(rng)
+
+
+def _translation(rng: Random) -> tuple[tuple[str], Answers]:
     first, passive = _clause(rng), rng.random() < 0.2
     source = say(first, passive=passive, fronted=rng.random() < 0.3)
     answers = [translate(clause, passive) for clause in (first, _changed(rng, first))]
@@ -192,7 +174,7 @@ def _translation(rng: Random, _: Owned) -> tuple[str, str, str]:
             f"{JOINTS[joint]} {ending} {COMMA} {answer}" if joint in LATE else f"{answer} {JOINTS[joint]} {ending}"
             for answer in answers
         ]
-    return f"{source} .", f"{answers[0]} .", f"{answers[1]} ."
+    return (f"{source} .",), (f"{answers[0]} .", f"{answers[1]} .")
 
 
 def foreign_words() -> list[str]:
@@ -211,14 +193,14 @@ def foreign_words() -> list[str]:
     return sorted(words)
 
 
-def unlabelled(size: int, seed: int = 0) -> list[str]:
-    """Sentences of both languages in turn, no two of them translations: text for pre-training distillation."""
+def unlabelled_bilingual(size: int, seed: int = 0) -> list[str]:
+    """So many sentences, English and the other language in turn, none a translation of another: for pre-training."""
     rng = Dice(f"both languages/{seed}")
-    return [_translation(rng, _anything)[number % 2] for number in range(size)]
-
-
-def _anything(_: str) -> bool:
-    return True
+    sentences = []
+    for number in range(size):
+        (source,), (answer, _) = _translation(rng)
+        sentences.append(answer if number % 2 else source)
+    return sentences
 
 
 # --- summaries -----------------------------------------------------------------------------------------------
@@ -230,47 +212,43 @@ def _event(rng: Random) -> tuple[Verb, NP]:
     return rng.choice(THING_VERBS), NP(rng.choice(THINGS), "the", plural=rng.random() < 0.3)
 
 
-def _sentence(rng: Random, agent: NP, event: tuple[Verb, NP], owned: Owned) -> str:
-    """An event with details that a summary leaves out, said until the split owns it."""
-    while True:
-        verb, patient = event
-        if rng.random() < 0.4:
-            words = PERSON_ADJECTIVES if patient.noun in RELATIVES else THING_ADJECTIVES
-            patient = patient.but(adj=rng.choice(words))
-        place = rng.choice(PLACES) if rng.random() < 0.6 else ""
-        clause = Clause(agent, verb, patient, place, rng.choice(TIMES) if rng.random() < 0.6 else "")
-        sentence = f"{say(clause, passive=rng.random() < 0.25, fronted=rng.random() < 0.3)} ."
-        if owned(sentence):
-            return sentence
+def _sentence(rng: Random, agent: NP, event: tuple[Verb, NP]) -> str:
+    """An event with details that a summary leaves out."""
+    verb, patient = event
+    if rng.random() < 0.4:
+        words = PERSON_ADJECTIVES if patient.noun in RELATIVES else THING_ADJECTIVES
+        patient = patient.but(adj=rng.choice(words))
+    place = rng.choice(PLACES) if rng.random() < 0.6 else ""
+    clause = Clause(agent, verb, patient, place, rng.choice(TIMES) if rng.random() < 0.6 else "")
+    return f"{say(clause, passive=rng.random() < 0.25, fronted=rng.random() < 0.3)} ."
 
 
-def _opening(rng: Random, role: Noun, owned: Owned) -> tuple[Noun, str]:
-    while True:
-        name, adjective = rng.choice(HOME.names), rng.choice(PERSON_ADJECTIVES)
-        sentence = f"{name.sg} is {with_article(f'{adjective} {role.sg}')} from {rng.choice(HOME.cities)} ."
-        if owned(sentence):
-            return name, sentence
+def _opening(rng: Random, role: Noun) -> str:
+    name, adjective = rng.choice(HOME.names), rng.choice(PERSON_ADJECTIVES)
+    return f"{name.sg} is {with_article(f'{adjective} {role.sg}')} from {rng.choice(HOME.cities)} ."
 
 
-def _summary(rng: Random, owned: Owned) -> tuple[str, str, str]:
-    """A document, its summary, and the summary of a document in which one event is another."""
-    role, bystander = rng.choice(PEOPLE), rng.choice(PEOPLE)
-    while bystander is role:
-        bystander = rng.choice(PEOPLE)
-    name, opening = _opening(rng, role, owned)
-    told = [True, True, *([False] * rng.choice((1, 2, 3)))]
+def summary(rng: Random, split: Split) -> tuple[tuple[str], Answers] | None:
+    """A document; its summary, and the summary of a document in which one event is another."""
+    role = rng.choice(PEOPLE)
+    bystander = other(rng, PEOPLE, role)
+    opening = split.sentence(partial(_opening, rng, role))
+    name = _NAMES[opening.partition(" ")[0]]
+    told = [True, True, *([False] * rng.choice((1, 2, 3)))]  # of the person, or of a bystander
     rng.shuffle(told)
     events, sentences = [], [opening]
-    for own in told:
-        event = _event(rng)
-        if own:
+    for of_the_person in told:
+        event, agent = _event(rng), NP(bystander)
+        if of_the_person:
             events.append(event)
             agent = NP(name, "") if rng.random() < 0.5 else NP(role)
-        else:
-            agent = NP(bystander)
-        sentences.append(_sentence(rng, agent, event, owned))
+        sentences.append(split.sentence(partial(_sentence, rng, agent, event)))
     wrong = [events[0], _event(rng)] if rng.random() < 0.5 else [_event(rng), events[1]]
-    return " ".join(sentences), _headline(role, events), _headline(role, wrong)
+    right = _headline(role, events)
+    return ((" ".join(sentences),), (right, _headline(role, wrong))) if split.owns(right) else None
+
+
+_NAMES = {name.sg: name for name in HOME.names}
 
 
 def _headline(role: Noun, events: list[tuple[Verb, NP]]) -> str:
