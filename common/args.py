@@ -47,11 +47,10 @@ def first_line(error: BaseException) -> str:
 # --- declaring arguments -------------------------------------------------------------------------------------
 
 
-class _Metadata(dict[str, Any]):
-    """A field's help and its rules. The library's parser takes a copy, and knows of the help alone."""
+class Help(str):
+    """A `--help` text that carries the rules of its argument: the library's parser takes nothing else of a field."""
 
-    def copy(self) -> dict[str, Any]:
-        return {"help": self["help"]}
+    rules: dict[str, Any]
 
 
 def arg(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
@@ -62,11 +61,12 @@ def arg(default: Any, help: str, *, low: float | None = None, high: float | None
     several of `names`, with commas. `setting`: whether it decides what comes out, and is part of a result's settings;
     otherwise it says where or how to run.
     """
-    rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "setting": setting}
-    return field(default=default, metadata=_Metadata(help=help, **rules))
+    text = Help(help)
+    text.rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "setting": setting}
+    return field(default=default, metadata={"help": text})
 
 
-def check_field(name: str, value: Any, rules: Any) -> None:
+def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
     """Raise `BadInput` for a value that breaks the rules of its declaration; None is no value."""
     argument = f"--{name.replace('_', '-')}"
     if isinstance(value, str) and rules.get("names"):
@@ -179,8 +179,8 @@ class CommonArgs:
 
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Scripts add what concerns two arguments; no torch here."""
-        for rules in fields(self):
-            check_field(rules.name, getattr(self, rules.name), rules.metadata)
+        for declared in fields(self):
+            check_field(declared.name, getattr(self, declared.name), declared.metadata["help"].rules)
         self.check_student()
         if self.keep not in KEEP:
             layer_list(self.keep)
@@ -220,7 +220,7 @@ class CommonArgs:
 
     def settings(self) -> dict[str, Any]:
         """The arguments that decide what comes out, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["setting"]}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["help"].rules["setting"]}
 
 
 # --- values --------------------------------------------------------------------------------------------------
