@@ -267,10 +267,10 @@ def hotpot(rng: Random, split: Split) -> tuple[tuple[str, str], list[Span]]:
     facts = [deeds, [(person.origin, "" if named else person.city) for person in group]]
     if rng.random() < 0.5:
         facts.reverse()
-    rest: list[Told] = []
+    fillers, rest = _fillers(split), list[Told]()
     count = sum(_words(sentence) for kind_of_fact in facts for sentence, _ in kind_of_fact)
     while count < length:
-        sentence = rng.choice(_fillers(split))
+        sentence = rng.choice(fillers)
         if asked.clause not in sentence:  # no second answer
             rest.append((sentence, ""))
             count += _words(sentence)

@@ -12,10 +12,15 @@ from common.pocket.grammar import ELSEWHERE, HOME, Genre
 _OWNERS = ("train", "train", "train", "train", "dev", "dev", "test", "test")  # by the first three bits of the hash
 
 
-def in_split(texts: Iterable[str], split: str) -> bool:
-    """Whether all these sentences belong to the split, by a hash that is the same on every machine."""
-    owner = split.partition("_")[0]  # the matched and mismatched splits share their sentences
-    return all(_OWNERS[crc32(text.encode()) >> 29] == owner for text in texts)
+def _owner(sentence: str) -> str:
+    """The split of a sentence, by a hash that is the same on every machine."""
+    return _OWNERS[crc32(sentence.encode()) >> 29]
+
+
+def in_split(sentences: Iterable[str], split: str) -> bool:
+    """Whether all these sentences belong to the split; matched and mismatched ones share theirs."""
+    owner = split.partition("_")[0]
+    return all(_owner(sentence) == owner for sentence in sentences)
 
 
 class Split(NamedTuple):
@@ -36,7 +41,7 @@ class Split(NamedTuple):
 
     def owns(self, sentence: str) -> bool:
         """Whether a sentence belongs to this split."""
-        return in_split((sentence,), self.name)
+        return _owner(sentence) == self.name.partition("_")[0]
 
     def sentence(self, draw: Callable[[], str], tries: int | None = None) -> str:
         """The first drawn sentence that belongs to this split; "" if none of so many `tries` does."""
