@@ -1,6 +1,6 @@
 """TinyBERT's data augmentation: copies of the training texts in which words are replaced by words that fit.
 
-    split = augment.augment(split, tokenizer, augment.input_embeddings(model), model, copies=20, seed=0)
+    run.examples = augment.with_copies(task, tokenizer, source, copies=20, seed=0, max_length=128, ledger=run.ledger)
 
 Each word is replaced with probability 0.4 by one of 15 candidates, drawn evenly: the masked LM's best words at
 that place for a word that is one piece of the vocabulary, otherwise (or without a masked LM) its nearest
@@ -15,115 +15,115 @@ copies.
 
 from __future__ import annotations
 
-import functools
-import random
 import re
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import masked_lm, parallel, train
-from common.data import Split, TaskData
+from common import evaluate, parallel, text
+from common.tasks import Split, TaskData
+from common.train import Ledger
 
 REPLACE, CANDIDATES = 0.4, 15
 BATCH = 256
-_WORD = re.compile(r"[^\W\d_]+")
+WORD = re.compile(r"[^\W\d_]+")
 
-Place = tuple[str, int, int]  # a text, and where a word of it starts and ends
+
+class Place(NamedTuple):
+    """A word of a text: where it starts and ends."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        return self.text[self.start : self.end]
+
+
+@parallel.by_main
+def with_copies(
+    task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: Ledger
+) -> Split:
+    """The training texts of a task and `copies` changed ones of each, on the ledger's clock.
+
+    `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
+    """
+    with ledger.clock():
+        model, whole = text.load_masked_lm(source)
+        model.to(parallel.device()).eval()  # type: ignore[arg-type]
+        embeddings: Any = model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
+        return augment(
+            task.splits["train"], tokenizer, embeddings, model if whole else None, copies, seed, max_length=max_length,
+            ledger=ledger,
+        )  # fmt: skip
 
 
 def augment(
-    split: Split, tokenizer: Any, embeddings: Tensor, language_model: PreTrainedModel | None = None, copies: int = 20,
-    seed: int = 0, replace: float = REPLACE, candidates: int = CANDIDATES, max_length: int = 128,
-    ledger: train.Ledger | None = None,
+    split: Split, tokenizer: Any, embeddings: Tensor, language_model: PreTrainedModel | None, copies: int, seed: int,
+    replace: float = REPLACE, candidates: int = CANDIDATES, max_length: int = 128, ledger: Ledger | None = None,
 ) -> Split:  # fmt: skip
     """The split's examples and, after them, their copies: ids `<id>+<k>`, labels as they were.
 
     `embeddings` is (V, D), a row per token of `tokenizer`. `language_model` is asked once for every place that is to be
     replaced, and `ledger` counts these as teacher examples. The number of words of a text does not change.
     """
-    words = vocabulary_words(tokenizer)
-    plans: list[tuple[int, int, int, list[tuple[Place, float]]]] = []  # example, field, copy, (place, draw) pairs
+    # what each copy replaces: its example, field and number, and the places with a draw that picks the candidate
+    plans: list[tuple[int, int, int, list[tuple[Place, float]]]] = []
     for example, (identity, texts) in enumerate(zip(split.ids, split.texts, strict=True)):
-        # the dice of an example depend on nothing but the seed and its id: a shorter split has the same copies
-        rng = random.Random(f"{seed} {identity}")
-        for field, text in enumerate(texts):
-            places = [(text, m.start(), m.end()) for m in _WORD.finditer(text) if replaceable(m[0])]
-            for copy in range(copies):
+        rng = Random(f"{seed} {identity}")  # of nothing but seed and id: a shorter split has the same copies
+        for field, original in enumerate(texts):
+            places = [Place(original, *match.span()) for match in WORD.finditer(original) if replaceable(match[0])]
+            for number in range(field * copies, (field + 1) * copies):
                 drawn = [(place, rng.random()) for place in places if rng.random() < replace]
-                plans.append((example, field, field * copies + copy, drawn))
+                plans.append((example, field, number, drawn))
+
+    words = vocabulary_words(tokenizer)
     asked = dict.fromkeys(place for *_, drawn in plans for place, _ in drawn)
-    by_model = [p for p in asked if language_model is not None and p[0][p[1] : p[2]].lower() in words]
-    choices = predicted(language_model, tokenizer, words, by_model, candidates, max_length) if language_model else {}
-    if ledger is not None:
-        ledger.teacher_examples += len(by_model)
-    remaining = sorted({p[0][p[1] : p[2]].lower() for p in asked if p not in choices})
-    near = neighbours(tokenizer, words, embeddings, remaining, candidates)
+    choices: dict[Place, list[str]] = {}
+    if language_model is not None:
+        whole_words = [place for place in asked if place.word.lower() in words]
+        choices = predicted(language_model, tokenizer, words, whole_words, candidates, max_length)
+        if ledger is not None:
+            ledger.teacher_examples += len(whole_words)
+    others = sorted({place.word.lower() for place in asked if place not in choices})
+    nearest = neighbours(tokenizer, words, embeddings, others, candidates)
 
-    ids, texts_out, labels = list(split.ids), list(split.texts), list(split.labels)
-    for example, field, copy, drawn in plans:
-        text = split.texts[example][field]
+    copied = Split(list(split.ids), list(split.texts), list(split.labels))
+    for example, field, number, drawn in plans:
+        texts = split.texts[example]
+        changed = texts[field]
         for place, draw in reversed(drawn):  # from the right, so that positions hold
-            word = text[place[1] : place[2]]
-            found = choices.get(place) or near[word.lower()]
-            if found:
-                chosen = found[int(draw * len(found))]
-                text = text[: place[1]] + (chosen.capitalize() if word[0].isupper() else chosen) + text[place[2] :]
-        row = split.texts[example]
-        ids.append(f"{split.ids[example]}+{copy}")
-        texts_out.append((*row[:field], text, *row[field + 1 :]))
-        labels.append(split.labels[example])
-    return Split(ids, texts_out, labels)  # type: ignore[arg-type]
-
-
-@parallel.by_main
-def with_copies(
-    task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: train.Ledger,
-    device: torch.device,
-) -> Split:  # fmt: skip
-    """The training texts of a task and `copies` changed ones of each, on the ledger's clock.
-
-    `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
-    """
-    with ledger.clock():
-        model, whole = masked_lm.load(source)
-        model.to(device).eval()  # type: ignore[arg-type]
-        return augment(
-            task.splits["train"], tokenizer, input_embeddings(model), model if whole else None, copies, seed,
-            max_length=max_length, ledger=ledger,
-        )  # fmt: skip
-
-
-def input_embeddings(model: PreTrainedModel) -> Tensor:
-    """(V, D): a model's static word embeddings, for `augment`."""
-    return model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator, return-value]
-
-
-@functools.cache
-def stop_words() -> frozenset[str]:
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-    return ENGLISH_STOP_WORDS
+            if fitting := choices.get(place) or nearest[place.word.lower()]:
+                chosen = fitting[int(draw * len(fitting))]
+                chosen = chosen.capitalize() if place.word[0].isupper() else chosen
+                changed = changed[: place.start] + chosen + changed[place.end :]
+        copied.ids.append(f"{split.ids[example]}+{number}")
+        copied.texts.append((*texts[:field], changed, *texts[field + 1 :]))
+        copied.labels.append(split.labels[example])
+    return copied
 
 
 def replaceable(word: str) -> bool:
-    return len(word) > 1 and word.lower() not in stop_words()
+    return len(word) > 1 and word.lower() not in ENGLISH_STOP_WORDS
 
 
 def vocabulary_words(tokenizer: Any) -> dict[str, int]:
     """Lower-case word -> id, of the tokens that are a whole word by themselves, wherever it stands in a text."""
+    tokens = ((tokenizer.convert_tokens_to_string([t]).strip(), i) for t, i in tokenizer.get_vocab().items())
     special = set(tokenizer.all_special_ids)
-    found: dict[str, int] = {}
-    rows = [(tokenizer.convert_tokens_to_string([token]).strip(), i) for token, i in tokenizer.get_vocab().items()]
-    rows = sorted((word, i) for word, i in rows if i not in special and _WORD.fullmatch(word) and len(word) > 1)
+    rows = sorted((word, i) for word, i in tokens if i not in special and WORD.fullmatch(word) and replaceable(word))
     pieces = tokenizer([" " + word for word, _ in rows], add_special_tokens=False)["input_ids"] if rows else []
+    words: dict[str, int] = {}
     for (word, i), ids in zip(rows, pieces, strict=True):
-        if ids == [i] and word.lower() not in stop_words():
-            found.setdefault(word.lower(), i)
-    return found
+        if ids == [i]:
+            words.setdefault(word.lower(), i)
+    return words
 
 
 @torch.no_grad()
@@ -136,24 +136,21 @@ def predicted(
     """
     device = next(model.parameters()).device
     names, columns = list(words), torch.tensor(list(words.values()), device=device)
-    found: dict[Place, list[str]] = {}
-    order = sorted(places, key=lambda place: (-len(place[0]), place))  # texts of like length: little padding
-    bar = train.progress(len(order), "augmenting")
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
-        texts = [f"{text[:first]}{tokenizer.mask_token}{text[last:]}" for text, first, last in chosen]
+    best: dict[Place, list[str]] = {}
+    order = sorted(places, key=lambda place: (-len(place.text), place))  # texts of like length: little padding
+    bar = evaluate.progress(len(order), "augmenting")
+    for first in range(0, len(order), BATCH):
+        batch = order[first : first + BATCH]
+        texts = [f"{original[:start]}{tokenizer.mask_token}{original[end:]}" for original, start, end in batch]
         inputs = tokenizer(texts, truncation=True, max_length=max_length, padding=True, return_tensors="pt").to(device)
-        asked = inputs["input_ids"] == tokenizer.mask_token_id
-        rows = asked.nonzero()[:, 0]
-        logits = masked_lm.logits_at(model, inputs, asked)[:, columns]
-        best = logits.topk(min(count + 1, len(names)), dim=-1).indices.tolist()
-        for row, indices in zip(rows.tolist(), best, strict=True):
-            text, first, last = chosen[row]
-            own = text[first:last].lower()
-            found[chosen[row]] = [names[i] for i in indices if names[i] != own][:count]
-        bar.update(len(chosen))
+        masked = inputs["input_ids"] == tokenizer.mask_token_id
+        rows = masked.nonzero()[:, 0].tolist()
+        logits = text.logits_at(model, inputs, masked)[:, columns]
+        for row, indices in zip(rows, logits.topk(min(count + 1, len(names)), dim=-1).indices.tolist(), strict=True):
+            best[batch[row]] = [names[i] for i in indices if names[i] != batch[row].word.lower()][:count]
+        bar.update(len(batch))
     bar.close()
-    return found
+    return best
 
 
 def neighbours(
@@ -162,12 +159,12 @@ def neighbours(
     """The `count` vocabulary words nearest to each wanted word by cosine; a word of several pieces is their mean."""
     if not wanted or not words:
         return {word: [] for word in wanted}
-    names = list(words)
-    table = F.normalize(embeddings[torch.tensor(list(words.values()))].float().cpu(), dim=-1)
+    names, embeddings = list(words), embeddings.float().cpu()
+    table = F.normalize(embeddings[list(words.values())], dim=-1)
     pieces = tokenizer([" " + word for word in wanted], add_special_tokens=False)["input_ids"]
-    found = {}
+    nearest = {}
     for word, ids in zip(wanted, pieces, strict=True):
-        query = embeddings[torch.tensor(ids, dtype=torch.long)].float().cpu().mean(0)
-        best = (table @ F.normalize(query, dim=0)).topk(min(count + 1, len(names))).indices.tolist()
-        found[word] = [names[i] for i in best if names[i] != word][:count]
-    return found
+        similarity = table @ F.normalize(embeddings[ids].mean(0), dim=0)
+        best = similarity.topk(min(count + 1, len(names))).indices.tolist()
+        nearest[word] = [names[i] for i in best if names[i] != word][:count]
+    return nearest

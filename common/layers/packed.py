@@ -1,6 +1,6 @@
 """Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers.
 
-    import common.layers.packed                                     # makes the library know the format
+    import common.layers.packed                              # makes the library know the format
     AutoModelForSequenceClassification.from_pretrained(FOLDER)
     model, tokenizer = packed.load("model.packed")           # one file that holds all it needs
 
@@ -59,6 +59,7 @@ EXACT = 2**24  # sums of integers below it are exact in float32
 TINY = 1e-12  # the least scale: a tensor of zeros has codes 0 or +1, and no infinite quotient
 FORMAT = "packed-integers"
 LARGEST_TOKENIZER = 2**26  # bytes of its files
+LARGEST_NUMBER = 1_000_000  # of a configuration: the library builds what the numbers say
 METHOD = "packed"  # the library's name of the format, in `quantization_config`
 
 
@@ -217,19 +218,17 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     if half:
-        tensors = {
-            name: value.half() if value.is_floating_point() and not name.endswith(".scale") else value
-            for name, value in tensors.items()
-        }
+        floats = [n for n, value in tensors.items() if value.is_floating_point() and not n.endswith(".scale")]
+        tensors |= {name: tensors[name].half() for name in floats}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         files = {file.name: file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())}
     blob = zlib.compress(json.dumps(files).encode(), 9)
     tensors["tokenizer"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     text = config.to_json_string()
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": _digest(tensors, text)})
     return path.stat().st_size
@@ -248,30 +247,27 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if metadata.get("digest") not in (None, _digest(tensors, metadata["config"])):  # older files have none
             raise ValueError("its digest does not match")
-        files = json.loads(_inflated(tensors.pop("tokenizer").numpy().tobytes()))
+        json.loads(metadata["config"], parse_int=_bounded)
+        unpacker = zlib.decompressobj()
+        files = unpacker.decompress(tensors.pop("tokenizer").numpy().tobytes(), LARGEST_TOKENIZER)
+        if not unpacker.eof:
+            raise ValueError("its tokenizer is cut off, or too large")
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in files.items():
+            for name, text in (json.loads(files) | {"config.json": metadata["config"]}).items():
                 (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
-            _check_sizes(json.loads(metadata["config"]), len(tensors))
-            (Path(folder) / "config.json").write_text(metadata["config"], encoding="utf-8")
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         family = getattr(transformers, config.architectures[0])
         if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
             raise ValueError(f"{config.architectures[0]} is no model of the library")
         _check_shapes(family, config, tensors)
-        found: Any = family.from_pretrained(
-            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
-        )
-        model, report = found
+        model: Any = family.from_pretrained(None, config=config, state_dict=tensors, dtype=torch.float32)
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
     except BadInput:
         raise
     except Exception as error:  # whatever wrong bytes break first, in three libraries
         raise BadInput(f"{path}: damaged, or no file of a packed model ({str(error)[:200]})") from error
-    if report["missing_keys"] or report["mismatched_keys"]:
-        raise BadInput(f"{path}: damaged, lacks {sorted(report['missing_keys'])[:1] or report['mismatched_keys']}")
     return model.eval(), tokenizer
 
 
@@ -279,33 +275,25 @@ def _digest(tensors: dict[str, Tensor], config: str) -> str:
     return hashlib.sha256(f"{digest(tensors)} {config}".encode()).hexdigest()[:16]
 
 
-def _inflated(blob: bytes) -> bytes:
-    """What zlib has packed; ValueError where that is more than any tokenizer needs."""
-    unpacker = zlib.decompressobj()
-    found = unpacker.decompress(blob, LARGEST_TOKENIZER)
-    if not unpacker.eof:
-        raise ValueError("its tokenizer is cut off, or too large")
-    return found
-
-
-def _check_sizes(config: Any, tensors: int) -> None:
-    """ValueError for numbers of a configuration that are no model's: the library would build what they say."""
-    if isinstance(config, dict) and config.get("num_hidden_layers", 0) > tensors:
-        raise ValueError("more layers than tensors")
-    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
-        if isinstance(value, int) and abs(value) > 1_000_000:
-            raise ValueError(f"{value} in its configuration")
-        _check_sizes(value, tensors)
+def _bounded(number: str) -> int:
+    if abs(int(number)) > LARGEST_NUMBER:
+        raise ValueError(f"{number} in its configuration")
+    return int(number)
 
 
 def _check_shapes(family: Any, config: Any, tensors: dict[str, Tensor]) -> None:
     """ValueError unless the file's tensors are those of the model that it describes, which is built without memory."""
+    if getattr(config, "num_hidden_layers", 0) > len(tensors):
+        raise ValueError("more layers than tensors")
     with torch.device("meta"):
         model = family(config)
         put_packed(model, PackedConfig(**config.quantization_config))
     shapes = {name: value.shape for name, value in model.state_dict().items()}
+    tied = set(getattr(model, "all_tied_weights_keys", ()))
+    if not shapes.keys() - tied <= tensors.keys() <= shapes.keys():
+        raise ValueError(f"lacks or does not know {min(shapes.keys() ^ tensors.keys())}")
     for name, value in tensors.items():
-        if shapes.get(name) != value.shape:
+        if shapes[name] != value.shape:
             raise ValueError(f"{name} has the shape {tuple(value.shape)}")
     if sum(buffer.numel() for buffer in model.buffers()) > 2 * sum(t.numel() for t in tensors.values()) + 1_000_000:
         raise ValueError("its tables are larger than its weights")
