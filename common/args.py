@@ -19,30 +19,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-# --- errors --------------------------------------------------------------------------------------------------
-
-
-class BadInput(Exception):
-    """Wrong input from the user: the message names the argument or the file, what is wrong, and what is right."""
-
-
-class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived; a training loop has written its checkpoint before this reaches `run`."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def speaks() -> bool:
-    """Whether this process speaks for its group, as the launcher says: the first, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-
+from common import tasks
+from common.errors import BadInput, Interrupted, first_line, speaks
 
 # --- declaring arguments -------------------------------------------------------------------------------------
 
@@ -184,8 +162,8 @@ class CommonArgs:
         self.check_student()
         if self.keep not in KEEP:
             layer_list(self.keep)
-        kind, amount = parse_budget(self.budget)
-        if kind == "examples" and amount < self.batch_size:
+        counted, amount = parse_budget(self.budget)
+        if counted == "examples" and amount < self.batch_size:
             raise BadInput(
                 f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
                 " more"
@@ -199,8 +177,6 @@ class CommonArgs:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
-        from common import tasks
-
         for task in self.tasks:
             kind = tasks.check_name(task, self.data_dir).kind
             if self.KINDS is not None and kind not in self.KINDS:
@@ -345,7 +321,7 @@ def run(main: Callable[[T], None], args: T) -> None:
     try:
         from common import parallel
 
-        parallel.start(args)
+        parallel.start(args.device, args.precision)
         main(args)
     except BadInput as error:
         fail(error, args.debug)

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from common import windows
-from common.args import BadInput
+from common.errors import BadInput
 from common.sources import HUB, Rows, hub_rows, local_rows, pocket_rows, warn
 from common.tasks import GENERATED, WINDOWED, Kind, Source, Split, Task, TaskData, check_name, class_of
 from common.windows import Window

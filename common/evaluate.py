@@ -28,8 +28,8 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from common import data, models, parallel, windows
-from common.args import BadInput
 from common.data import Encoded
+from common.errors import BadInput
 from common.tasks import GENERATED, WINDOWED, Split, Task, TaskData
 
 if TYPE_CHECKING:
@@ -271,8 +271,8 @@ def score_windows(encoded: Encoded, split: Split, task: Task, logits: Sequence[n
     """The task's metrics on a split, from the logits of its windows: [L, T], or [L, 2] for questions."""
     if task.kind == "span QA":
         truths = [[text for text, _ in given] for given in split.labels]
-        return questions(windows.answers(encoded, split, logits), truths)
-    predicted = windows.tags(encoded, split, task, logits)
+        return questions(windows.answers(encoded.windows or [], split, logits), truths)
+    predicted = windows.tags(encoded.windows or [], split, task, logits)
     truth = [[task.labels[tag] for tag in row] for row in split.labels]
     # an entity does not reach over the end of a sentence
     cut = [windows.by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]

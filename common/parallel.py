@@ -31,7 +31,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.args import BadInput, CommonArgs, Interrupted
+from common.errors import BadInput, Interrupted
 
 # The others wait while the main process fine-tunes a teacher or evaluates; a process that is lost is missed in the end.
 PATIENCE = InitProcessGroupKwargs(timeout=timedelta(days=2))
@@ -45,27 +45,27 @@ _engine: Accelerator | None = None
 # --- the machine ---------------------------------------------------------------------------------------------
 
 
-def start(args: CommonArgs) -> None:
-    """Take the device and the precision that the arguments name, with deterministic kernels where they exist."""
+def start(device: str, precision: str) -> None:
+    """Take the device (`--device`) and the precision (`--precision`), with deterministic kernels where they exist."""
     global _engine
-    if args.device == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
-    if args.device == "mps" and not torch.backends.mps.is_available():
+    if device == "mps" and not torch.backends.mps.is_available():
         raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
-    cpu = args.device == "cpu" or not torch.accelerator.is_available()
+    cpu = device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     # filling memory takes a twentieth of a small student's step
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        precision = {"fp32": "no"}.get(args.precision, args.precision)
-        _engine = Accelerator(cpu=cpu, mixed_precision=precision, kwargs_handlers=[PATIENCE])
+        mixed = {"fp32": "no"}.get(precision, precision)
+        _engine = Accelerator(cpu=cpu, mixed_precision=mixed, kwargs_handlers=[PATIENCE])
     except (ValueError, RuntimeError) as error:
-        raise BadInput(f"--precision {args.precision} --device {args.device}: {error}") from error
-    if args.precision == "fp16" and _engine.device.type != "cuda":
+        raise BadInput(f"--precision {precision} --device {device}: {error}") from error
+    if precision == "fp16" and _engine.device.type != "cuda":
         raise BadInput(f"--precision fp16: needs a CUDA device, this is {_engine.device.type}; bf16 or fp32 would work")
     if (started := int(os.environ.get("WORLD_SIZE", 1))) != processes():
-        raise BadInput(f"--device {args.device}: {started} processes were started, which {_engine.device} cannot join")
+        raise BadInput(f"--device {device}: {started} processes were started, which {_engine.device} cannot join")
     if not main():  # the main process speaks for all
         from transformers.utils import logging
 

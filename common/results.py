@@ -22,7 +22,7 @@ from typing import Any
 
 import jsonschema
 
-from common.args import BadInput
+from common.errors import BadInput
 
 SCHEMA_VERSION = 1
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from common import pocket
-from common.args import BadInput, speaks
+from common.errors import BadInput, speaks
 from common.tasks import GENERATED, Task, find_files
 
 

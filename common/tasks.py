@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from common import pocket
-from common.args import BadInput
+from common.errors import BadInput
 
 Kind = Literal[
     "classification",

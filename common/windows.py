@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from common.args import BadInput
+from common.errors import BadInput
 from common.tasks import Split, Task
 
 IGNORED = -100  # the label of a token that is none to predict
