@@ -1,1 +1,1 @@
-"""Measurements: the pocket suite's own figures, the cost of each method's step, and the tables in README.md."""
+"""The comparison of all methods: matrices of runs, tables, the papers' tables and figures, sizes and speed."""

@@ -16,8 +16,10 @@ COMMANDS = {
     "profile": "size, latency, throughput, memory and cost of training of every row, measured in turn",
     "sweep": "a search over the grid of a paper, as many trials for every variant",
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
-    "kernels": "every bench_*.py, and its ratios beside the checked-in ones",
-    "steps": "what a training step of every method costs: seconds by how it is computed, and memory",
+    "sizes": "the papers' tables of sizes, counted",
+    "figures": "the papers' figures and analyses",
+    "speed": "kernels and steps beside their rivals, and beside the checked-in ratios",
+    "readme": "the tables in README.md and docs/, from the checked-in results",
 }
 
 

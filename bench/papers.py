@@ -6,9 +6,9 @@
     python -m bench papers cka --table 6 --commands      # the command of every row, with the hub's data and weights
     python -m bench papers mc3kd --results runs,DIR      # where to look for result.json files
 
-The figures stand in bench/published/METHOD.toml, as printed, and nowhere else; sizes that a script computes stand in
-that script. bench/published/schema.json describes the layout: a row's labels are turned into a command by `words` and
-`run`, a column names the metric. The tables print one line for each cell: paper, ours, difference, remark.
+The figures stand in bench/published/METHOD.toml, as printed, and nowhere else; those of sizes in bench/sizes.py.
+bench/published/schema.json describes the layout: a row's labels are turned into a command by `words` and `run`, a
+column names the metric. The tables print one line for each cell: paper, ours, difference, remark.
 
 Which result is of which row: its method, its task (never a pocket task), its variant, and every argument that the
 table's rows differ in, teacher and student included. Whatever else is not as in the row's command (the budget, a
@@ -19,7 +19,6 @@ match no row are listed below the tables.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
@@ -37,9 +36,11 @@ from typing import Any, NamedTuple
 
 import jsonschema
 
-from bench.cli import Parser
-from common import data, results
-from common.args import BadInput, as_dict, dashed, fail, parse
+from bench import run
+from bench.cli import Parser, dashed
+from common import results
+from common.args import BadInput, fail, read
+from common.tasks import TASKS, check_name
 
 FOLDER = results.ROOT / "bench" / "published"
 DEFAULT_RESULTS = ("runs", str(results.ROOT / "bench" / "results"))
@@ -89,15 +90,10 @@ class Paper:
     remarks: list[str] = field(default_factory=list)
     per_task: dict[str, dict[str, str]] = field(default_factory=dict)
     called: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        return [table.name for table in self.tables] + list(self.sizes.get("tables", {}))
-
-    @property
-    def exists(self) -> bool:
-        """Whether this version has the method's script."""
-        return (results.ROOT / "methods" / f"{self.method}.py").exists()
+        return [table.name for table in self.tables] + list(self.sizes)
 
 
 def methods() -> list[str]:
@@ -236,9 +232,9 @@ def by_label(paper: Paper, table: Table, given: dict[str, str]) -> set[str]:
 def missing(task: str) -> str | None:
     """Why no command can be given for a task: this version does not have it, or not from the hub."""
     try:
-        data.check_name(task)
+        check_name(task)
     except BadInput:
-        return f"{task}: {'read from local files alone, --data-dir' if task in data.TASKS else ABSENT}"
+        return f"{task}: {'read from local files alone, --data-dir' if task in TASKS else ABSENT}"
     return None
 
 
@@ -259,8 +255,6 @@ def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str
         return [], reason
     if teacher:
         return [], "the fine-tuned teacher: every run from it records its figures"
-    if not paper.exists:
-        return [], f"methods/{paper.method}.py: {ABSENT}"
     lines: dict[tuple[str, ...], list[str]] = {}
     tasks = tasks_of(paper, table, row, values)
     for task in tasks:
@@ -306,8 +300,7 @@ def same(name: str, wanted: Any, found: Any) -> bool:
 @cache
 def wanted_args(method: str, words: tuple[str, ...]) -> Any:
     """The arguments that a command stands for."""
-    module = importlib.import_module(f"methods.{method}")
-    return parse(module.Args, None, list(words))
+    return read(run.module_of(f"methods/{method}.py").Args, None, list(words))
 
 
 def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisive: set[str]) -> list[str] | None:
@@ -316,8 +309,6 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
     `given`: the command's options, `decisive`: those in which the rows of a table differ. What a command leaves to the
     script ("auto", or a default that the script replaces by something of another kind) is no difference.
     """
-    from common.run import NOT_SETTINGS
-
     settings, found = record["settings"], []
     if record["budget"]["kind"] != "paper":
         found.append(f"budget {record['budget']['name']}")
@@ -325,13 +316,13 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
         found.append(f"{settings['limit']} training examples")
     if record["source"] == "local":  # whose rows nobody has counted against the official ones
         found.append("local files")
-    for name, wanted in as_dict(args).items():
+    for name, wanted in args.settings().items():
         own = settings.get(name)
         explicit = f"--{dashed(name)}" in given
         resolved = wanted in (None, "auto") or (isinstance(wanted, str) and not isinstance(own, str) and not explicit)
         if name == "seed":
             resolved = name not in decisive
-        elif name in NOT_SETTINGS or name in ("budget", "limit") or name not in settings:
+        elif name in ("budget", "limit") or name not in settings:
             continue
         if resolved or same(name, wanted, own):
             continue
@@ -436,7 +427,7 @@ def row_lines(
 ) -> Iterator[list[str]]:
     """One line for each figure of a row; adds the results that it shows to `used`, by identity."""
     said = meaning(paper, table, row)
-    whole = said.reason or ("" if paper.exists else f"methods/{paper.method}.py: {ABSENT}")  # holds for all its cells
+    whole = said.reason or ""  # holds for all its cells
     found: dict[str, Found | None] = {}
     first = True
     for column, cell in zip(table.columns, row.cells, strict=True):
@@ -501,28 +492,20 @@ def wrapped(remark: str) -> str:
 
 
 def sizes_text(paper: Paper, name: str) -> str:
-    """A table that the method's script holds: `published_sizes()` there gives (table, row, column, the figure as
-    printed, the one computed now in the same unit, remark) of every cell."""
-    title = f"Table {name}. {paper.sizes['tables'][name]}"
-    compute = (
-        getattr(importlib.import_module(f"methods.{paper.method}"), "published_sizes", None) if paper.exists else None
-    )
-    if compute is None:
-        return f"{title}\n{ABSENT}"
-    lines = []
-    before = None
-    for table, row, column, printed, found, remark in compute():
-        if table != name:
-            continue
-        whole = isinstance(found, int)
-        difference = "-"
-        if printed != "-":
-            apart = found - float(printed.replace(",", ""))
-            difference = f"{apart:+,.0f}" if whole else signed(apart, 2)
-        ours = f"{found:,}" if whole else f"{found:.2f}"
-        lines.append(["" if row == before else row, column, printed, ours, difference, remark])
-        before = row
-    return f"{title}\n{columns(lines)}"
+    """A table of sizes, which are counted now (bench/sizes.py)."""
+    from bench import sizes
+
+    lines, last = list[list[str]](), ""
+    for cell in sizes.CELLS[paper.method]():
+        if cell.table == name:
+            whole, difference = isinstance(cell.found, int), "-"
+            if cell.printed != "-":
+                apart = cell.found - float(cell.printed.replace(",", ""))
+                difference = f"{apart:+,.0f}" if whole else signed(apart, 2)
+            row = "" if cell.row == last else cell.row
+            lines.append([row, cell.column, cell.printed, sizes.shown(cell), difference, cell.remark])
+            last = cell.row
+    return f"Table {name}. {paper.sizes[name]}\n{columns(lines)}"
 
 
 def commands_text(paper: Paper, table: Table) -> str:
@@ -562,12 +545,11 @@ def main(argv: list[str]) -> None:
         if not folder or not Path(folder).is_dir():
             fail(BadInput(f"--results {folder!r}: no such folder"))
     tables = [table for table in paper.tables if asked.table in (None, table.name)]
-    sizes = [name for name in paper.sizes.get("tables", {}) if asked.table in (None, name)]
+    sizes = [name for name in paper.sizes if asked.table in (None, name)]
     used: set[int] = set()
     if asked.commands:
         texts = [commands_text(paper, table) for table in tables]
-        own = f"python methods/{asked.method}.py {paper.sizes['option']}" if sizes else ""
-        texts += [f"Table {name}. {paper.sizes['tables'][name]}\n{own}" for name in sizes]
+        texts += [f"Table {name}. {paper.sizes[name]}\npython -m bench sizes {asked.method}" for name in sizes]
     else:
         records = records_of(asked.method, folders)
         texts = [table_text(paper, table, records, used) for table in tables]

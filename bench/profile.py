@@ -28,10 +28,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import methods.cmow  # noqa: F401  # both make their models known to the library
-from bench import table
+from bench import speed, table
 from bench.cli import Parser
 from bench.table import Row, Table
-from common import data, models, results, speed, train
+from common import data, models, results, train
 from common.args import BadInput, fail
 from common.layers import attention
 

@@ -16,10 +16,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import table
+from bench import figures, table
 from bench.cli import Parser
 from bench.table import Grid, Row, Table
-from common import plots, results
+from common import results
 from common.args import BadInput, fail
 
 RULES = results.ROOT / "bench" / "RULES.md"
@@ -48,8 +48,8 @@ def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
     measured = means.keys() <= latency.keys()
     what = "latency at batch 1, ms" if measured else "ms per example, as evaluated"
 
-    def points(x: Callable[[Row], float]) -> dict[str, list[plots.Point]]:
-        groups: dict[str, list[plots.Point]] = {}
+    def points(x: Callable[[Row], float]) -> dict[str, list[figures.Point]]:
+        groups: dict[str, list[figures.Point]] = {}
         for kind, rows in found.kinds().items():
             for row in (row for row in rows if row.path in means):
                 groups.setdefault(kind, []).append((x(row), 100 * means[row.path].mean, row.label))
@@ -61,7 +61,7 @@ def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
         ("pareto-bytes", size, "score against size", "MB on disk"),
         ("pareto-time", speed, "score against time", what),
     ):
-        plots.pareto(groups, to / f"{name}.svg", title, x, "mean score, %")
+        figures.pareto(groups, to / f"{name}.svg", title, x, "mean score, %")
     return ["pareto-bytes.svg", "pareto-time.svg"]
 
 

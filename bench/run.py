@@ -1,11 +1,31 @@
 """A matrix of runs: methods x variants x tasks x seeds under one budget, each command in a process of its own.
 
-    python -m bench run bench/quick.toml                        # bench/matrix.py describes the file
+    python -m bench run bench/quick.toml
     python -m bench run bench/quick.toml --dry-run              # the commands, each with its budget
     python -m bench run bench/quick.toml --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
     python -m bench run --methods mc3kd,cka --tasks pocket/rte --seeds 0,1,2 --budget 6400     # without a file
     python -m bench run bench/quick.toml --dry-run --json       # for an array of jobs elsewhere: one object a line
     python -m bench run bench/quick.toml --engine ray           # on a cluster (bench/cluster.py)
+
+The file:
+
+    tasks = ["pocket/cola", "pocket/rte"]        # keys that are not named below are arguments of every script
+    seeds = [0, 1, 2]
+    budget = "6400"
+
+    [[rows]]
+    method = "mc3kd"                             # methods/mc3kd.py; further keys are arguments of this script
+    student = "2x128"
+    variant = "finetune,kd,mc3kd"
+
+    [[rows]]
+    method = "docs/dist.py"                      # a script that is kept elsewhere
+    name = "dist-narrow"                         # where results go: OUT/<name>/...; default: the script's name
+    student = "2x64"
+    tasks = ["pocket/rte"]                       # a row may have tasks and seeds of its own
+
+`out` is where everything goes, by default runs/ and the file's name. Paths are relative to the repository. Tasks of a
+kind that a row's method does not do are left out, with a line.
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, an unfinished one goes
 on from its checkpoint. A command that fails stops no other; its variants are then tried one by one, so that one of
@@ -16,32 +36,195 @@ Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments,
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import json
 import os
+import re
 import shlex
 import signal
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
 
-from bench import matrix
-from bench.cli import Parser, add_engine, check_engine
-from bench.matrix import Job, Matrix
+from bench.cli import Parser, add_engine, check_engine, dashed
 from common import results
-from common.args import BadInput, Interrupted, fail, interrupt, split_list
+from common.args import BadInput, CommonArgs, Interrupted, fail, interrupt, read, split_list
+from common.tasks import task_of
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster
 
 PATIENCE = 60.0  # seconds that a command has to save its checkpoint when it is stopped
 POLL = 0.2
+SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
+
+
+# --- methods -------------------------------------------------------------------------------------------------
+
+
+def methods() -> list[str]:
+    """The scripts under methods/: the files that define VARIANTS and Args."""
+    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
+
+
+def is_method(path: Path) -> bool:
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {"VARIANTS", "Args"} <= found
+
+
+def script_of(method: Any) -> str:
+    """`"mc3kd"` -> `"methods/mc3kd.py"`; the path of a script elsewhere stays. `BadInput` if neither is a method."""
+    path = f"methods/{method}.py" if method in methods() else str(method)
+    if not path.endswith(".py") or not (results.ROOT / path).is_file() or not is_method(results.ROOT / path):
+        raise BadInput(f"method {method!r}: must be one of {', '.join(methods())}, or the path of another script")
+    return path
+
+
+def module_of(script: str) -> Any:
+    """The script as a module."""
+    if script.startswith("methods/"):
+        return importlib.import_module(f"methods.{Path(script).stem}")
+    spec = importlib.util.spec_from_file_location(Path(script).stem, results.ROOT / script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- the matrix ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command: the variants of a row on a task with a seed. Each of its results is a cell of the table."""
+
+    row: str
+    task: str
+    seed: int
+    words: tuple[str, ...]  # the command, from the script's name on
+    args: CommonArgs
+    part: str = ""  # the variant, where it was split off a command for several; the point of a sweep
+
+    @property
+    def name(self) -> str:
+        return f"{self.row} {self.task} seed {self.seed} {self.part}".rstrip()
+
+    @property
+    def key(self) -> str:
+        """The name of its log and its note."""
+        return re.sub(r"[^\w.-]", "-", self.name)
+
+    @property
+    def teacher(self) -> tuple[Any, ...]:
+        """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
+        a = self.args
+        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
+
+    def one_by_one(self) -> list[Job]:
+        """The same with one command for each variant; none where there is but one."""
+        if len(self.args.variants) < 2:
+            return []
+        at = self.words.index("--variant") + 1
+        return [
+            replace(self, words=(*self.words[:at], variant, *self.words[at + 1 :]),
+                    args=replace(self.args, variant=variant), part=variant)
+            for variant in self.args.variants
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Matrix:
+    out: Path
+    jobs: list[Job]
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not TOML ({error})") from error
+
+
+def folder_of(path: Path) -> Path:
+    """Where the results of a file go."""
+    return results.ROOT / str(read_file(path).get("out", f"runs/{path.stem}"))
+
+
+def build(table: dict[str, Any], out: str, where: str) -> Matrix:
+    """The matrix of a table as TOML has it; `where` is named in errors."""
+    common = {key: value for key, value in table.items() if key not in ("rows", "out")}
+    rows = table.get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"{where}: needs [[rows]], each with a method")
+    jobs: dict[str, list[Job]] = {}
+    for row in rows:
+        label = row.get("name", Path(str(row.get("method"))).stem)
+        if not isinstance(label, str) or not re.fullmatch(r"[\w.-]+", label):
+            raise BadInput(f"{where}: name {label!r}: must be letters, digits, '.', '_' and '-'")
+        if label in jobs:
+            raise BadInput(f"{where}: two rows are called {label}; give one another name")
+        try:
+            merged = common | {key: value for key, value in row.items() if key not in ("method", "name")}
+            jobs[label] = jobs_of(label, script_of(row.get("method")), merged, Path(out))
+        except BadInput as error:
+            raise BadInput(f"{where}, row {label}: {error}") from error
+    return Matrix(results.ROOT / out, [job for some in jobs.values() for job in some])
+
+
+def jobs_of(label: str, script: str, table: dict[str, Any], out: Path) -> list[Job]:
+    tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
+    Args = module_of(script).Args
+    known = {field.name for field in fields(Args)} - set(SET_HERE)
+    words: list[str] = []
+    for key, value in ({"variant": Args().variant, "cache_dir": "runs/cache"} | table).items():
+        if key in ("tasks", "seeds"):
+            continue
+        if (name := key.replace("-", "_")) not in known:
+            raise BadInput(f"{key}: no argument of {script} that may be given here")
+        if isinstance(value, dict):
+            raise BadInput(f"{key}: must be one value")
+        words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    jobs = []
+    for task in tasks:
+        if Args.KINDS is not None and (kind := task_of(task).kind) not in Args.KINDS:
+            print(f"left out: {label} on {task}, which is {kind}; {script} does {', '.join(Args.KINDS)}",
+                  file=sys.stderr)  # fmt: skip
+            continue
+        for seed in seeds:
+            command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(out / label), "--resume"]
+            args = read(Args, None, command)
+            if len(args.tasks) != 1:
+                raise BadInput(f"tasks: {task!r} must be one task")
+            jobs.append(Job(label, task, seed, (script, *command), args))
+    return jobs
+
+
+def listed(table: dict[str, Any], key: str, kind: type) -> list[Any]:
+    """A list of distinct values of one type, not empty."""
+    values: Any = table.get(key)
+    right = isinstance(values, list) and values and all(type(value) is kind for value in values)
+    if not right or len(set(values)) < len(values):
+        raise BadInput(f"{key} = {values!r}: must be a list of one or more different {kind.__name__} values")
+    return values
 
 
 # --- notes: how a command ended ------------------------------------------------------------------------------
@@ -49,6 +232,10 @@ POLL = 0.2
 
 def note_path(out: Path, job: Job) -> Path:
     return out / "jobs" / f"{job.key}.json"
+
+
+def log_path(out: Path, job: Job) -> Path:
+    return out / "jobs" / f"{job.key}.log"
 
 
 def read_note(out: Path, job: Job) -> dict[str, Any]:
@@ -71,10 +258,12 @@ def done(out: Path, job: Job) -> bool:
     return note.get("status") == "done" and all((out / path).is_file() for path in note["results"])
 
 
-def found_results(out: Path, job: Job) -> list[str]:
-    """The result files of a command, relative to OUT."""
-    folder = out / job.row / job.method / job.task
-    return [str(path.relative_to(out)) for path in sorted(folder.glob(f"*/seed{job.seed}/result.json"))]
+def result_paths(out: Path, job: Job) -> list[str]:
+    """The results that a command has named in its log, "saved: FOLDER", relative to OUT. They are the job's cells:
+    what else lies in its folders was not made by this matrix."""
+    text = log_path(out, job).read_text(encoding="utf-8", errors="replace")
+    folders = (results.ROOT / line.removeprefix("saved: ") for line in text.splitlines() if line.startswith("saved: "))
+    return [os.path.relpath(folder / "result.json", out) for folder in folders if (folder / "result.json").is_file()]
 
 
 def last_line(log: Path) -> str:
@@ -97,19 +286,18 @@ class Running:
 
 
 def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:
-    log = note_path(out, job).with_suffix(".log")
+    log = log_path(out, job)
     log.parent.mkdir(parents=True, exist_ok=True)
     more = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     if cluster is not None:
         log.unlink(missing_ok=True)
         process: Any = cluster.start(job.words, log.absolute(), more, PATIENCE)
-        write_note(out, job, "running", pid=None)
-        return Running(job, process, time.monotonic())
-    environment = os.environ | more
-    with log.open("wb") as file:
-        # a session of its own: Ctrl-C reaches it through `stop` alone
-        process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
-                                   stdout=file, stderr=file, env=environment, start_new_session=True)  # fmt: skip
+    else:
+        with log.open("wb") as file:
+            # a session of its own: Ctrl-C reaches it through `stop` alone
+            process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
+                                       stdout=file, stderr=file, env=os.environ | more,
+                                       start_new_session=True)  # fmt: skip
     write_note(out, job, "running", pid=process.pid)
     return Running(job, process, time.monotonic())
 
@@ -143,13 +331,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_jobs() -> int:
-    """One a processor, up to four; one at a time with an accelerator."""
-    import torch
-
-    return 1 if torch.cuda.is_available() else min(4, cores())
-
-
 # --- the schedule --------------------------------------------------------------------------------------------
 
 
@@ -166,15 +347,15 @@ def in_order(jobs: list[Job]) -> list[Job]:
 def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any, ...]]) -> Job | None:
     """A command for a teacher that nobody makes yet; else one whose teacher is ready, of another row than those that
     run, if there is one: commands of a row may share more than the teacher."""
-    busy = {found.job.teacher for found in running}
-    rows = {found.job.row for found in running}
+    busy = {other.job.teacher for other in running}
+    rows = {other.job.row for other in running}
     makers = [job for job in waiting if job.teacher not in teachers | busy]
     ready = [job for job in waiting if job.teacher in teachers]
     return next(iter([*makers, *(job for job in ready if job.row not in rows), *ready]), None)
 
 
-def left(waiting: list[Job], running: list[Running], seconds: dict[str, list[float]], at_once: int) -> str:
-    """The time left, from how long commands of the same row took, or any."""
+def time_left(waiting: list[Job], running: list[Running], seconds: dict[str, list[float]], at_once: int) -> str:
+    """From how long commands of the same row took, or any."""
     every = [value for values in seconds.values() for value in values]
     if not every:
         return "time left unknown"
@@ -202,28 +383,28 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     failed: list[Job] = []
     try:
         while waiting or running:
-            while len(running) < at_once and (found := next_job(waiting, running, teachers)) is not None:
-                waiting.remove(found)
-                running.append(start(out, found, threads, cluster))
+            while len(running) < at_once and (chosen := next_job(waiting, running, teachers)) is not None:
+                waiting.remove(chosen)
+                running.append(start(out, chosen, threads, cluster))
             time.sleep(POLL)
             for ended in [r for r in running if r.process.poll() is not None]:
                 running.remove(ended)
                 job, took = ended.job, time.monotonic() - ended.started
                 count += 1
                 if ended.process.returncode == 0:
-                    write_note(out, job, "done", seconds=took, results=found_results(out, job))
+                    write_note(out, job, "done", seconds=took, results=result_paths(out, job))
                     teachers.add(job.teacher)
                     seconds.setdefault(job.row, []).append(took)
                     said = f"done in {took:.0f} s"
                 else:
-                    said = f"FAILED ({ended.process.returncode}): {last_line(note_path(out, job).with_suffix('.log'))}"
+                    said = f"FAILED ({ended.process.returncode}): {last_line(log_path(out, job))}"
                     write_note(out, job, "failed", seconds=took, error=said)
                     parts = job.one_by_one()
                     todo = [part for part in parts if not done(out, part)]
                     waiting, total = [*todo, *waiting], total + len(todo)
-                    if not parts:
-                        failed.append(job)
-                print(f"[{count}/{total}] {job.name}: {said}; {left(waiting, running, seconds, at_once)}", flush=True)
+                    failed += [] if parts else [job]
+                left = time_left(waiting, running, seconds, at_once)
+                print(f"[{count}/{total}] {job.name}: {said}; {left}", flush=True)
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -236,11 +417,48 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     return failed
 
 
+def carry_out(plan: Matrix, options: Any) -> list[Job]:
+    """Run a matrix, or a sweep, as `--engine` and `--jobs` say, alone in its folder; returns what failed."""
+    plan.out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(plan.out / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BadInput(f"{plan.out}: another run of the bench is at work there") from None
+    cluster = None
+    if options.engine == "ray":
+        from bench.cluster import Cluster
+
+        cluster = Cluster(options.address, options.cpus, options.gpus)
+    import torch
+
+    here = 1 if torch.cuda.is_available() else min(4, cores())
+    at_once = options.jobs or (cluster.places if cluster else here)
+    threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
+    threads = max(1, int(options.cpus)) if cluster else threads
+    before = sum(done(plan.out, job) for job in plan.jobs)
+    print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each",
+          flush=True)  # fmt: skip
+    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    try:
+        failed = execute(plan, at_once, threads, cluster)
+    except Interrupted as stopped:
+        print(f"\nstopped by {signal.Signals(stopped.number).name}; the same command goes on", file=sys.stderr)
+        raise SystemExit(128 + stopped.number) from None
+    finally:
+        lock.release()
+    for job in failed:
+        print(f"failed: {job.name}; log: {log_path(plan.out, job)}", file=sys.stderr)
+    return failed
+
+
 # --- the command ---------------------------------------------------------------------------------------------
 
 
-def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
-    """The options, and the keys of the file that they replace."""
+def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
+    """The matrix that a command line asks for, and the options."""
     parser = Parser("run", __doc__)
     parser.add_argument("file", nargs="?", type=Path, help="the matrix, for example bench/quick.toml")
     parser.add_argument("--methods", help="instead of a file: scripts under methods/, with commas, as they are")
@@ -248,12 +466,12 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
     parser.add_argument("--seeds", help="seeds, with commas (default: the file's, or 0,1,2)")
     parser.add_argument("--budget", help="examples through each student, or as in the scripts")
     parser.add_argument("--out", help="where results go (default: the file's, or runs/bench)")
-    parser.add_argument("--jobs", type=int, help="commands at the same time (default: one a processor, at most 4)")
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a line")
     options = parser.parse_args(argv)
-    changes: dict[str, Any] = {}
+    check_engine(options)
+    changes: dict[str, Any] = {} if options.budget is None else {"budget": options.budget}
     if options.tasks is not None:
         changes["tasks"] = split_list(options.tasks)
     if options.seeds is not None:
@@ -261,23 +479,15 @@ def arguments(argv: list[str]) -> tuple[Any, dict[str, Any]]:
         if not all(seed.isdecimal() for seed in seeds):
             raise BadInput(f"--seeds {options.seeds}: must be numbers with commas, as 0,1,2")
         changes["seeds"] = [int(seed) for seed in seeds]
-    if options.budget is not None:
-        changes["budget"] = options.budget
-    if options.jobs is not None and options.jobs < 1:
-        raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
-    check_engine(options)
     if (options.file is None) == (options.methods is None):
         raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks")
-    if options.methods is not None and options.tasks is None:
-        raise BadInput(f"--methods {options.methods}: on which --tasks? For example pocket/cola,pocket/rte")
-    return options, changes
-
-
-def plan_of(options: Any, changes: dict[str, Any]) -> Matrix:
     if options.file is not None:
-        return matrix.load(options.file, changes, options.out)
+        table = read_file(options.file) | changes
+        return build(table, options.out or str(folder_of(options.file)), str(options.file)), options
+    if options.tasks is None:
+        raise BadInput(f"--methods {options.methods}: on which --tasks? For example pocket/cola,pocket/rte")
     rows = [{"method": name} for name in split_list(options.methods)]
-    return matrix.build({"rows": rows, "seeds": [0, 1, 2]} | changes, "bench", options.out, "--methods")
+    return build({"rows": rows, "seeds": [0, 1, 2]} | changes, options.out or "runs/bench", "--methods"), options
 
 
 def dry_run(plan: Matrix, as_json: bool) -> None:
@@ -295,44 +505,12 @@ def dry_run(plan: Matrix, as_json: bool) -> None:
 
 def main(argv: list[str]) -> None:
     try:
-        options, changes = arguments(argv)
-        plan = plan_of(options, changes)
+        plan, options = plan_of(argv)
         if options.dry_run:
             return dry_run(plan, options.json)
-        plan.out.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(plan.out / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise BadInput(f"--out {plan.out}: another run of the bench is at work there") from None
-        cluster = None
-        if options.engine == "ray":
-            from bench.cluster import Cluster
-
-            cluster = Cluster(options.address, options.cpus, options.gpus)
+        failed = carry_out(plan, options)
     except BadInput as error:
         fail(error)
-    at_once = options.jobs or (cluster.places if cluster else default_jobs())
-    here = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
-    threads = max(1, int(options.cpus)) if cluster else here
-    before = sum(done(plan.out, job) for job in plan.jobs)
-    print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each")
-    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
-    try:
-        failed = execute(plan, at_once, threads, cluster)
-    except Interrupted as stopped:
-        print(f"\nstopped by {signal.Signals(stopped.number).name}; the same command goes on", file=sys.stderr)
-        raise SystemExit(128 + stopped.number) from None
-    finally:
-        lock.release()
-    for job in failed:
-        print(f"failed: {job.name}; log: {note_path(plan.out, job).with_suffix('.log')}", file=sys.stderr)
     if failed:
         raise SystemExit(1)
     print(f"all done: {plan.out}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

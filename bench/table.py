@@ -5,16 +5,19 @@
     python -m bench table bench/real.toml --markdown
     python -m bench table bench/real.toml --save real   # also keep the result.json files under bench/results/real
 
-Rows stand under their student's kind: its shape, and its bits where they are fewer than 32. Scores are primary metrics
-in percent, mean ± standard deviation over seeds. Differences are paired by seed with the undistilled student and with
-vanilla KD of the same kind (of the same script where it has them); a 95% interval that holds zero is called "not
-distinguishable". bench/RULES.md has the rules. Results that are not comparable are refused: other data, splits or
-budgets; settings that differ between seeds; two results for one cell. Exit code 1: cells failed, or are missing.
+Of a folder that `bench run` has filled, the cells of its last matrix are read, not what else lies there; of any other
+folder all results. Rows stand under their student's kind: its shape, and its bits where they are fewer than 32. Scores
+are primary metrics in percent, mean ± standard deviation over seeds. Differences are paired by seed with the
+undistilled student and with vanilla KD of the same kind (of the same script where it has them); a 95% interval that
+holds zero is called "not distinguishable". bench/RULES.md has the rules. Results that are not comparable are refused:
+other data, splits or budgets; settings that differ between seeds; two results for one cell. Exit code 1: cells failed,
+or are missing.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import statistics
 from collections.abc import Iterable
@@ -22,13 +25,64 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import matrix
+import numpy as np
+from scipy import stats
+
+from bench import run
 from bench.cli import FOLDER, Parser
-from bench.stats import Interval, cell, interval, paired, verdict
-from common import data, metrics, results
+from common import evaluate, results
 from common.args import BadInput, fail
 
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
+
+# --- statistics ----------------------------------------------------------------------------------------------
+
+
+class Interval(NamedTuple):
+    """A mean and its 95% interval; None where there is one seed."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def interval(*samples: list[float]) -> Interval:
+    """Mean over tasks of means over seeds, and its 95% interval: one sample of seeds for each task.
+
+    Student's t, the variances of the tasks added up and their degrees of freedom as Welch and Satterthwaite have
+    them. A bootstrap of three seeds would be far too sure of itself: its interval can be no wider than the three.
+    """
+    mean = float(np.mean([np.mean(values) for values in samples]))
+    if any(len(values) < 2 for values in samples):
+        return Interval(mean, None, None)
+    shares = [float(np.var(values, ddof=1)) / len(values) for values in samples]
+    if not sum(shares):
+        return Interval(mean, mean, mean)
+    freedom = sum(shares) ** 2 / sum(v**2 / (len(values) - 1) for v, values in zip(shares, samples, strict=True))
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(shares)) / len(samples)
+    return Interval(mean, mean - half, mean + half)
+
+
+def verdict(found: Interval) -> str:
+    """A difference in points, its interval, and what it says."""
+    if found.low is None or found.high is None:
+        return f"{100 * found.mean:+.1f} (one seed)"
+    word = "not distinguishable" if found.low <= 0 <= found.high else "higher" if found.mean > 0 else "lower"
+    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}], {word}"
+
+
+def difference(left: list[float], right: list[float]) -> str:
+    """Left minus right in points, paired by seed, with its 95% interval, and what it says."""
+    return verdict(interval([a - b for a, b in zip(left, right, strict=True)]))
+
+
+def cell(values: list[float]) -> str:
+    """Fractions as percent: their mean ± standard deviation."""
+    spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{100 * np.mean(values):.1f}{spread}"
+
+
+# --- rows ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -83,27 +137,27 @@ class Grid(NamedTuple):
 
 @dataclass
 class Table:
-    tasks: dict[str, str]  # task -> what its results share
+    tasks: dict[str, dict[str, Any]]  # task -> one of its results: all share data, split and budget
     rows: list[Row]
     missing: list[str]  # cells that failed or were never run, and why
 
     def kinds(self) -> dict[str, list[Row]]:
         """Rows by kind, the largest students first; baselines before methods."""
         order = list(ROLES.values())
-        found: dict[str, list[Row]] = {}
+        kinds: dict[str, list[Row]] = {}
         for row in sorted(self.rows, key=lambda row: -row.typical("student", "bytes")):
-            found.setdefault(row.kind, []).append(row)
+            kinds.setdefault(row.kind, []).append(row)
         return {
             kind: sorted(rows, key=lambda r: (order.index(r.role) if r.role else len(order), r.place, r.variant))
-            for kind, rows in found.items()
+            for kind, rows in kinds.items()
         }
 
     def baseline(self, row: Row, role: str) -> Row | None:
         """The row of that role that a row is compared with: of its kind and teacher, of its own script if it can be."""
         if row.role == role:
             return None
-        found = [r for r in self.rows if r.role == role and r.kind == row.kind and r.teacher == row.teacher]
-        return min(found, key=lambda r: (r.place != row.place, r.method != row.method), default=None)
+        rows = [r for r in self.rows if r.role == role and r.kind == row.kind and r.teacher == row.teacher]
+        return min(rows, key=lambda r: (r.place != row.place, r.method != row.method), default=None)
 
     def difference(self, row: Row, role: str) -> Difference | None:
         """Paired by seed; None without a baseline, or without a seed that both have."""
@@ -113,8 +167,7 @@ class Table:
         for task in self.tasks:
             ours, theirs = row.records.get(task, {}), other.records.get(task, {})
             if seeds := sorted(ours.keys() & theirs.keys()):
-                value = [[side[seed]["primary"]["value"] for seed in seeds] for side in (ours, theirs)]
-                samples[task] = paired(*value)
+                samples[task] = [ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds]
         if not samples:
             return None
         return Difference({task: interval(s) for task, s in samples.items()}, interval(*samples.values()))
@@ -126,12 +179,12 @@ class Table:
 
     def teachers(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Teacher -> task -> what the results record of it."""
-        found: dict[str, dict[str, dict[str, Any]]] = {}
+        teachers: dict[str, dict[str, dict[str, Any]]] = {}
         for row in self.rows:
             for task, seeds in row.records.items():
                 for record in seeds.values():
-                    found.setdefault(row.teacher, {})[task] = record["teacher"]
-        return found
+                    teachers.setdefault(row.teacher, {})[task] = record["teacher"]
+        return teachers
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -143,47 +196,46 @@ def kind_of(record: dict[str, Any]) -> str:
 
 
 def load(folders: Iterable[Path]) -> Table:
-    """The table of all results under some folders. `BadInput` says what cannot stand in one table."""
-    rows: dict[tuple[str, ...], Row] = {}
-    paths: dict[int, Path] = {}
-    tasks: dict[str, dict[str, Any]] = {}
+    """The table of the results under some folders. `BadInput` says what cannot stand in one table."""
+    records: dict[Path, tuple[Path, dict[str, Any]]] = {}  # path -> its folder, and the result
     missing: list[str] = []
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"{folder}: no such folder; `python -m bench run` makes it")
-        missing += unfinished(folder)
-        for path in sorted(folder.rglob("result.json")):
-            record = results.load(path)
-            if record["settings"].get("tune"):
-                continue
-            if record["primary"]["name"] == "perplexity":
-                raise BadInput(f"{path}: a perplexity; it cannot be averaged with other metrics")
-            first = tasks.setdefault(record["task"], record)
-            if record["comparable"] != first["comparable"]:
-                raise BadInput(
-                    f"{path}: not comparable with {paths[id(first)]}: {record['comparable']}, not {first['comparable']}"
-                )
-            anything = next(iter(tasks.values()))
-            if (ours := shown(record["budget"])) != (theirs := shown(anything["budget"])):
-                raise BadInput(f"{path}: budget {ours}, but {theirs} in {paths[id(anything)]}")
-            paths[id(record)] = path
-            depth = len(Path(record["method"], record["task"], record["variant"], "seed", "result.json").parts)
-            place = str(Path(*path.relative_to(folder).parts[:-depth]))
-            key = (place, record["method"], record["variant"], kind_of(record), record["teacher"]["name"])
-            seeds = rows.setdefault(key, Row(*key)).records.setdefault(record["task"], {})
-            for other in seeds.values():
-                if record["seed"] == other["seed"]:
-                    raise BadInput(f"{path}: the same cell as {paths[id(other)]}")
-                if differing := unlike(record, other):
-                    raise BadInput(f"{path}: {differing} differs from {paths[id(other)]}, another seed of the same row")
-            seeds[record["seed"]] = record
-    if not rows:
+        paths, lacking = cells_of(folder)
+        missing += lacking
+        records |= {path: (folder, results.load(path)) for path in paths}
+    records = {path: pair for path, pair in records.items() if not pair[1]["settings"].get("tune")}
+    if not records:
         raise BadInput(f"{', '.join(map(str, folders))}: no result.json there")
-    return Table({task: record["comparable"] for task, record in tasks.items()}, list(rows.values()), missing)
-
-
-def shown(budget: dict[str, Any]) -> str:
-    return f"{budget['amount']:,} {budget['kind']}"
+    lengths: dict[str, set[int]] = {}  # teacher -> the lengths that it reads
+    for _, record in records.values():
+        lengths.setdefault(record["teacher"]["name"], set()).add(record["settings"].get("max_length"))
+    rows: dict[tuple[str, ...], Row] = {}
+    tasks: dict[str, dict[str, Any]] = {}
+    paths_of: dict[int, Path] = {}
+    for path, (folder, record) in records.items():
+        if record["primary"]["name"] == "perplexity":
+            raise BadInput(f"{path}: a perplexity; it cannot be averaged with other metrics")
+        first = tasks.setdefault(record["task"], record)
+        if record["comparable"] != first["comparable"]:
+            other = paths_of[id(first)]
+            raise BadInput(f"{path}: not comparable with {other}: {record['comparable']}, not {first['comparable']}")
+        paths_of[id(record)] = path
+        depth = len(Path(record["method"], record["task"], record["variant"], "seed", "result.json").parts)
+        place = str(Path(*path.relative_to(folder).parts[:-depth]))
+        teacher = record["teacher"]["name"]
+        if len(lengths[teacher]) > 1:
+            teacher += f", {record['settings'].get('max_length')} tokens"
+        key = (place, record["method"], record["variant"], kind_of(record), teacher)
+        seeds = rows.setdefault(key, Row(*key)).records.setdefault(record["task"], {})
+        for seed in seeds.values():
+            if record["seed"] == seed["seed"]:
+                raise BadInput(f"{path}: the same cell as {paths_of[id(seed)]}")
+            if differing := unlike(record, seed):
+                raise BadInput(f"{path}: {differing} differs from {paths_of[id(seed)]}, another seed of the same row")
+        seeds[record["seed"]] = record
+    return Table(tasks, list(rows.values()), missing)
 
 
 def unlike(record: dict[str, Any], other: dict[str, Any]) -> str | None:
@@ -192,27 +244,31 @@ def unlike(record: dict[str, Any], other: dict[str, Any]) -> str | None:
     return next((key for key in ours | theirs if key != "seed" and ours.get(key) != theirs.get(key)), None)
 
 
-def unfinished(folder: Path) -> list[str]:
-    """Of a matrix that was run into this folder: the commands without all results, and why."""
+def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
+    """(results, what is missing and why) of the matrix that was run into a folder; of another folder all results."""
+    if not (folder / "matrix.json").is_file():
+        return sorted(folder.rglob("result.json")), []
 
     def note(key: str) -> dict[str, Any]:
         path = folder / "jobs" / f"{key}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"status": "never run"}
 
-    found = []
-    for key in note_keys(folder):
+    paths, missing = [], []
+    for key in json.loads((folder / "matrix.json").read_text(encoding="utf-8")):
         # of a command for several variants that failed, each was tried by itself
         parts = [f"{key}-{variant}" for variant in note(key).get("variants", [])]
-        tried = [part for part in parts if note(part)["status"] != "never run"]
+        tried = [] if note(key)["status"] == "done" else [p for p in parts if note(p)["status"] != "never run"]
         for name in tried or [key]:
-            if (status := note(name)["status"]) != "done" and note(key)["status"] != "done":
-                found.append(f"{name}: {note(name).get('error', 'stopped' if status == 'running' else status)}")
-    return found
+            if (status := note(name)["status"]) == "done":
+                paths += [folder / path for path in note(name)["results"]]
+            else:
+                missing.append(f"{name}: {note(name).get('error', 'stopped' if status == 'running' else status)}")
+    return sorted(path for path in set(paths) if path.is_file()), missing
 
 
-def note_keys(folder: Path) -> list[str]:
-    path = folder / "matrix.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+def folder_of(name: str) -> Path:
+    """The folder of a matrix's results, or a folder as it is."""
+    return run.folder_of(Path(name)) if name.endswith(".toml") else Path(name)
 
 
 # --- printing ------------------------------------------------------------------------------------------------
@@ -224,25 +280,23 @@ def short(task: str) -> str:
 
 def scores(table: Table) -> Grid:
     """Scores by task, their mean, sizes and times."""
-    titles = [f"{short(task)} {metrics.TITLES[metrics.primary(data.task_of(task))]}" for task in table.tasks]
+    names = {task: record["primary"]["name"] for task, record in table.tasks.items()}
+    titles = [f"{short(task)} {evaluate.TITLES[name]}" for task, name in names.items()]
     header = ["student", *titles, "mean", "parameters", "MB", "train s", "script"]
     rows = []
     for name, tasks in table.teachers().items():
-        values = []
-        for task, teacher in tasks.items():
-            scores = [split[metrics.primary(data.task_of(task))] for split in teacher["metrics"].values()]
-            values.append(sum(scores) / len(scores))
-        cells = dict(zip(tasks, (f"{100 * value:.1f}" for value in values), strict=True))
-        mean = f"{100 * statistics.mean(values):.1f}" if len(values) == len(table.tasks) else "-"
+        values = {t: np.mean([split[names[t]] for split in found["metrics"].values()]) for t, found in tasks.items()}
+        cells = [f"{100 * values[task]:.1f}" if task in values else "-" for task in table.tasks]
+        mean = f"{100 * np.mean(list(values.values())):.1f}" if len(values) == len(table.tasks) else "-"
         first = next(iter(tasks.values()))
-        rows.append([f"teacher {Path(name).name}", *(cells.get(task, "-") for task in table.tasks), mean,
-                     f"{first['parameters'] / 1e6:.2f}M", f"{first['bytes'] / 1e6:.2f}", "-", "-"])  # fmt: skip
+        rows.append([f"teacher {Path(name).name}", *cells, mean, f"{first['parameters'] / 1e6:.2f}M",
+                     f"{first['bytes'] / 1e6:.2f}", "-", "-"])  # fmt: skip
     for kind, members in table.kinds().items():
         rows.append([kind])
         for row in members:
-            cells = {task: cell(row.values(task)) for task in table.tasks if row.values(task)}
-            rows.append([name_of(table, row), *(cells.get(task, "-") for task in table.tasks),
-                         mean_cell(table.mean(row)), f"{row.typical('student', 'parameters') / 1e6:.2f}M",
+            cells = [cell(row.values(task)) if row.values(task) else "-" for task in table.tasks]
+            rows.append([name_of(table, row), *cells, mean_cell(table.mean(row)),
+                         f"{row.typical('student', 'parameters') / 1e6:.2f}M",
                          f"{row.typical('student', 'bytes') / 1e6:.2f}",
                          f"{row.typical('ledger', 'seconds'):.0f}", row.method])  # fmt: skip
     return Grid(header, rows)
@@ -257,9 +311,11 @@ def mean_cell(found: Interval | None) -> str:
     if found is None:
         return "-"
     text = f"{100 * found.mean:.1f}"
-    return (
-        text if found.low is None or found.high is None else f"{text} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
-    )
+    return text if found.low is None or found.high is None else f"{text} {in_points(found.low, found.high)}"
+
+
+def in_points(low: float, high: float) -> str:
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def differences(table: Table, by_task: bool = False) -> Grid:
@@ -267,7 +323,6 @@ def differences(table: Table, by_task: bool = False) -> Grid:
     roles = list(ROLES.values())
     tasks = list(table.tasks) if by_task else [None]
     titles = [f"over {role}" + (f", {short(task)}" if task else "") for role in roles for task in tasks]
-    header = ["student", *titles, "script"]
     rows = []
     for kind, members in table.kinds().items():
         block = []
@@ -276,29 +331,30 @@ def differences(table: Table, by_task: bool = False) -> Grid:
             for role in roles:
                 found = None if row.role == ROLES["finetune"] else table.difference(row, role)
                 for task in tasks:
-                    if found is None:
+                    if found is None or (task is not None and task not in found.by_task):
                         cells.append("-")
                     elif task is not None:
-                        cells.append(verdict(found.by_task[task]) if task in found.by_task else "-")
+                        cells.append(verdict(found.by_task[task]))
                     else:
-                        count = len(found.by_task)
-                        part = "" if count == len(table.tasks) else f" ({count} of {len(table.tasks)} tasks)"
+                        count, all_tasks = len(found.by_task), len(table.tasks)
+                        part = "" if count == all_tasks else f" ({count} of {all_tasks} tasks)"
                         cells.append(verdict(found.mean) + part)
             if any(text != "-" for text in cells):
                 block.append([name_of(table, row), *cells, row.method])
         if block:
             rows += [[kind], *block]
-    return Grid(header, rows)
+    return Grid(["student", *titles, "script"], rows)
 
 
 def how(table: Table) -> str:
     """What all rows share, in a paragraph."""
-    records = [record for row in table.rows for record in row.all()]
-    seeds = ", ".join(str(seed) for seed in sorted({record["seed"] for record in records}))
+    seeds = ", ".join(map(str, sorted({record["seed"] for row in table.rows for record in row.all()})))
     teachers = ", ".join(Path(name).name for name in table.teachers())
-    tasks = ", ".join(map(short, table.tasks))
+    budgets = {t: f"{r['budget']['amount']:,} {r['budget']['kind']}" for t, r in table.tasks.items()}
+    budget = ", ".join(f"{short(task)} {text}" for task, text in budgets.items())
+    budget = budget if len(set(budgets.values())) > 1 else next(iter(budgets.values()))
     return (
-        f"Tasks: {tasks}. Seeds: {seeds}. Budget: {shown(records[0]['budget'])} through each student."
+        f"Tasks: {', '.join(map(short, table.tasks))}. Seeds: {seeds}. Budget: {budget} through each student."
         f" Teacher: {teachers}. Scores are in percent, mean ± standard deviation over seeds; means over tasks and"
         " differences with 95% intervals, differences in points and paired by seed."
     )
@@ -307,8 +363,7 @@ def how(table: Table) -> str:
 def plain(grid: Grid) -> str:
     """Aligned for a terminal; a heading on a line of its own."""
     blank = [""] * len(grid.header)
-    rows = [row if len(row) > 1 else blank for row in grid.rows]
-    lines = results.columns(rows, grid.header).splitlines()
+    lines = results.columns([row if len(row) > 1 else blank for row in grid.rows], grid.header).splitlines()
     for number, row in enumerate(grid.rows):
         if len(row) == 1:
             lines[number + 2] = f"[{row[0]}]"
@@ -330,20 +385,6 @@ def markdown(table: Table) -> str:
     return "\n\n".join(parts)
 
 
-def folder_of(name: str) -> Path:
-    """The folder of a matrix's results, or a folder as it is."""
-    return matrix.place_of(Path(name)) if name.endswith(".toml") else Path(name)
-
-
-def copy_results(folders: Iterable[Path], to: Path) -> None:
-    """Keep the result.json files alone, in the same folders."""
-    for folder in folders:
-        for path in folder.rglob("result.json"):
-            target = to / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-
-
 def main(argv: list[str]) -> None:
     parser = Parser("table", __doc__)
     parser.add_argument("results", nargs="+", help="files of matrices, or folders with results")
@@ -361,7 +402,10 @@ def main(argv: list[str]) -> None:
         print(f"{how(table)}\n\n{plain(scores(table))}\n\n{plain(differences(table))}")
         for line in table.missing:
             print(f"failed or missing: {line}")
-    if options.save:
-        copy_results(folders, FOLDER / options.save)
+    for folder in folders if options.save else ():
+        for path in cells_of(folder)[0]:
+            target = FOLDER / options.save / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
     if table.missing:
         raise SystemExit(1)

@@ -1,0 +1,421 @@
+"""The papers' figures and analyses, as PNG and JSON files under OUT/figures.
+
+    python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-9
+    python -m bench figures mc3kd-track RUN                  # RCCC and the score by epoch, of a run with --track: 4, 5
+    python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
+    python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
+    python -m bench figures cka-sizes RUNS                   # score by size, a line for each variant: figures 2, 3
+    python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
+    python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
+
+RUN is the folder of a finished run, RUNS a folder with several. `python -m bench speed` draws time by length.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.cli import Parser
+from common import data, evaluate, results, windows
+from common.args import BadInput, CommonArgs, fail, read, split_list
+from common.tasks import GENERATED, TaskData
+
+# --- plots ---------------------------------------------------------------------------------------------------
+
+Line = tuple[Sequence[float], Sequence[float]]
+Point = tuple[float, float, str]
+INK = "#010203"  # stands for the colour of the page's text
+
+
+def pyplot() -> Any:
+    """matplotlib's, for files alone; it takes half a second to load."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def finish(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    pyplot().close(figure)
+    print(f"saved: {path}")
+
+
+def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
+    """A square matrix with entries in [0, 1], row and column 0 in the upper left, each value in its cell."""
+    size = len(matrix)
+    figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 1.6),) * 2, layout="constrained")
+    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
+    axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
+    for i, row in enumerate(matrix if size <= 15 else []):
+        for j, value in enumerate(row):
+            colour = "black" if value > 0.6 else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(image, shrink=0.8)
+    finish(figure, path)
+
+
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = (),
+          right: tuple[str, Line] | None = None, log: bool = False) -> None:  # fmt: skip
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis;
+    `log`: both axes in powers of two."""
+    figure, axes = pyplot().subplots(figsize=(5.5, 3.4), layout="constrained")
+    for name, (xs, ys) in series.items():
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
+    for position in marked:
+        axes.axvline(position, color="grey", linestyle=":", linewidth=1)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    for which in (axes.xaxis, axes.yaxis) if log else ():
+        getattr(axes, f"set_{which.axis_name}scale")("log", base=2)
+        which.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+    if len(series) > 1:
+        axes.legend(fontsize=8)
+    if right is not None:
+        name, (xs, ys) = right
+        other = axes.twinx()
+        other.plot(xs, ys, marker="s", markersize=4, linestyle="--", color="C1")
+        other.set_ylabel(f"{name} (dashed)")
+    finish(figure, path)
+
+
+def histograms(series: dict[str, np.ndarray], path: Path, title: str, x: str) -> None:
+    """The density of each named set of values over one axis, its outermost thousandth on either side left out."""
+    figure, axes = pyplot().subplots(figsize=(5.5, 3.4), layout="constrained")
+    ends = [np.quantile(values, (0.001, 0.999)) for values in series.values()]
+    bins = list(np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 121))
+    for name, values in series.items():
+        axes.hist(values, bins=bins, density=True, histtype="step", label=name)
+    axes.set(title=title, xlabel=x, ylabel="density")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    finish(figure, path)
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """The points that none beats: none has a smaller x and a y as large. By rising x."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not best or point[1] > best[-1][1]:
+            best.append(point)
+    return best
+
+
+def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: str) -> None:
+    """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line,
+    and its points are labelled. An SVG whose text has the colour of the page around it."""
+    from matplotlib.ticker import LogLocator
+
+    plt = pyplot()
+    style = {"svg.fonttype": "none", "svg.hashsalt": title, "text.color": INK, "axes.labelcolor": INK}
+    style |= {"axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "legend.labelcolor": INK}
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(figsize=(5.0, 3.8), layout="constrained")
+        for number, (name, points) in enumerate(groups.items()):
+            axes.scatter([p[0] for p in points], [p[1] for p in points], s=28, color=f"C{number % 10}", label=name)
+        best = frontier([point for points in groups.values() for point in points])
+        axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
+        axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.margins(x=0.08, y=0.12)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where a point lies
+        last = -math.inf
+        for a, b, label in best:  # to the left and above, where there is no point, each above the one before
+            height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
+            rise = max(4.0, last + 10 - height)
+            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=8)
+            last = height + rise
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+    path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")
+
+
+# --- mc3kd ---------------------------------------------------------------------------------------------------
+
+
+def mc3kd(model_name: str, folder: Path, words: list[str]) -> None:
+    """SVCCA between all layers of a model over training inputs of a task, as far as it is pre-trained or fine-tuned.
+
+    Below the matrix' diagonal stands C_T(l) (eq. 2), with the layers that a student of `--student`'s depth is given
+    (eq. 3, figure 7); RCCC is layer 1 against layer N. `words`: arguments of methods/mc3kd.py.
+    """
+    from common import models
+    from methods import mc3kd as method
+
+    args = read(method.Args, None, words)
+    for name in args.tasks:
+        task = data.load(name, args.data_dir, limit=args.limit)
+        source = models.source(model_name, task.task.kind)
+        tokenizer = models.load_tokenizer(source)
+        model = models.load_model(source, models.load_config(source), task.task.kind)
+        encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
+        N = model.config.num_hidden_layers
+        pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
+        statistics = method.layer_statistics(model, tokenizer, encoded, pairs, args)
+        matrix = np.eye(N + 1)
+        for i, j in pairs:
+            matrix[i, j] = matrix[j, i] = statistics.svcca(i, j)
+        sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
+        selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
+        label, rccc = Path(source).name, float(matrix[1, N])
+        place = folder / "mc3kd" / task.name / label
+        record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
+                  "tokens": args.tokens, "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
+                  "selected": selected}  # fmt: skip
+        results.write_json(place / "svcca.json", record)
+        print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
+        heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}", "layer")
+        title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
+        series: dict[str, Line] = {"C_T": (range(1, N + 1), sequence)}
+        lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
+
+
+def mc3kd_track(run: str, folder: Path, words: list[str]) -> None:
+    """Figures 4 and 5: RCCC and the score at the end of every epoch, from the run's log."""
+    (record,) = records_of(run)
+    log = map(json.loads, (Path(run) / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    rows = [row for row in log if "rccc" in row and "epoch" in row]
+    if not rows:
+        raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
+    epochs = [row["epoch"] for row in rows]
+    score = (evaluate.TITLES[record["primary"]["name"]], (epochs, [row["score"] for row in rows]))
+    lines({"RCCC": (epochs, [row["rccc"] for row in rows])}, folder / "mc3kd" / record["task"] / "epochs.png",
+          f"{record['variant']}, {record['task']}", "epoch", "RCCC", right=score)  # fmt: skip
+
+
+# --- xtc -----------------------------------------------------------------------------------------------------
+
+
+def xtc(runs: str, folder: Path, words: list[str]) -> None:
+    """Figures 5 and 6: of every linear the distance between its float weight before training and its quantised one
+    after, and the density of the float weights behind the bits."""
+    from safetensors.numpy import load_file
+
+    series: dict[str, Line] = {}
+    weights: dict[str, np.ndarray] = {}
+    for place, record in zip(split_list(runs), records_of(runs), strict=True):
+        distance, latent = record["analysis"].get("distance"), Path(place) / "latent.safetensors"
+        if not distance or not latent.is_file():
+            raise BadInput(f"{place}: is no run of methods/xtc.py with 8 bits or fewer")
+        label = f"{record['variant']} {record['student']['shape']}, {record['budget']['amount']} examples"
+        label += f", seed {record['seed']}" + (f" ({place})" if label in series else "")
+        values = list(distance.values())[1:]  # the word embedding, many times as large, stands in the histogram alone
+        series[label] = (range(1, len(values) + 1), values)
+        state = load_file(latent)
+        weights[label] = np.concatenate([state[f"{name}.weight"].ravel() for name in distance])
+    to = folder / "xtc"
+    lines(series, to / "distance.png", "float before training, quantised after", "linear, from below", "l2 distance")
+    histograms(weights, to / "weights.png", "what was quantised", "weight")
+    report: dict[str, Any] = {
+        label: {"distance": list(series[label][1]), "mean_absolute": float(np.abs(W).mean()), "std": float(W.std())}
+        for label, W in weights.items()
+    }
+    results.write_json(to / "analysis.json", report)
+    rows = [[label, f"{np.mean(r['distance']):.3f}", f"{r['mean_absolute']:.4f}", f"{r['std']:.4f}"]
+            for label, r in report.items()]  # fmt: skip
+    print(results.columns(rows, ["", "mean l2 distance", "mean |W|", "std of W"]))
+
+
+# --- cka -----------------------------------------------------------------------------------------------------
+
+
+def cka(runs: str, folder: Path, words: list[str]) -> None:
+    """Figures 3a and 4: the validation loss along pre-training and along the task."""
+    records = records_of(runs)
+    for stage in ("pretraining", "task"):
+        series: dict[str, Line] = {}
+        for record in records:
+            if curve := record["analysis"].get("validation", {}).get(stage):
+                label = f"{record['variant']} {record['student']['shape']} seed {record['seed']}"
+                series[label] = ([100 * (i + 1) / len(curve) for i in range(len(curve))], curve)
+        if series:
+            lines(series, folder / "cka" / records[0]["task"] / f"{stage}.png", f"{stage}, {records[0]['task']}",
+                  "% of the stage", "validation loss")  # fmt: skip
+
+
+def cka_sizes(runs: str, folder: Path, words: list[str]) -> None:
+    """Figures 2 and 3: the mean score over seeds against the student's size, a line for each variant, task by task."""
+    scores: dict[str, dict[str, dict[float, list[float]]]] = {}
+    titles: dict[str, str] = {}
+    for path in sorted(Path(runs).rglob("result.json")):
+        record = results.load(path)
+        sizes = scores.setdefault(record["task"], {}).setdefault(record["variant"], {})
+        sizes.setdefault(record["student"]["parameters"] / 1e6, []).append(100 * record["primary"]["value"])
+        titles[record["task"]] = evaluate.TITLES[record["primary"]["name"]]
+    if not scores:
+        raise BadInput(f"{runs}: holds no result.json")
+    for task, variants in scores.items():
+        series: dict[str, Line] = {
+            name: (sorted(sizes), [float(np.mean(sizes[size])) for size in sorted(sizes)])
+            for name, sizes in variants.items()
+        }
+        lines(series, folder / "cka" / f"{task}.png", task, "million parameters", titles[task])
+
+
+def records_of(runs: str) -> list[dict[str, Any]]:
+    """The results of the runs in these folders, given with commas."""
+    for wrong in (place for place in split_list(runs) or [runs] if not (Path(place) / "result.json").is_file()):
+        raise BadInput(f"{wrong}: holds no result.json; give the folder of a finished run")
+    return [results.load(Path(place) / "result.json") for place in split_list(runs)]
+
+
+# --- efficient attention: what named-entity data are made of -------------------------------------------------
+
+LIMITS = (512, 4096)  # lengths that models read: what share of the documents is longer?
+
+
+def length_statistics(lengths: list[int]) -> dict[str, float]:
+    """Table 1: count, mean, standard deviation (n - 1), minimum, quartiles, maximum; and the share over each limit."""
+    values = np.asarray(lengths, dtype=np.float64)
+    found = {"count": len(values), "mean": values.mean(), "std": values.std(ddof=1) if len(values) > 1 else 0.0}
+    found |= {f"{q}%": np.percentile(values, q) for q in (0, 25, 50, 75, 100)}
+    found |= {f"over {limit}": (values > limit).mean() for limit in LIMITS}
+    return {name: float(value) for name, value in found.items()}
+
+
+def tag_proportions(task: TaskData) -> dict[str, dict[str, float | None]]:
+    """Table 9: how often each tag occurs, its share p of all words, and p1 of those with another tag than O."""
+    counts = Counter(task.task.labels[tag] for split in task.splits.values() for row in split.labels for tag in row)
+    named = max(1, counts.total() - counts["O"])
+    return {
+        tag: {
+            "count": counts[tag],
+            "p": counts[tag] / counts.total(),
+            "p1": None if tag == "O" else counts[tag] / named,
+        }
+        for tag in task.task.labels
+    }
+
+
+def ner_data(names: str, folder: Path, words: list[str]) -> None:
+    """Tables 1 and 9 and figure 1 of any tagged data, over all splits together. Lengths are in words."""
+    from scipy.stats import gaussian_kde
+
+    args = read(CommonArgs, None, ["--task", names, *words])
+    records: dict[str, Any] = {}
+    curves: dict[str, Line] = {}
+    for name in args.tasks:
+        task = data.load(name, args.data_dir, limit=args.limit)
+        if task.task.kind != "token classification":
+            raise BadInput(f"{task.name}: is {task.task.kind}; only tagged data have tags to count")
+        lengths = [len(windows.words(text)) for split in task.splits.values() for (text,) in split.texts]
+        tags = tag_proportions(task)
+        begun, inside = (sum(row["count"] or 0 for tag, row in tags.items() if tag[:2] == p) for p in ("B-", "I-"))
+        records[name] = {"data": f"{task.origin}#{task.fingerprint}", "lengths": length_statistics(lengths),
+                         "tags": tags, "i_to_b": inside / max(1, begun)}  # fmt: skip
+        if len(set(lengths)) > 1:  # figure 1: a Gaussian kernel density estimate by Scott's rule
+            x = np.linspace(0, max(lengths), 200)
+            curves[name] = x.tolist(), gaussian_kde(lengths)(x).tolist()
+        rows = [[what, f"{value:.1%}" if what.startswith("over") else f"{value:.1f}"]
+                for what, value in records[name]["lengths"].items()]  # fmt: skip
+        print(f"\n{name} ({task.origin})\n{results.columns(rows, ['length', 'words'])}\n")
+        rows = [[tag, f"{row['count']:,}", f"{row['p']:.3f}", "-" if row["p1"] is None else f"{row['p1']:.3f}"]
+                for tag, row in tags.items()]  # fmt: skip
+        print(f"{results.columns(rows, ['tag', '#', 'p', 'p1'])}\nI- to B- tags: {records[name]['i_to_b']:.2f}")
+    results.write_json(folder / "ner-data" / "ner-data.json", records)
+    if curves:
+        lines(curves, folder / "ner-data" / "lengths.png", "Lengths of documents", "words", "density")
+
+
+# --- the pocket suite: what words tell without being read ----------------------------------------------------
+
+
+def words_alone(task: TaskData) -> float:
+    """The primary metric, mean over the reported splits, of what knows words and pairs of words but not their order."""
+    guess = {"token classification": _guess_names, "span QA": _guess_answers}.get(task.task.kind, _bag_of_words)
+    return float(np.mean([guess(task, name) for name in task.reported]))
+
+
+def _bag_of_words(task: TaskData, name: str) -> float:
+    """A linear model over words and neighbouring pairs."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+
+    linear: Any = Ridge() if task.task.kind == "regression" else LogisticRegression(max_iter=1000)
+    model = make_pipeline(CountVectorizer(ngram_range=(1, 2), token_pattern=r"\S+"), linear)
+    train, split = task.splits["train"], task.splits[name]
+    model.fit([" [SEP] ".join(text) for text in train.texts], train.labels)
+    predicted = model.predict([" [SEP] ".join(text) for text in split.texts])
+    return evaluate.compute(task.task, predicted, split.labels)[evaluate.primary(task.task)]
+
+
+def _guess_names(task: TaskData, name: str) -> float:
+    """Entity F1 if every name has the type that its first word has most often in the training data."""
+    counts: dict[str, Counter[str]] = {}
+    train, split, tags = task.splits["train"], task.splits[name], task.task.labels
+    for (text,), row in zip(train.texts, train.labels, strict=True):
+        for word, tag in zip(windows.words(text), row, strict=True):
+            if tags[tag].startswith("B-"):
+                counts.setdefault(word, Counter())[tags[tag][2:]] += 1
+    guessed, true = [], []
+    for (text,), row in zip(split.texts, split.labels, strict=True):
+        kind, best = "", []
+        for word, tag in zip(windows.words(text), row, strict=True):
+            if tags[tag].startswith("B-"):
+                kind = counts[word].most_common(1)[0][0] if word in counts else windows.entity_types(task.task)[0]
+            best.append("O" if tags[tag] == "O" else f"{tags[tag][:2]}{kind}")
+        guessed.append(best)
+        true.append([tags[tag] for tag in row])
+    return evaluate.entities(guessed, true, windows.entity_types(task.task))["entity_f1"]
+
+
+def _guess_answers(task: TaskData, name: str) -> float:
+    """Expected F1 of one of the context's spans that answer a training question with the same first word."""
+    known: dict[str, set[str]] = {}
+    for (question, _), answers in zip(task.splits["train"].texts, task.splits["train"].labels, strict=True):
+        known.setdefault(question.split()[0], set()).add(answers[0][0])
+    scores = []
+    for (question, context), answers in zip(task.splits[name].texts, task.splits[name].labels, strict=True):
+        options = [option for option in known[question.split()[0]] if f" {option} " in f" {context} "]
+        truths = [text for text, _ in answers]
+        scores.append(sum(evaluate.answer_f1(option, truths) for option in options) / max(1, len(options)))
+    return float(np.mean(scores))
+
+
+def words_table(names: str, folder: Path, words: list[str]) -> None:
+    args = read(CommonArgs, None, ["--task", names, *words])
+    rows = []
+    for name in args.tasks:
+        task = data.load(name, args.data_dir, limit=args.limit)
+        if task.task.kind in (*GENERATED, "language modelling"):
+            raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
+        rows.append([name, evaluate.TITLES[evaluate.primary(task.task)], f"{100 * words_alone(task):.1f}"])
+    print(results.columns(rows, ["task", "metric", "words alone"]))
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
+    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-sizes": cka_sizes, "ner-data": ner_data,
+    "words": words_table,
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("figures", __doc__)
+    parser.add_argument("figure", choices=FIGURES, help="which")
+    parser.add_argument("what", help="a model, finished runs or tasks, as above; arguments of the scripts may follow")
+    parser.add_argument("--out", type=Path, default=Path("runs/figures"), help="where they go (default: runs/figures)")
+    asked, words = parser.parse_known_args(argv)
+    try:
+        FIGURES[asked.figure](asked.what, asked.out, words)
+    except BadInput as error:
+        fail(error)

@@ -1,0 +1,803 @@
+"""How fast, and how small: what is ours beside its rivals, measured in turn.
+
+    python -m bench speed                      # the ratios of all kernels and steps, beside the checked-in ones
+    python -m bench speed mc3kd loop           # those whose name holds a word; `--save` keeps them
+    python -m bench speed --table steps        # a training step of every method: how it is computed, and peak memory
+    python -m bench speed --table peers        # our distillation beside the library's Trainer
+    python -m bench speed --table packed       # BERT-base packed in 1 and 2 bits beside float32: time and memory
+    python -m bench speed --table lengths      # efficient attentions and full attention by length, with a plot
+    python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
+
+Contenders take turns, so that a noisy machine is noisy for all of them, and ratios are medians over the turns. Of
+"... / ours" and "... / fast" larger is better, of all other ratios smaller. One that is more than 20% worse than in
+bench/results/kernels.json is called so, and the exit code is 1. Training steps are those of the scripts themselves, run
+on drawn texts with a random teacher, from the end of one step to the end of the next. Random weights change no speed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from transformers import (
+    AutoModelForSequenceClassification,
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    BigBirdConfig,
+    BigBirdModel,
+    DataCollatorWithPadding,
+    LongformerConfig,
+    LongformerModel,
+    NystromformerConfig,
+    NystromformerModel,
+    Trainer,
+    TrainingArguments,
+)
+
+from bench import figures, run
+from bench.cli import FOLDER, Parser
+from bench.sizes import Specials
+from common import models, parallel, results, train
+from common.args import BadInput, fail, read
+from common.layers.attention import ATTENTIONS, convert
+from common.losses import kd_loss
+from common.pocket.models import SPECIAL_TOKENS
+
+TOLERANCE = 0.2
+Contenders = dict[str, Callable[[], float]]  # name -> what it needed, in seconds or bytes
+
+
+# --- measuring -----------------------------------------------------------------------------------------------
+
+
+def seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def medians(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
+    """Seconds of each call: the median over the turns, after one that warms up."""
+    spent: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(turns + 1):
+        for name, call in calls.items():
+            spent[name].append(seconds(call))
+    return {name: statistics.median(values[1:]) for name, values in spent.items()}
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns in a new process, whose peak of memory is its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def held() -> int:
+    """Bytes of this process now."""
+    return psutil.Process().memory_info().rss
+
+
+# --- training steps of the scripts ---------------------------------------------------------------------------
+
+
+class Sizes(NamedTuple):
+    """Layers x width of the teacher, its vocabulary, the tokens of the longest text, and whether it writes texts."""
+
+    teacher: tuple[int, int]
+    words: int
+    length: int
+    writes: bool = False
+
+
+def material(folder: Path, sizes: Sizes, rows: int, draw: Callable[[random.Random], int] | None = None) -> list[str]:
+    """Make drawn texts and a random teacher with the task's head; the scripts' arguments that name them.
+
+    `draw` gives the words of a text (default: between half the length and all of it).
+    """
+    rng, (layers, width) = random.Random(0), sizes.teacher
+    draw = draw or (lambda rng: rng.randint(sizes.length // 2, sizes.length) - 2)
+    words = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(sizes.words - len(SPECIAL_TOKENS)))]
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
+    task, fields = ("xsum", ("document", "summary")) if sizes.writes else ("sst2", ("sentence", "label"))
+    for split, count in (("train", rows), ("validation", 4), ("test", 4)):
+        lines = []
+        for i in range(count):
+            text = " ".join(f"word{rng.randrange(sizes.words - 5)}" for _ in range(draw(rng)))
+            lines.append(json.dumps(dict(zip(fields, (text, text if sizes.writes else i % 2), strict=True))))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    torch.manual_seed(0)
+    if sizes.writes:
+        sides: Any = {f"{side}_{name}": value for side in ("encoder", "decoder")
+                 for name, value in (("layers", layers // 2), ("ffn_dim", 4 * width),
+                                     ("attention_heads", max(1, width // 64)))}  # fmt: skip
+        ids: Any = {"pad_token_id": 0, "bos_token_id": 2, "decoder_start_token_id": 2, "eos_token_id": 3}
+        teacher: Any = BartForConditionalGeneration(
+            BartConfig(vocab_size=sizes.words, d_model=width, **sides, **ids, forced_eos_token_id=3)
+        )
+    else:
+        shape: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 4 * width}
+        shape |= {"num_attention_heads": max(1, width // 64), "vocab_size": sizes.words}
+        teacher = BertForSequenceClassification(
+            BertConfig(**shape, **models.task_settings(run.task_of(task)))  # the labels' names: a head that is known
+        )
+    models.save(teacher, tokenizer, folder / "teacher", "")
+    words_ = (
+        f"--task {task} --data-dir {folder} --teacher {folder / 'teacher'} --max-length {sizes.length} --init random"
+    )
+    return f"{words_} --teacher-epochs 0 --lr 1e-5 --device cpu --batches shuffled --teacher-cache off".split()
+
+
+@contextlib.contextmanager
+def step_ends() -> Iterator[list[float]]:
+    """The processor time at the end of every optimiser step of what trains inside."""
+    ends: list[float] = []
+    minimise = train.Loop.minimise
+
+    def noted(loop: Any, loss: Tensor) -> None:
+        minimise(loop, loss)
+        ends.append(time.process_time())  # of this process: other work on the machine does not count
+
+    train.Loop.minimise = noted  # type: ignore[assignment, method-assign]
+    try:
+        yield ends
+    finally:
+        train.Loop.minimise = minimise  # type: ignore[method-assign]
+
+
+def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]:
+    """(seconds of every step but the first, the result) of a script that trains one student in a new folder."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
+    module = run.module_of(f"methods/{method}.py")
+    quiet = contextlib.redirect_stdout(io.StringIO())
+    with tempfile.TemporaryDirectory() as folder, step_ends() as ends, quiet:
+        args = read(module.Args, None, [*words, "--out-dir", folder])
+        parallel.start(args.device, args.precision)
+        module.main(args)
+        (path,) = Path(folder).rglob("result.json")
+        return [later - earlier for earlier, later in itertools.pairwise(ends)], results.load(path)
+
+
+def script(method: str, words: list[str], steps: int, last: int | None = None) -> Callable[[], float]:
+    """The median of (the last) so many steps of a script."""
+
+    def call() -> float:
+        spent, _ = trained(method, [*words, "--budget", str(32 * steps)])
+        return statistics.median(spent[-(last or len(spent)) :])
+
+    return call
+
+
+def bare(folder: Path, words: list[str], steps: int) -> Callable[[], float]:
+    """The undistilled student in a PyTorch loop with nothing but forward and backward pass, clipping and AdamW: no
+    schedule, ledger, check of the loss, log or checkpoint, and all batches made before the first step."""
+    tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+
+    def call() -> float:
+        batches = []
+        for i in range(steps):
+            some = [rows[k % len(rows)] for k in range(32 * i, 32 * (i + 1))]
+            batch = tokenizer([row["sentence"] for row in some], padding=True, return_tensors="pt")
+            batches.append(dict(batch) | {"labels": torch.tensor([row["label"] for row in some])})
+        config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 128)
+        model = BertForSequenceClassification(config).train()
+        weights, ends = list(model.parameters()), []
+        optimizer = torch.optim.AdamW(weights, lr=1e-5, fused=True)
+        for batch in batches:
+            for weight, gradient in zip(weights, torch.autograd.grad(model(**batch).loss, weights), strict=True):
+                weight.grad = gradient
+            clip_grad_norm_(weights, train.CLIP)
+            optimizer.step()
+            ends.append(time.process_time())
+        return statistics.median(later - earlier for earlier, later in itertools.pairwise(ends))
+
+    return call
+
+
+# --- ratios --------------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A measurement: its contenders, made in a folder; what is divided, (numerator, denominator); and its turns."""
+
+    make: Callable[[Path], Contenders]
+    ratios: tuple[tuple[str, str], ...]
+    turns: int
+
+
+def of_scripts(method: str, variants: tuple[str, str], sizes: Sizes, student: str, steps: int, more: str,
+               folder: Path) -> Contenders:  # fmt: skip
+    words = [*material(folder, sizes, 32 * steps), "--student", student, *more.split()]
+    return {variant: script(method, [*words, "--variant", variant], steps) for variant in variants}
+
+
+def loop_and_bare(folder: Path) -> Contenders:
+    words = material(folder, Sizes((2, 128), 2000, 20), 640)
+    return {"loop": script("mc3kd", [*words, "--variant", "finetune", "--student", "2x128"], 20),
+            "bare": bare(folder, words, 20)}  # fmt: skip
+
+
+def product_loop(M: Tensor) -> Tensor:
+    """(B, L, s, s) -> (B, s, s), as the equation reads; each `M[:, i]` has a gradient as large as M."""
+    P = M[:, 0]
+    for i in range(1, M.shape[1]):
+        P = P @ M[:, i]
+    return P
+
+
+def prefix_loop(M: Tensor) -> Tensor:
+    P = [M[:, 0]]
+    for i in range(1, M.shape[1]):
+        P.append(P[-1] @ M[:, i])
+    return torch.stack(P, 1)
+
+
+def product_unbound(M: Tensor) -> Tensor:
+    P, *rest = M.unbind(1)
+    for m in rest:
+        P = P @ m
+    return P
+
+
+def prefix_unbound(M: Tensor) -> Tensor:
+    P = [M[:, 0]]
+    for m in M.unbind(1)[1:]:
+        P.append(P[-1] @ m)
+    return torch.stack(P, 1)
+
+
+def compositions(fast: str, loop: Any, unbound: Any, folder: Path) -> Contenders:
+    """Forward and backward pass over 32 texts of 128 matrices of 20 x 20. Of the loop most is not arithmetic: the
+    gradients of `M[:, i]` write and add 2.5 GB. The unbound loop is spent in its products, 3 L of them."""
+    from methods import cmow
+
+    torch.manual_seed(0)
+    M = (torch.eye(20) + 0.01 * torch.randn(32, 128, 20, 20)).requires_grad_()
+
+    def composed(compose: Callable[[Tensor], Tensor]) -> float:
+        return seconds(lambda: torch.autograd.grad(compose(M).sum(), M))
+
+    return {
+        "fast": partial(composed, getattr(cmow, fast)),
+        "loop": partial(composed, loop),
+        "unbound": partial(composed, unbound),
+    }
+
+
+# 2 layers of 256, 4 heads, one text without padding
+SHAPE: dict[str, Any] = {
+    "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024,
+    "vocab_size": 1000,
+}  # fmt: skip
+FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the one that holds the scores
+
+
+def reader(attention: str, length: int, device: str = "cpu", library: bool = False) -> Callable[..., Any]:
+    """The forward pass of a random model over one text; `library`: its own implementation of the same shape."""
+    torch.manual_seed(0)
+    settings: dict[str, Any] = SHAPE | {"max_position_embeddings": length + 2 * library}
+    more: dict[str, Any] = {}
+    if not library:
+        model: Any = BertModel(BertConfig(**settings))
+        if attention in FULL:
+            model.set_attn_implementation(attention)
+        else:
+            convert(model, attention, length, Specials)
+    elif attention == "longformer":
+        model = LongformerModel(LongformerConfig(attention_window=512, pad_token_id=1, **settings))
+        more["global_attention_mask"] = (torch.arange(length) == 0).long()[None]
+    elif attention == "bigbird":
+        model = BigBirdModel(BigBirdConfig(**settings))
+    else:
+        model = NystromformerModel(NystromformerConfig(segment_means_seq_len=length, **settings))
+    model = model.eval().to(device)
+    ids = torch.randint(5, 1000, (1, length), device=device)
+
+    @torch.no_grad()
+    def forward(tokens: int = length) -> None:
+        part = {name: value[:, :tokens] for name, value in more.items()}
+        model(input_ids=ids[:, :tokens], **part).last_hidden_state.sum().item()  # waits for a GPU
+
+    forward.parameters = models.parameters(model)  # type: ignore[attr-defined]
+    return forward
+
+
+def peak_of_reader(attention: str, length: int, device: str = "cpu", library: bool = False) -> int:
+    """Bytes that a forward pass adds to the model's, in a process that has done nothing larger."""
+    forward = reader(attention, length, device, library)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    if not library:
+        forward(8)  # loads what the libraries load late
+    before = torch.cuda.memory_allocated() if device == "cuda" else held()
+    forward()
+    return max(1, train.peak_memory() - before)
+
+
+def attentions(attention: str, folder: Path) -> Contenders:
+    calls = {name: reader(attention, 4096, library=name == "library") for name in ("ours", "library")}
+    return {name: partial(seconds, call) for name, call in calls.items()}
+
+
+def attention_memory(attention: str, folder: Path) -> Contenders:
+    return {name: partial(in_own_process, peak_of_reader, attention, 4096, "cpu", name == "library")
+            for name in ("ours", "library")}  # fmt: skip
+
+
+def sentences(batch: int) -> Tensor:
+    return torch.randint(1000, 30_000, (batch, 32), generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def classify(model: Any, ids: Tensor) -> None:
+    model(input_ids=ids)
+
+
+def packed_layers(bits: int, batch: int, folder: Path) -> Contenders:
+    """BERT-base's linears in 1 or 2 bits with 8-bit activations. Two layers are enough to compare."""
+    from methods import xtc
+
+    contenders: Contenders = {}
+    for name in ("packed", "float32"):
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_config(BertConfig(num_hidden_layers=2)).eval()
+        if name == "packed":
+            xtc.quantize(model, bits)
+            xtc.pack(model)
+        contenders[name] = partial(seconds, partial(classify, model, sentences(batch)))
+    return contenders
+
+
+SMALL, MINILM = Sizes((4, 128), 2000, 16), Sizes((6, 384), 30522, 64)
+STEPS_OF_CKA = "--pretraining off"
+LIBRARY = (("library", "ours"),)
+CASES: dict[str, Case] = {
+    "bench_mc3kd::test_step[pocket]": Case(
+        partial(of_scripts, "mc3kd", ("mc3kd", "kd"), SMALL, "2x128", 20, ""), (("mc3kd", "kd"),), 10),
+    "bench_mc3kd::test_step[minilm]": Case(
+        partial(of_scripts, "mc3kd", ("mc3kd", "kd"), MINILM, "3x384", 4, ""), (("mc3kd", "kd"),), 4),
+    "bench_cka::test_step[pocket]": Case(
+        partial(of_scripts, "cka", ("cka", "lin"), SMALL, "2x64", 20, STEPS_OF_CKA), (("cka", "lin"),), 10),
+    "bench_cka::test_step[minilm]": Case(
+        partial(of_scripts, "cka", ("cka", "lin"), MINILM, "3x192", 4, STEPS_OF_CKA), (("cka", "lin"),), 4),
+    "bench_cka::test_step[encoder-decoder]": Case(
+        partial(of_scripts, "cka", ("cka", "lin"), Sizes((8, 128), 2000, 16, True), "4x64", 20, STEPS_OF_CKA),
+        (("cka", "lin"),), 10),
+    "bench_loop::test_loop": Case(loop_and_bare, (("loop", "bare"),), 12),
+    "bench_cmow::test_composition[pooled]": Case(
+        partial(compositions, "ordered_product", product_loop, product_unbound),
+        (("loop", "fast"), ("unbound", "fast")), 15),
+    "bench_cmow::test_composition[prefix]": Case(
+        partial(compositions, "prefix_products", prefix_loop, prefix_unbound),
+        (("loop", "fast"), ("unbound", "fast")), 15),
+    **{f"bench_efficient_attention::test_faster_than_the_library[{name}]": Case(partial(attentions, name), LIBRARY, 7)
+       for name in ("longformer", "bigbird", "nystromformer")},
+    **{f"bench_efficient_attention::test_needs_less_memory_than_the_library[{name}]":
+       Case(partial(attention_memory, name), LIBRARY, 1) for name in ("longformer", "bigbird", "nystromformer")},
+    **{f"bench_xtc::test_a_packed_layer_is_not_slower[{bits}-{batch}]":
+       Case(partial(packed_layers, bits, batch), (("packed", "float32"),), 10) for bits in (2, 1) for batch in (1, 32)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ratio(benchmark: Any, tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    contenders = case.make(tmp_path)
+    spent: dict[str, list[float]] = {label: [] for label in contenders}
+
+    def turn() -> None:
+        order = list(contenders)
+        for label in order if len(spent[order[0]]) % 2 else order[::-1]:
+            spent[label].append(contenders[label]())
+
+    warm = 1 if case.turns > 1 else 0
+    benchmark.pedantic(turn, rounds=case.turns, warmup_rounds=warm)
+    for a, b in case.ratios:
+        values = [over / under for over, under in zip(spent[a][warm:], spent[b][warm:], strict=True)]
+        benchmark.extra_info[f"{name}, {a} / {b}"] = round(statistics.median(values), 3)
+
+
+Ratios = dict[str, float]  # "case, numerator / denominator" -> value
+
+
+def measure(names: list[str]) -> Ratios:
+    """The ratios of these cases, by pytest-benchmark. A case that fails has none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        cases = [f"{__file__}::test_ratio[{name}]" for name in names]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *cases]
+        # started by a worker of pytest-xdist, pytest-benchmark would take itself for one and measure nothing
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
+        subprocess.run([*command, f"--benchmark-json={path}"], cwd=results.ROOT, env=environment)
+        rows = json.loads(path.read_text())["benchmarks"] if path.exists() else []
+        return {name: value for row in rows for name, value in row["extra_info"].items()}
+
+
+def worse(checked_in: Ratios, found: Ratios) -> list[str]:
+    """A line for each ratio that is more than `TOLERANCE` worse than the checked-in one."""
+    lines = []
+    for name in sorted(checked_in.keys() & found.keys()):
+        before, now = checked_in[name], found[name]
+        loss = before / now - 1 if name.endswith((" / ours", " / fast")) else now / before - 1
+        if loss > TOLERANCE:
+            lines.append(f"{name}: {now:.2f}, checked in {before:.2f}, {100 * loss:.0f}% worse")
+    return lines
+
+
+def ratios_text(report: dict[str, Any]) -> str:
+    lines = ["| kernels | measured, what is divided | ratio |", "|---|---|---|"]
+    for name, value in report["ratios"].items():
+        file, what = name.split("::")
+        lines.append(f"| {file.removeprefix('bench_')} | {what} | {value:.2f} |")
+    return "\n".join(lines)
+
+
+# --- steps ---------------------------------------------------------------------------------------------------
+
+# How a step is computed: the scripts' arguments
+HOW = {"as it is": "", "kept": "--teacher-cache on", "bf16": "--precision bf16", "compile": "--compile"}
+# Row -> script, arguments, and the student at the pocket suite's sizes and at BERT-base's
+METHODS = {
+    "kd": ("mc3kd", "--variant kd", "2x128", "6x768"),
+    "mc3kd": ("mc3kd", "--variant mc3kd", "2x128", "6x768"),
+    "cmow": ("cmow", "--variant kd", "hybrid-10-100", "hybrid-20-400"),
+    "xtc": ("xtc", "--variant xtc --bits 1 --init teacher", "2x128", "6x768"),
+    "efficient_attention": ("efficient_attention", "--variant kd --init teacher", "2x128", "6x768"),
+    "cka": ("cka", f"--variant cka {STEPS_OF_CKA}", "2x128", "6x768"),
+}
+
+
+def words_of(name: str, how: str, base: bool, folder: Path) -> list[str]:
+    sizes = Sizes((12, 768), 30522, 128) if base else Sizes((4, 128), 2000, 20)
+    _, words, small, large = METHODS[name]
+    words_ = [*material(folder, sizes, 160), "--student", large if base else small]
+    return [*words_, *words.split(), *HOW[how].split()]
+
+
+def possible(name: str, how: str) -> bool:
+    """Kept are outputs and hidden states; the attention scores that xtc compares are too large."""
+    return how != "kept" or name != "xtc"
+
+
+def step_ratios(name: str) -> dict[str, float]:
+    """Milliseconds of a step as it is, and what the other ways to compute it take, as a share of that."""
+    with tempfile.TemporaryDirectory() as folder:
+        # of three epochs the last one is measured, when outputs are kept and what is compiled is compiled
+        calls = {how: script(METHODS[name][0], words_of(name, how, False, Path(folder)), 15, 5)
+                 for how in HOW if possible(name, how)}  # fmt: skip
+        spent: dict[str, list[float]] = {how: [] for how in calls}
+        for _ in range(8):
+            for how, call in calls.items():
+                spent[how].append(call())
+    first = spent["as it is"][1:]
+    ratios = {how: round(statistics.median(b / a for a, b in zip(first, spent[how][1:], strict=True)), 3)
+              for how in list(calls)[1:]}  # fmt: skip
+    return {"ms": round(1000 * statistics.median(first), 2)} | ratios
+
+
+def step_peak(name: str, how: str) -> int:
+    """Bytes that two steps at BERT-base's sizes add to a process which has only loaded the libraries."""
+    before = held()
+    with tempfile.TemporaryDirectory() as folder:
+        trained(METHODS[name][0], [*words_of(name, how, True, Path(folder)), "--budget", "64"])
+    return train.peak_memory() - before
+
+
+def steps() -> dict[str, Any]:
+    """32 texts of 20 tokens, teacher 4x128, student 2x128; memory of 32 texts of 128 tokens, 12x768 and 6x768 (cmow:
+    the paper's hybrid), with weights, Adam's moments and the teacher. With bf16 the weights stay float32."""
+    table: dict[str, Any] = {}
+    for name in METHODS:
+        print(f"steps of {name}", file=sys.stderr)
+        peaks = {how: round(in_own_process(step_peak, name, how) / 1e6) for how in ("as it is", "kept", "bf16")
+                 if possible(name, how)}  # fmt: skip
+        table[name] = {"seconds": in_own_process(step_ratios, name), "megabytes": peaks}
+    return {"methods": table}
+
+
+def steps_text(report: dict[str, Any]) -> str:
+    lines = ["| step of | ms | outputs kept | bf16 | compiled | peak MB at BERT-base | outputs kept | bf16 |",
+             "|---" * 8 + "|"]  # fmt: skip
+    for name, row in report["methods"].items():
+        cells = [f"{row['seconds']['ms']:.1f}"]
+        cells += [f"x {row['seconds'][how]:.2f}" if how in row["seconds"] else "-" for how in list(HOW)[1:]]
+        cells += [f"{row['megabytes'][how]:,}" if how in row["megabytes"] else "-" for how in list(HOW)[:3]]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# --- peers ---------------------------------------------------------------------------------------------------
+
+EXAMPLES, EPOCHS, LR, ALPHA, TEMPERATURE = 320, 3, 5e-5, 0.9, 2.0
+
+
+def lognormal(rng: random.Random) -> int:
+    """Words of a text, distributed as GLUE's: most texts are short, a few long."""
+    return min(126, max(3, round(22 * rng.lognormvariate(0, 0.75))))
+
+
+class DistillationTrainer(Trainer):
+    """The library's loop, with the teacher's soft labels in its loss."""
+
+    guide: Any
+
+    def compute_loss(  # type: ignore[override]
+        self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+    ) -> Any:
+        labels = inputs.pop("labels")
+        output = model(**inputs)
+        with torch.no_grad():
+            soft = self.guide(**inputs).logits
+        loss = kd_loss(output.logits, soft, labels, ALPHA, TEMPERATURE)
+        return (loss, output) if return_outputs else loss
+
+
+def library(folder: Path) -> float:
+    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text."""
+    tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    encoded = [dict(tokenizer(row["sentence"], truncation=True, max_length=128)) | {"labels": row["label"]}
+               for row in rows]  # fmt: skip
+    total = EPOCHS * EXAMPLES // 32
+    with tempfile.TemporaryDirectory() as out:
+        settings = TrainingArguments(
+            out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=total // 10,
+            weight_decay=train.WEIGHT_DECAY, max_grad_norm=train.CLIP, use_cpu=True, report_to=[], logging_steps=20,
+            save_strategy="no", disable_tqdm=True, seed=0,
+        )  # fmt: skip
+        config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 256)
+        student, collator = BertForSequenceClassification(config), DataCollatorWithPadding(tokenizer)
+        trainer = DistillationTrainer(student, settings, collator, train_dataset=encoded)  # type: ignore[arg-type]
+        trainer.guide = BertForSequenceClassification.from_pretrained(folder / "teacher").eval()
+        with contextlib.redirect_stdout(io.StringIO()):
+            return seconds(trainer.train)
+
+
+def ours(more: str, folder: Path) -> float:
+    """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: checkpoints, log and ledger included."""
+    words = material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
+    shape = f"--variant kd --student 2x256 --lr {LR} --alpha {ALPHA} --temperature {TEMPERATURE}"
+    words += f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}".split()
+    return float(trained("mc3kd", words)[1]["ledger"]["seconds"])
+
+
+def peer_peak(call: Callable[[Path], float], folder: Path) -> int:
+    before = held()
+    call(folder)
+    return train.peak_memory() - before
+
+
+def peers() -> dict[str, Any]:
+    """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
+    calls: dict[str, Callable[[Path], float]] = {
+        "ours": partial(ours, ""), "ours, teacher at every step": partial(ours, "--teacher-cache off"),
+        "ours, shuffled": partial(ours, "--batches shuffled"), "Trainer": library,
+    }  # fmt: skip
+    spent: dict[str, list[float]] = {name: [] for name in calls}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
+        for _ in range(4):
+            for name, call in calls.items():
+                spent[name].append(call(folder))
+        table = {}
+        for name, values in spent.items():
+            ratio = statistics.median(value / own for value, own in zip(values[1:], spent["ours"][1:], strict=True))
+            speed = EPOCHS * EXAMPLES / statistics.median(values[1:])
+            table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": round(ratio, 3),
+                           "megabytes": round(in_own_process(peer_peak, calls[name], folder) / 1e6, 1)}  # fmt: skip
+    return {"peers": table}
+
+
+def peers_text(report: dict[str, Any]) -> str:
+    lines = ["| | examples/s | seconds / ours | peak MB |", "|---|---|---|---|"]
+    for name, row in report["peers"].items():
+        cells = f"{row['examples_per_second']:.0f} | {row['seconds / ours']:.2f} | {row['megabytes']:.0f}"
+        lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines)
+
+
+# --- packed models -------------------------------------------------------------------------------------------
+
+
+def load_packed(folder: Path) -> Any:
+    import common.layers.packed  # noqa: F401  # the format
+
+    return AutoModelForSequenceClassification.from_pretrained(
+        folder, use_safetensors=True, trust_remote_code=False
+    ).eval()
+
+
+def packed_peak(folder: Path | None, batch: int) -> int:
+    """Peak bytes of a process that loads a model from disk and runs one batch; None: it has the libraries alone."""
+    if folder is not None:
+        classify(load_packed(folder), sentences(batch))
+    return train.peak_memory()
+
+
+def packed() -> dict[str, Any]:
+    """BERT-base of random weights, sentences of 32 tokens, from token ids to logits."""
+    from methods import xtc
+
+    table: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        loaded = {}
+        for name, bits in (("float32", 32), ("2 bits", 2), ("1 bit", 1)):
+            torch.manual_seed(0)
+            model = AutoModelForSequenceClassification.from_config(BertConfig())
+            xtc.quantize(model, bits)
+            xtc.pack(model).save_pretrained(Path(place, name))
+            loaded[name] = load_packed(Path(place, name))
+            table[name] = {"disk": Path(place, name, "model.safetensors").stat().st_size, "batches": {}}
+        for batch in (1, 32):
+            libraries = in_own_process(packed_peak, None, batch)
+            calls = {name: partial(classify, model, sentences(batch)) for name, model in loaded.items()}
+            for name, value in medians(calls, 5).items():
+                memory = in_own_process(packed_peak, Path(place, name), batch) - libraries
+                table[name]["batches"][str(batch)] = {"seconds": value, "memory": memory}
+    return {"length": 32, "models": table}
+
+
+def packed_text(report: dict[str, Any]) -> str:
+    hardware, table = report["environment"]["hardware"], report["models"]
+    base = table["float32"]["batches"]
+    lines = [
+        f"BERT-base's geometry, sentences of {report['length']} tokens, {hardware['device']}, {hardware['threads']}"
+        " thread(s); milliseconds per sentence, megabytes of peak memory beyond the libraries':",
+        "",
+        "| weights | MB on disk | " + " | ".join(f"batch {b}: ms | MB" for b in base) + " |",
+        "|---" * (2 + 2 * len(base)) + "|",
+    ]
+    for name, row in table.items():
+        cells = []
+        for batch, found in row["batches"].items():
+            ms = 1000 * found["seconds"] / int(batch)
+            cells.append(f"{ms:.1f} ({found['seconds'] / base[batch]['seconds']:.2f} x)")
+            cells.append(f"{found['memory'] / 1e6:.0f} ({found['memory'] / base[batch]['memory']:.2f} x)")
+        lines.append(f"| {name} | {row['disk'] / 1e6:.1f} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+# --- time and memory by length -------------------------------------------------------------------------------
+
+LENGTHS = (512, 1024, 2048, 4096, 8192)
+
+
+def lengths() -> dict[str, Any]:
+    """One forward pass of one text, without padding; and from which length each attention is faster than sdpa."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in (*ATTENTIONS, *FULL)}
+    for length in LENGTHS:
+        calls = {name: reader(name, length, device) for name in table}
+        for name, value in medians(calls).items():
+            table[name]["seconds"][str(length)] = value
+            table[name]["parameters"][str(length)] = calls[name].parameters  # type: ignore[attr-defined]
+            table[name]["bytes"][str(length)] = in_own_process(peak_of_reader, name, length, device)
+    crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}
+    series: dict[str, figures.Line] = {
+        name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
+    }
+    marks = [length for length in crossings.values() if length is not None]
+    title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
+    figures.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
+    return {"shape": "2x256", "attentions": table, "faster_than_sdpa_from": crossings}
+
+
+def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
+    """The length from which `own` stays below `full`, by length: on a straight line of logs between two."""
+    lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
+    if gaps[-1] >= 0:
+        return None
+    last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
+    if last is None:
+        return float(lengths[0])
+    share = gaps[last] / (gaps[last] - gaps[last + 1])
+    return round(math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])))
+
+
+def lengths_text(report: dict[str, Any]) -> str:
+    named = list(next(iter(report["attentions"].values()))["seconds"])
+    lines = ["| attention | parameters | " + " | ".join(f"{L}: ms, MB" for L in named) + " | faster than sdpa from |",
+             "|---" * (len(named) + 3) + "|"]  # fmt: skip
+    for name, row in report["attentions"].items():
+        cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" for L in named]
+        found = report["faster_than_sdpa_from"].get(name)
+        start = "" if name in FULL else "-" if found is None else f"{found:.0f}"
+        lines.append(f"| {name} | {row['parameters'][named[-1]] / 1e6:.2f}M | {' | '.join(cells)} | {start} |")
+    return "\n".join(lines)
+
+
+# --- sentences per second of students without attention ------------------------------------------------------
+
+
+def students() -> dict[str, Any]:
+    """BERT-base, its half, and the paper's encoders with their linear probe, over sentences of 32 tokens."""
+    from methods import cmow
+
+    contenders: dict[str, Any] = {
+        f"BERT {layers}x768": BertForSequenceClassification(BertConfig(num_hidden_layers=layers)) for layers in (12, 6)
+    }
+    for name, (matrix, vector) in cmow.PAPER_SIZES.items():
+        config = cmow.MatrixEmbeddingConfig(matrix_size=matrix, vector_size=vector, bidirectional="bi" in name)
+        contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
+    table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
+    for batch in (1, 64):
+        calls = {name: partial(classify, model.eval(), sentences(batch)) for name, model in contenders.items()}
+        for name, value in medians(calls, 5).items():
+            table[name][str(batch)] = batch / value
+    return {"models": table}
+
+
+def students_text(report: dict[str, Any]) -> str:
+    first = next(iter(report["models"].values()))
+    rows = [
+        [name, f"{row['parameters'] / 1e6:.2f}M"]
+        + [cell for batch in ("1", "64") for cell in (f"{row[batch]:.0f}", f"{row[batch] / first[batch]:.1f}x")]
+        for name, row in report["models"].items()
+    ]
+    return results.columns(rows, ["sentences/s", "params", "batch 1", "", "batch 64", ""])
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+# --table -> its measurement, its text, and its file under bench/results
+TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
+    "steps": (steps, steps_text, "steps"), "peers": (peers, peers_text, "peers"),
+    "packed": (packed, packed_text, "xtc_inference"), "lengths": (lengths, lengths_text, "attention_profile"),
+    "students": (students, students_text, "cmow_students"),
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("speed", __doc__)
+    parser.add_argument("names", nargs="*", help="words of the cases' names; default: all")
+    parser.add_argument("--table", choices=TABLES, help="measure this table instead of the ratios")
+    parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
+    given = parser.parse_args(argv)
+    if given.table is not None:
+        measured, text, name = TABLES[given.table]
+        report = measured() | {"environment": results.environment()}
+        print(text(report))
+        if given.save:
+            results.write_json(FOLDER / f"{name}.json", report)
+        return
+    for wrong in (word for word in given.names if not any(word in name for name in CASES)):
+        fail(BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}"))
+    path = FOLDER / "kernels.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["ratios"]
+    chosen = [name for name in CASES if not given.names or any(word in name for word in given.names)]
+    found = measure(chosen)
+    rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
+    print(results.columns(rows, ["ratio", "now", "checked in"]))
+    if given.save:
+        results.write_json(path, {"ratios": before | found, "environment": results.environment()})
+    lines = worse(before, found)
+    print("\n".join(lines))
+    if lines or not {name.partition(", ")[0] for name in found} >= set(chosen):
+        raise SystemExit(1)
