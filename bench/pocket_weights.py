@@ -1,32 +1,31 @@
-"""The pocket suite's pre-trained BERTs: 4, 6 and 12 layers, 128 wide, masked-language modelling on unlabelled text.
+"""Makes the shipped weights of the pocket suite: BERTs of 4, 6 and 12 layers of 128, pre-trained on the suite's text.
 
-    python -m common.backbone                 # trains the 4 layers again (20 minutes on two cores), common/pocket-bert/
-    python -m common.backbone --layers 12     # goes on from them, 12 deep, common/pocket-bert-12/; also 6
-    python -m common.backbone --long          # goes on from them, 2,048 positions, common/pocket-bert-long/
-    python -m common.backbone --asked         # goes on from the long one with questions, common/pocket-bert-asked/
+    python -m bench.pocket_weights                 # 4 layers (20 minutes on two cores): common/pocket/bert/
+    python -m bench.pocket_weights --layers 12     # goes on from them, 12 deep: common/pocket/bert-12/; also 6
+    python -m bench.pocket_weights --long          # goes on from them, 2,048 positions: common/pocket/bert-long/
+    python -m bench.pocket_weights --asked         # goes on from the long one, with questions: common/pocket/bert-asked/
 
-They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width
-can copy their first layers. The deeper ones start as copies of the 4 layers, stacked on each other, and are
-trained further (progressive stacking, Gong et al. 2019), which costs a fraction of a start at random. The text is
-the suite's unlabelled documents and the inputs of its training splits, without labels but for the asked one's
-questions; nothing of a dev or test split.
+They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width can copy
+their first layers. All learn by masked language modelling of unlabelled documents and of the inputs of the training
+splits; nothing of a dev or test split is read. The deeper ones start as copies of the 4 layers, stacked on each other
+(progressive stacking, Gong et al. 2019), which costs a fraction of a start at random.
 
-The long one learns to look up what stands far away: in most of its blocks every sentence stands twice, at any two
-places, so that a masked word can be read off the other copy, by whoever finds it. Blocks grow from 128 to 2,048 tokens,
-since attention to one place among 2,048 is not found from scratch. Its positions are the 63 of the short one over and
-over, plus slow waves, which tell near from far.
+The long one learns to look up what stands far away. In most of its blocks every sentence stands twice, at any two
+places, so that a masked word can be read off the other copy. Blocks grow from 128 to 2,048 tokens, since attention to
+one place among 2,048 is not learnt from scratch. Its positions are the 63 of the short one, repeated, plus slow waves,
+which tell near from far.
 
-The asked one learns from there to read with a question in mind, which masks do not teach: a word that is not hidden
-need not look for anything. A block asks several questions over the people of one document of hotpot, made of the train
-split's sentences, and is told which words are answers and, on the way, which sentences a question needs: layers that
-mark the first fact early have one left to find the second. One head of every layer but the first is shown what to
-attend to, other places of the same word (as Strubell et al. 2018 showed one the syntax); without that, two facts were
-not joined in 400 steps of any arrangement that was tried. Every third batch is masked text. A document's last third may
-have positions far from the rest (as in Zhu et al. 2023), so that most steps read short blocks. It costs the long one's
-skill at masked words, so ner keeps that one.
+The asked one learns to read with a question in mind, which masks do not teach: a word that is not hidden need not look
+for anything. A block asks several questions about the people of one document of hotpot, made of sentences of the train
+split. Two kinds of labels help: which words are answers, and which sentences a question needs; layers that mark the
+first fact early have one left to find the second. One head of every layer but the first is shown what to attend to,
+other places of the same word (as Strubell et al. 2018 showed one the syntax); without that, two facts were not joined
+in 400 steps of any arrangement that was tried. Every third batch is masked text. The last third of a document may have
+positions far from the rest (as in Zhu et al. 2023), so that most steps read short blocks. It costs the long one's skill
+at masked words, so ner keeps that one.
 
-The weights are in the repository in half precision, each with a note of the command, the seed, the
-generator's version then and the hashes that tie them together (`backbone.json`).
+The weights are stored in half precision, each with a note (`backbone.json`) of the command, the seed, the generator's
+version and the hashes that tie them together. Shapes: B batch, L length (tokens), H heads, d width.
 """
 
 from __future__ import annotations
@@ -36,113 +35,153 @@ import hashlib
 import math
 import random
 import re
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, set_seed
 
-from common import masked_lm, models, pocket, train
+from common import models, pocket, text
 from common.pocket.documents import Person, spread
+from common.pocket.models import (
+    HEADS,
+    INITIALIZER_RANGE,
+    POCKET,
+    POCKET_ASKED_FOLDER,
+    POCKET_LAYERS,
+    POCKET_LONG,
+    POCKET_LONG_FOLDER,
+    POCKET_TRAINED,
+    POSITIONS,
+    SPECIAL_TOKENS,
+    WIDTH,
+    pocket_tokenizer,
+)
 from common.results import write_json
+from common.train import Loop
 
-WIDTH, HEADS = 128, 4
-LAYERS = {layers: name for name, layers in models.POCKET_LAYERS.items()}
-STEPS, BATCH, LR, MASKED, SEED = 8000, 64, 7e-4, 0.2, 0
+SEED = 0
+LAYERS = {layers: name for name, layers in POCKET_LAYERS.items()}
+STEPS, BATCH, LR, MASKED = 8000, 64, 7e-4, 0.2
 STACKED_STEPS, STACKED_LR = 2000, 5e-4
-INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples per task; documents; documents held out
-# The long one: tokens of a block, and steps; a batch is of LONG_TOKENS tokens
-LONG_STAGES = ((128, 600), (256, 200), (512, 250), (1024, 200), (2048, 150))
+INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples of a task; documents; documents held out
+Stages = tuple[tuple[int, int], ...]  # words of a block, and steps
+# The long one; a batch has LONG_TOKENS tokens
+LONG_STAGES: Stages = ((128, 600), (256, 200), (512, 250), (1024, 200), (2048, 150))
 LONG_TOKENS, LONG_LR, LONG_MASKED, LONG_INPUTS = 4096, 1e-3, 0.25, 6000
 TWICE = 0.8  # the share of its blocks in which every sentence stands twice
-# The asked one: words of a block, and steps; every third batch is masked text
-ASKED_STAGES = ((48, 550), (80, 150), (160, 300), (512, 80), (2000, 30))
-MASKED_EVERY = 3
+WAVES, PERIODS, HEIGHT = 12, (100, 16_000), 0.05  # how many slow waves; the shortest and longest period; their height
+# The asked one
+ASKED_STAGES: Stages = ((48, 550), (80, 150), (160, 300), (512, 80), (2000, 30))
+MASKED_EVERY = 3  # batches, of which one is masked text
 ROOMY = 64  # words of a block from which on it holds more than its questions need
-MEAN_WORDS, SLACK = 5, 40  # half a sentence; what a block may be longer than asked for
+MEAN_WORDS, SLACK = 5, 40  # half a sentence; words that a block may have beyond its length
 RARE = 3  # other places at which a word may stand that is to be looked for
-MARKS = (0.5, 0.5, 1.0)  # weights of the last layers, that are to find the facts early
-WAVES, SLOWEST, HEIGHT = 12, (100, 16_000), 0.05  # that tell its positions apart: how many, their periods, their size
+MARKS = (0.5, 0.5, 1.0)  # weights of the last layers, which are to find the facts early
+
+
+class Drawn:
+    """A stream of batches that `draw`, given the step, makes one after the other from its own random numbers.
+
+    A batch is no function of its step alone, so a training that was stopped starts again.
+    """
+
+    def __init__(self, draw: Callable[[int], dict[str, Tensor]]) -> None:
+        self.draw = draw
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        batch = self.draw(step)
+        self.rows = len(batch["input_ids"])
+        return batch
+
+    def ids(self, step: int) -> list[str]:
+        return [f"{step}-{row}" for row in range(self.rows)]
+
+
+def drawn_loop(modules: dict[str, nn.Module], draw: Callable[[int], dict[str, Tensor]], steps: int, lr: float) -> Loop:
+    """The loop over drawn batches, whose checkpoints are not kept."""
+    folder = Path(tempfile.mkdtemp())
+    return Loop(modules, Drawn(draw), steps, lr, folder, "", kind="masked LM", label="pre-training", resume=False,
+                save_every=math.inf)  # fmt: skip
+
+
+# --- masked text ---------------------------------------------------------------------------------------------
 
 
 def config(vocab_size: int, layers: int) -> BertConfig:
-    """Narrow layers want larger first weights than BERT's 0.02, which is made for a width of 768."""
     return BertConfig(
         vocab_size=vocab_size,
         hidden_size=WIDTH,
         num_hidden_layers=layers,
         num_attention_heads=HEADS,
         intermediate_size=4 * WIDTH,
-        max_position_embeddings=128,
-        initializer_range=0.05,
+        max_position_embeddings=POSITIONS,
+        initializer_range=INITIALIZER_RANGE,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
 
 
-def vocabulary_hash() -> str:
-    return hashlib.sha256("\n".join(pocket.vocabulary()).encode()).hexdigest()[:16]
+def pretrained(folder: Path, attention: str = "sdpa") -> BertForMaskedLM:
+    return BertForMaskedLM.from_pretrained(
+        folder, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
+    )
 
 
-def texts(inputs: int = INPUTS, documents: int = DOCUMENTS) -> dict[str, list[tuple[str, ...]]]:
+def texts(inputs: int, documents: int) -> dict[str, list[tuple[str, ...]]]:
     """Kind of text -> inputs of one or two texts: the unlabelled documents, and each task's training inputs."""
-    found: dict[str, list[tuple[str, ...]]] = {"documents": [(t,) for t in pocket.unlabelled(documents, seed=1)]}
+    kinds: dict[str, list[tuple[str, ...]]] = {"documents": [(t,) for t in pocket.unlabelled(documents, seed=1)]}
     for task in pocket.TASKS:
         rows = pocket.generate(task, "train", inputs)
-        found[task] = list(zip(*(rows[column] for column in pocket.COLUMNS[task]), strict=True))
-    return found
+        kinds[task] = list(zip(*(rows[column] for column in pocket.COLUMNS[task]), strict=True))
+    return kinds
 
 
-def mask(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator, share: float = MASKED) -> Tensor:
-    """BERT's masking (`masked_lm.hide`), in place: every token has the chance `share` to be chosen. Labels (B, L)."""
+def masked(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator, share: float) -> dict[str, Tensor]:
+    """The batch with BERT's masking (`text.hide`): every word has the chance `share` to be chosen. Adds labels (B, L)."""
     ids = inputs["input_ids"]
-    chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= len(models.SPECIAL_TOKENS))
+    chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= len(SPECIAL_TOKENS))
     dice = torch.rand(ids.shape, generator=generator)
-    other = torch.randint(len(models.SPECIAL_TOKENS), len(tokenizer), ids.shape, generator=generator)
-    return masked_lm.hide(ids, chosen, dice, other, tokenizer.mask_token_id)
+    other = torch.randint(len(SPECIAL_TOKENS), len(tokenizer), ids.shape, generator=generator)
+    return inputs | {"labels": text.hide(ids, chosen, dice, other, tokenizer.mask_token_id)}
 
 
-def batch_of(tokenizer: Any, chosen: list[tuple[str, ...]]) -> dict[str, Tensor]:
-    columns = [list(column) for column in zip(*chosen, strict=True)]
+def short_batch(tokenizer: Any, rows: list[tuple[str, ...]]) -> dict[str, Tensor]:
+    columns = [list(column) for column in zip(*rows, strict=True)]
     return dict(tokenizer(*columns, truncation="longest_first", max_length=64, padding=True, return_tensors="pt"))
 
 
+def masked_loss(model: BertForMaskedLM, inputs: dict[str, Tensor], labels: Tensor) -> Tensor:
+    """Cross-entropy of the hidden words, as a scalar."""
+    return F.cross_entropy(text.logits_at(model, inputs, labels >= 0), labels[labels >= 0])
+
+
 @torch.no_grad()
-def accuracy(model: BertForMaskedLM, tokenizer: Any, held_out: list[tuple[str, ...]]) -> float:
-    """Share of masked tokens of held-out text that are predicted exactly."""
-    generator = torch.Generator().manual_seed(0)
-    right, total = 0, 0
+def accuracy(model: BertForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> float:
+    """The share of hidden words that are predicted exactly."""
+    right = total = 0
     model.eval()
-    for start in range(0, len(held_out), BATCH):
-        inputs = batch_of(tokenizer, held_out[start : start + BATCH])
-        labels = mask(inputs, tokenizer, generator)
-        found = model(**inputs).logits.argmax(-1)
-        right += int((found == labels).sum())
+    for batch in batches:
+        labels = batch.pop("labels")
+        right += int((model(**batch).logits.argmax(-1) == labels).sum())
         total += int((labels >= 0).sum())
-    model.train()
     return right / total
 
 
-def masked_step(
-    model: BertForMaskedLM, batch: dict[str, Tensor], labels: Tensor, optimizer: torch.optim.Optimizer
-) -> float:
-    """One step of masked language modelling; its loss."""
-    masked = labels >= 0
-    loss = F.cross_entropy(masked_lm.logits_at(model, batch, masked), labels[masked])
-    loss.backward()
-    clip_grad_norm_(model.parameters(), train.CLIP)
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.item()
+def short_accuracy(model: BertForMaskedLM, tokenizer: Any) -> float:
+    """That of short documents which were held out."""
+    rows = [(document,) for document in pocket.unlabelled(DEV, seed=2)]
+    starts, generator = range(0, DEV, BATCH), torch.Generator().manual_seed(0)
+    batches = (short_batch(tokenizer, rows[start : start + BATCH]) for start in starts)
+    return accuracy(model, (masked(batch, tokenizer, generator, MASKED) for batch in batches))
 
 
-def stacked(model: BertForMaskedLM, base: BertForMaskedLM) -> None:
+def stack(model: BertForMaskedLM, base: BertForMaskedLM) -> None:
     """Give `model` the weights of the shallower `base`, whose layers are repeated from the first on."""
     depth = base.config.num_hidden_layers
     weights = base.state_dict()
@@ -154,53 +193,38 @@ def stacked(model: BertForMaskedLM, base: BertForMaskedLM) -> None:
     model.load_state_dict(weights)
 
 
-def main(layers: int = 4, steps: int | None = None, folder: Path | None = None, inputs: int = INPUTS,
+def main(layers: int, steps: int | None = None, folder: Path | None = None, inputs: int = INPUTS,
          documents: int = DOCUMENTS) -> None:  # fmt: skip
     started = time.time()
-    train.seed_everything(SEED)
-    folder = folder or models.POCKET[LAYERS[layers]]
-    tokenizer = models.pocket_tokenizer()
-    model = BertForMaskedLM(config(len(tokenizer), layers)).train()
+    set_seed(SEED)
+    tokenizer = pocket_tokenizer()
+    model = BertForMaskedLM(config(len(tokenizer), layers))
     deeper = layers > min(LAYERS)
     if deeper:
-        stacked(
-            model, BertForMaskedLM.from_pretrained(models.POCKET["pocket"], use_safetensors=True, dtype=torch.float32)
-        )
+        stack(model, pretrained(POCKET["pocket"]))
     steps = steps or (STACKED_STEPS if deeper else STEPS)
     pool = texts(inputs, documents)
-    held_out: list[tuple[str, ...]] = [(text,) for text in pocket.unlabelled(DEV, seed=2)]
-    kinds, rng, generator = list(pool), random.Random(SEED), torch.Generator().manual_seed(SEED)
-    optimizer = train.adamw(model, STACKED_LR if deeper else LR)
-    ledger = train.Ledger()
-    schedule = train.Schedule(optimizer, ledger, steps, None)
-    bar = train.progress(steps, "pre-training")
-    losses: list[float] = []
-    while schedule.running():
+    kinds, rng, generator = [*pool, "documents"], random.Random(SEED), torch.Generator().manual_seed(SEED)
+
+    def draw(_step: int) -> dict[str, Tensor]:
         # a batch holds one kind of text, so that its lengths are alike; documents come up as often as two tasks
-        kind = rng.choice([*kinds, "documents"])
-        batch = batch_of(tokenizer, rng.choices(pool[kind], k=BATCH))
-        labels = mask(batch, tokenizer, generator)
-        losses.append(masked_step(model, batch, labels, optimizer))
-        ledger.count(batch)
-        schedule.step()
-        bar.update()
-        if ledger.steps % 500 == 0:
-            right, took = accuracy(model, tokenizer, held_out), time.time() - started
-            print(
-                f"step {ledger.steps}: loss {np.mean(losses[-500:]):.3f}, held-out {right:.3f}, {took:.0f} s",
-                flush=True,
-            )
-    score = accuracy(model, tokenizer, held_out)
-    command = "python -m common.backbone" + (f" --layers {layers}" if deeper else "")
-    save(model, tokenizer, folder, f"{layers} layers", command, steps, BATCH, score, started)
+        rows = rng.choices(pool[rng.choice(kinds)], k=BATCH)
+        return masked(short_batch(tokenizer, rows), tokenizer, generator, MASKED)
+
+    with drawn_loop({"model": model}, draw, steps, STACKED_LR if deeper else LR) as loop:
+        for batch in loop:
+            loop.minimise(masked_loss(model, batch.inputs, batch.labels))
+    option = f" --layers {layers}" if deeper else ""
+    score = short_accuracy(model, tokenizer)
+    save(model, tokenizer, folder or POCKET[LAYERS[layers]], f"{layers} layers", option, steps, BATCH, score, started)
 
 
-def save(model: BertForMaskedLM, tokenizer: Any, folder: Path, what: str, command: str, steps: int, batch_size: int,
+def save(model: BertForMaskedLM, tokenizer: Any, folder: Path, what: str, option: str, steps: int, batch_size: int,
          score: float, started: float) -> None:  # fmt: skip
     """Weights in half precision, and the note that says how they were made."""
-    model.half()
+    command = f"python -m bench.pocket_weights{option}"
     card = f"# The pocket suite's pre-trained BERT, {what}\n\nMade by `{command}`.\n"
-    models.save(model, tokenizer, folder, card)
+    models.save(model.half(), tokenizer, folder, card)
     note = {
         "command": command,
         "seed": SEED,
@@ -215,41 +239,45 @@ def save(model: BertForMaskedLM, tokenizer: Any, folder: Path, what: str, comman
     write_json(folder / "backbone.json", note)
 
 
+def vocabulary_hash() -> str:
+    return hashlib.sha256("\n".join(pocket.vocabulary()).encode()).hexdigest()[:16]
+
+
 # --- long documents ------------------------------------------------------------------------------------------
 
 
-def waved(model: BertForMaskedLM, rows: int) -> None:
-    """Give the short BERT so many positions: those it was trained on over and over, and on top of them slow waves in
-    random directions, so that places far apart differ and places side by side do not."""
-    models.lengthen(model, rows, kept=1, trained=models.POCKET_TRAINED)
-    table = model.bert.embeddings.position_embeddings.weight
-    shortest, longest = map(math.log10, SLOWEST)
-    periods = torch.logspace(shortest, longest, WAVES)
-    angles = 2 * math.pi * torch.arange(rows)[:, None] / periods
+def lengthened(model: BertForMaskedLM, positions: int) -> BertForMaskedLM:
+    """The short BERT with so many positions: those it was trained on, repeated, plus slow waves in random directions,
+    so that places far apart differ and neighbours do not."""
+    weights, name = model.state_dict(), "bert.embeddings.position_embeddings.weight"
+    first, others = weights[name][:1], weights[name][1:POCKET_TRAINED]
+    table = torch.cat([first, others.repeat(-(-positions // len(others)), 1)])[:positions]
+    shortest, longest = map(math.log10, PERIODS)
+    angles = 2 * math.pi * torch.arange(positions)[:, None] / torch.logspace(shortest, longest, WAVES)
     waves = torch.cat([angles.sin(), angles.cos()], dim=1) @ torch.randn(2 * WAVES, WIDTH) / math.sqrt(2 * WAVES)
-    with torch.no_grad():
-        table += HEIGHT * waves
+    model.config.max_position_embeddings = positions
+    long = BertForMaskedLM(model.config)
+    long.load_state_dict(weights | {name: table + HEIGHT * waves})
+    return long
+
+
+def sentences(document: str) -> list[str]:
+    return re.split(r"(?<= [.?]) ", document.replace("\n", " "))
 
 
 def long_texts(tokenizer: Any, inputs: int, seed: int) -> list[list[list[int]]]:
-    """Documents of several sentences, as ids: the unlabelled ones, and the inputs of the training splits of ner, squad
-    and hotpot, questions in front."""
-    rows: list[list[str]] = [sentences(text) for text in pocket.unlabelled(inputs, seed=seed)]
+    """Documents of several sentences, as ids: the unlabelled ones, and the training inputs of ner, squad and hotpot,
+    questions in front."""
+    rows = [sentences(document) for document in pocket.unlabelled(inputs, seed=seed)]
     for task in pocket.DOCUMENTS:
         columns = pocket.generate(task, "train", inputs, seed=seed)
-        rows += [
-            [sentence for text in texts for sentence in sentences(text)]
-            for texts in zip(*(columns[name] for name in pocket.COLUMNS[task]), strict=True)
-        ]
+        for parts in zip(*(columns[name] for name in pocket.COLUMNS[task]), strict=True):
+            rows.append([sentence for part in parts for sentence in sentences(part)])
     return [tokenizer(row, add_special_tokens=False)["input_ids"] for row in rows]
 
 
-def sentences(text: str) -> list[str]:
-    return re.split(r"(?<= [.?]) ", text.replace("\n", " "))
-
-
 def long_block(rng: random.Random, documents: list[list[list[int]]], words: int) -> list[int]:
-    """So many ids: runs of one to four sentences of any documents, every one twice, in any order; or documents."""
+    """So many ids: runs of one to four sentences of any documents, each sentence twice, in any order; or documents."""
     twice = rng.random() < TWICE
     chosen: list[list[int]] = []
     count, most = 0, words / 2 if twice else words
@@ -270,83 +298,58 @@ def long_batch(tokenizer: Any, rng: random.Random, documents: list[list[list[int
     ids = [[tokenizer.cls_token_id, *block, tokenizer.sep_token_id] for block in blocks]
     batch = dict(tokenizer.pad({"input_ids": ids}, return_tensors="pt"))
     places = torch.arange(batch["input_ids"].shape[1])[None].repeat(count, 1)
-    room = (models.POCKET_LONG - length) // (models.POCKET_TRAINED - 1)  # whole rounds: the waves alone move
-    shift = torch.tensor([[rng.randint(0, room)] for _ in range(count)]) * (models.POCKET_TRAINED - 1)
-    places[:, 1:] += shift
+    room = (POCKET_LONG - length) // (POCKET_TRAINED - 1)  # whole rounds: only the waves differ
+    places[:, 1:] += torch.tensor([[rng.randint(0, room)] for _ in range(count)]) * (POCKET_TRAINED - 1)
     return batch | {"position_ids": places}
 
 
-@torch.no_grad()
-def long_accuracy(model: BertForMaskedLM, tokenizer: Any, documents: list[list[list[int]]], batches: int = 10) -> float:
-    """Share of masked tokens of held-out blocks of full length that are predicted exactly."""
+def long_accuracy(model: BertForMaskedLM, tokenizer: Any) -> float:
+    """That of ten batches of blocks of full length, which were held out."""
+    documents = long_texts(tokenizer, LONG_INPUTS // 20, seed=2)
     rng, generator = random.Random(0), torch.Generator().manual_seed(0)
-    right, total = 0, 0
-    model.eval()
-    for _ in range(batches):
-        batch = long_batch(tokenizer, rng, documents, models.POCKET_LONG)
-        labels = mask(batch, tokenizer, generator, LONG_MASKED)
-        right += int((model(**batch).logits.argmax(-1) == labels).sum())
-        total += int((labels >= 0).sum())
-    model.train()
-    return right / total
+    batches = (long_batch(tokenizer, rng, documents, POCKET_LONG) for _ in range(10))
+    return accuracy(model, (masked(batch, tokenizer, generator, LONG_MASKED) for batch in batches))
 
 
-def growing(
-    stages: tuple[tuple[int, int], ...], optimizer: torch.optim.Optimizer, said: Callable[[], str], started: float
-) -> Iterator[tuple[int, int]]:
-    """The step and its length, of every step of all stages; in between the learning rate is set, and what `said` says
-    is printed every 50 steps."""
-    lengths = [length for length, count in stages for _ in range(count)]
-    ledger = train.Ledger()
-    schedule = train.Schedule(optimizer, ledger, len(lengths), None)
-    bar = train.progress(len(lengths), "pre-training")
-    for step, length in enumerate(lengths):
-        yield step, length
-        ledger.steps += 1
-        schedule.step()
-        bar.update()
-        if ledger.steps % 50 == 0:
-            print(f"step {ledger.steps}, {length} tokens: {said()}, {time.time() - started:.0f} s", flush=True)
-
-
-def main_long(stages: tuple[tuple[int, int], ...] = LONG_STAGES, folder: Path | None = None,
-              inputs: int = LONG_INPUTS) -> None:  # fmt: skip
+def main_long(stages: Stages = LONG_STAGES, folder: Path = POCKET_LONG_FOLDER, inputs: int = LONG_INPUTS) -> None:
     started = time.time()
-    train.seed_everything(SEED)
-    tokenizer = models.pocket_tokenizer()
-    tokenizer.model_max_length = models.POCKET_LONG
-    model = BertForMaskedLM.from_pretrained(models.POCKET["pocket"], use_safetensors=True, dtype=torch.float32).train()
-    waved(model, models.POCKET_LONG)
-    documents, held_out = (long_texts(tokenizer, count, seed) for count, seed in ((inputs, 1), (inputs // 20, 2)))
+    set_seed(SEED)
+    tokenizer = pocket_tokenizer()
+    tokenizer.model_max_length = POCKET_LONG
+    model = lengthened(pretrained(POCKET["pocket"]), POCKET_LONG)
+    documents = long_texts(tokenizer, inputs, seed=1)
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
-    optimizer = train.adamw(model, LONG_LR)
-    losses: list[float] = []
-    for _, length in growing(stages, optimizer, lambda: f"loss {np.mean(losses[-50:]):.3f}", started):
-        batch = long_batch(tokenizer, rng, documents, length)
-        labels = mask(batch, tokenizer, generator, LONG_MASKED)
-        losses.append(masked_step(model, batch, labels, optimizer))
-    score = long_accuracy(model, tokenizer, held_out)
-    what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions"
-    save(model, tokenizer, folder or models.POCKET_LONG_FOLDER, what, "python -m common.backbone --long",
-         sum(count for _, count in stages), LONG_TOKENS, score, started)  # fmt: skip
+    lengths = [length for length, steps in stages for _ in range(steps)]
+
+    def draw(step: int) -> dict[str, Tensor]:
+        return masked(long_batch(tokenizer, rng, documents, lengths[step]), tokenizer, generator, LONG_MASKED)
+
+    with drawn_loop({"model": model}, draw, len(lengths), LONG_LR) as loop:
+        for batch in loop:
+            loop.minimise(masked_loss(model, batch.inputs, batch.labels))
+    what = f"{model.config.num_hidden_layers} layers, {POCKET_LONG} positions"
+    score = long_accuracy(model, tokenizer)
+    save(model, tokenizer, folder, what, " --long", len(lengths), LONG_TOKENS, score, started)
 
 
 # --- questions over documents --------------------------------------------------------------------------------
 
 
 class Asked(NamedTuple):
-    """A block of questions and of the document that answers them."""
+    """A block of questions and of the document that answers them; lists have an entry for each token."""
 
     tokens: list[int]
     context: int  # where the document begins
-    places: list[int]  # the position of every token
-    marks: list[float]  # of a token of a fact, whether a question needs it; NaN of all others
+    places: list[int]  # positions
+    marks: list[float]  # of a fact's tokens, whether a question needs the fact; NaN of all others
     answers: list[float]  # of a word that could be an answer, whether it is one; NaN of all others
 
 
 def asked_block(rng: random.Random, tokenizer: Any, people: list[Person], fillers: list[str], words: int) -> Asked:
-    """Questions of one kind about some of the people, and so many words in which all of them are told of. A short block
-    leaves out what its kind of question does not need. The last third of the document may stand far off."""
+    """Questions of one kind about some of the people, and so many words in which all of them are told of.
+
+    A short block leaves out what its kind of question does not need. The last third of the document may stand far off.
+    """
     kind = rng.choice(("whom", "where", "both", "both"))
     roomy = words >= ROOMY
     chosen = people if roomy else rng.sample(people, 2 if kind == "both" else 3)
@@ -366,26 +369,22 @@ def asked_block(rng: random.Random, tokenizer: Any, people: list[Person], filler
             rest.append((told, "", False))
             count += told.count(" ") + 1
     tokens = [tokenizer.cls_token, *question, tokenizer.sep_token]
-    context, first = len(tokens), models.POCKET_TRAINED - 1
-    places, unknown = list(range(context)), [math.nan] * context
-    marks, answers = list(unknown), list(unknown)
-    # whole rounds of the short BERT's positions are left out: the waves alone move
-    room = (models.POCKET_LONG - words - SLACK) // first
-    shifts = sorted(rng.randint(0, room) for _ in range(2))
-    parts = spread(rng, facts, rest)
-    for shift, part in zip((shifts[0], shifts[0], shifts[1]), parts, strict=True):
-        for told, answer, needed in part:
+    context, rounds = len(tokens), POCKET_TRAINED - 1
+    places, marks, answers = list(range(context)), [math.nan] * context, [math.nan] * context
+    shifts = sorted(rng.randint(0, (POCKET_LONG - words - SLACK) // rounds) for _ in range(2))  # only the waves differ
+    for shift, third in zip((shifts[0], shifts[0], shifts[1]), spread(rng, facts, rest), strict=True):
+        for told, answer, needed in third:
             fact = (told, answer, needed) not in rest
             for word in told.split(" "):
-                places.append(len(tokens) + shift * first)
+                places.append(len(tokens) + shift * rounds)
                 tokens.append(word)
                 marks.append(float(needed) if fact else math.nan)
                 answers.append(float(needed) if word == answer else math.nan)
     return Asked(tokenizer.convert_tokens_to_ids(tokens), context, places, marks, answers)
 
 
-def asked_batch(tokenizer: Any, blocks: list[Asked]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Inputs of the blocks, each as long as the longest, and their marks and answers, (B, L)."""
+def asked_batch(tokenizer: Any, blocks: list[Asked]) -> dict[str, Tensor]:
+    """The blocks, each as long as the longest; their marks, (B, L), are the labels, their answers stand beside them."""
     batch = dict(tokenizer.pad({"input_ids": [block.tokens for block in blocks]}, return_tensors="pt"))
     length = batch["input_ids"].shape[1]
 
@@ -394,87 +393,83 @@ def asked_batch(tokenizer: Any, blocks: list[Asked]) -> tuple[dict[str, Tensor],
 
     types = [[0] * block.context + [1] * (len(block.tokens) - block.context) for block in blocks]
     batch |= {"token_type_ids": padded(types, 0), "position_ids": padded([block.places for block in blocks], 0)}
-    return batch, padded([b.marks for b in blocks], math.nan), padded([b.answers for b in blocks], math.nan)
+    marks, answers = (padded([getattr(block, name) for block in blocks], math.nan) for name in ("marks", "answers"))
+    return batch | {"labels": marks, "answers": answers}
 
 
 def same_word_loss(ids: Tensor, attentions: Sequence[Tensor]) -> Tensor:
-    """- log of the attention that words which stand a few times in a block pay to their other places, in the first
-    head of the given layers; ids (B, L), attentions of (B, H, L, L)."""
-    same = (ids[:, :, None] == ids[:, None, :]) & ~torch.eye(ids.shape[1], dtype=torch.bool)
+    """-log of the attention that a word which stands a few times in a block pays to its other places, in the first
+    head: the mean over these words and the layers; ids (B, L), attentions of (B, H, L, L)."""
+    same = (ids[:, :, None] == ids[:, None, :]) & ~torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
     count = same.sum(-1)
-    rare = (count > 0) & (count <= RARE) & (ids >= len(models.SPECIAL_TOKENS))
+    rare = (count > 0) & (count <= RARE) & (ids >= len(SPECIAL_TOKENS))
     paid = [(attention[:, 0] * same).sum(-1)[rare] for attention in attentions]
     return torch.stack([-(share + 1e-6).log().mean() for share in paid]).mean()
 
 
 class Marker(nn.Module):
-    """What is read off the hidden states while questions are learnt, and thrown away after it."""
+    """Linear layers that read marks and answers off the hidden states; thrown away after the training."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.marks = nn.ModuleList(nn.Linear(WIDTH, 1) for _ in range(layers))
+        self.marks = nn.ModuleList(nn.Linear(WIDTH, 1) for _ in MARKS)
         self.answer = nn.Linear(WIDTH, 1)
 
-    def loss(self, states: Sequence[Tensor], marks: Tensor, answers: Tensor) -> tuple[Tensor, float]:
-        """Are facts needed, by the states (B, L, d) of each layer; and words the answers, by the last; and the share
-        of those that are told rightly."""
+    def loss(self, states: Sequence[Tensor], marks: Tensor, answers: Tensor) -> Tensor:
+        """Binary cross-entropy of the facts' marks, by each layer's states (B, L, d), and of the answers, by the last."""
         fact, word = ~marks.isnan(), ~answers.isnan()
-        total: Tensor = sum(  # type: ignore[assignment]
-            weight * F.binary_cross_entropy_with_logits(mark(state[fact])[:, 0], marks[fact])
+        loss = F.binary_cross_entropy_with_logits
+        facts: Tensor = sum(  # type: ignore[assignment]
+            weight * loss(mark(state[fact])[:, 0], marks[fact])
             for weight, mark, state in zip(MARKS, self.marks, states, strict=True)
         )
-        score = self.answer(states[-1][word])[:, 0]
-        right = ((score > 0) == (answers[word] > 0)).float().mean().item()
-        return total + F.binary_cross_entropy_with_logits(score, answers[word]), right
+        return facts + loss(self.answer(states[-1][word])[:, 0], answers[word])
 
 
-def main_asked(stages: tuple[tuple[int, int], ...] = ASKED_STAGES, folder: Path | None = None,
-               inputs: int = LONG_INPUTS) -> None:  # fmt: skip
+def main_asked(stages: Stages = ASKED_STAGES, folder: Path = POCKET_ASKED_FOLDER, inputs: int = LONG_INPUTS) -> None:
     started = time.time()
-    train.seed_everything(SEED)
-    tokenizer = models.pocket_tokenizer()
-    tokenizer.model_max_length = models.POCKET_LONG
-    model = BertForMaskedLM.from_pretrained(
-        models.POCKET_LONG_FOLDER, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
-    ).train()
-    marker = Marker(len(MARKS))
+    set_seed(SEED)
+    tokenizer = pocket_tokenizer()
+    tokenizer.model_max_length = POCKET_LONG
+    model = pretrained(POCKET_LONG_FOLDER, "eager")
+    marker = Marker()
     people = pocket.people(inputs, seed=1)
-    documents, held_out = (long_texts(tokenizer, count, seed) for count, seed in ((inputs, 1), (inputs // 20, 2)))
+    documents = long_texts(tokenizer, inputs, seed=1)
     known = {word for group in people for person in group for word in (person.name, person.city)}
-    texts = pocket.generate("squad", "train", inputs, seed=1)["context"]
-    fillers = [told for text in texts for told in sentences(text) if known.isdisjoint(told.split(" "))]
+    contexts = pocket.generate("squad", "train", inputs, seed=1)["context"]
+    fillers = [told for context in contexts for told in sentences(context) if known.isdisjoint(told.split(" "))]
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
-    optimizer = train.adamw(model, LONG_LR, list(marker.parameters()))
-    shares: list[float] = []
-    for step, length in growing(stages, optimizer, lambda: f"{np.mean(shares[-30:]):.3f} told rightly", started):
-        if step % MASKED_EVERY == MASKED_EVERY - 1:  # what it could before is kept
+    lengths = [length for length, steps in stages for _ in range(steps)]
+
+    def draw(step: int) -> dict[str, Tensor]:
+        length = lengths[step]
+        if step % MASKED_EVERY == MASKED_EVERY - 1:  # so that it keeps what it could before
             batch = long_batch(tokenizer, rng, documents, max(length, LONG_STAGES[0][0]))
-            labels = mask(batch, tokenizer, generator, LONG_MASKED)
-            masked_step(model, batch, labels, optimizer)
-        else:
-            blocks = [
-                asked_block(rng, tokenizer, rng.choice(people), fillers, length) for _ in range(LONG_TOKENS // length)
-            ]
-            batch, marks, answers = asked_batch(tokenizer, blocks)
-            out = model.bert(**batch, output_hidden_states=True, output_attentions=True)
-            loss, right = marker.loss(out.hidden_states[-len(MARKS) :], marks, answers)
-            loss = loss + same_word_loss(batch["input_ids"], out.attentions[-len(MARKS) :])
-            loss.backward()
-            clip_grad_norm_([*model.parameters(), *marker.parameters()], train.CLIP)
-            optimizer.step()
-            optimizer.zero_grad()
-            shares.append(right)
-    score = long_accuracy(model, tokenizer, held_out)
-    what = f"{model.config.num_hidden_layers} layers, {models.POCKET_LONG} positions, asked"
-    save(model, tokenizer, folder or models.POCKET_ASKED_FOLDER, what, "python -m common.backbone --asked",
-         sum(count for _, count in stages), LONG_TOKENS, score, started)  # fmt: skip
+            return masked(batch, tokenizer, generator, LONG_MASKED)
+        count = LONG_TOKENS // length
+        blocks = [asked_block(rng, tokenizer, rng.choice(people), fillers, length) for _ in range(count)]
+        return asked_batch(tokenizer, blocks)
+
+    with drawn_loop({"model": model, "marker": marker}, draw, len(lengths), LONG_LR) as loop:
+        for batch in loop:
+            if "answers" not in batch.inputs:
+                loop.minimise(masked_loss(model, batch.inputs, batch.labels))
+                continue
+            answers = batch.inputs.pop("answers")
+            out = model.bert(**batch.inputs, output_hidden_states=True, output_attentions=True)
+            loss = marker.loss(out.hidden_states[-len(MARKS) :], batch.labels, answers)
+            loop.minimise(loss + same_word_loss(batch.inputs["input_ids"], out.attentions[-len(MARKS) :]))
+    what = f"{model.config.num_hidden_layers} layers, {POCKET_LONG} positions, asked"
+    score = long_accuracy(model, tokenizer)
+    save(model, tokenizer, folder, what, " --asked", len(lengths), LONG_TOKENS, score, started)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, choices=LAYERS, default=4)
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("--asked", action="store_true")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--layers", type=int, choices=LAYERS, default=4)
+    which.add_argument("--long", action="store_true")
+    which.add_argument("--asked", action="store_true")
     options = parser.parse_args()
     if options.asked:
         main_asked()
