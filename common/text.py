@@ -6,6 +6,7 @@
     batches = texts.blocks(tokenizer, length, 32, seed)         # or: texts end to end, an example is `length` tokens
     batches = text.Masked(batches, tokenizer)                   # BERT's masking; labels are what was hidden
     model, whole = text.load_masked_lm(source)                  # a masked language model; whether its head came with it
+    text.train_head(stage, model, tokenizer, batches.encoded)   # the head, where it did not
 
 Shapes: B batch, L length (tokens), V vocabulary, M masked tokens.
 """
@@ -29,11 +30,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data, pocket
-from common.args import BadInput, first_line, split_list
+from common import data, parallel, pocket
+from common.args import split_list
 from common.data import Encoded
+from common.errors import BadInput, first_line
+from common.losses import label_loss
 from common.sources import json_lines
 from common.tasks import Split, Task, TaskData
+from common.train import Stage
 
 STREAM, HUB = "stream:", "hub:"
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
@@ -479,6 +483,7 @@ class Masked:
         self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0, everywhere: bool = False
     ) -> None:
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
+        self.encoded = batches.encoded
         self.weights = token_weights(batches.encoded, tokenizer, smoothing)
 
     def ids(self, step: int) -> list[str]:
@@ -566,3 +571,25 @@ def logits_at(model: PreTrainedModel, inputs: Mapping[str, Tensor], chosen: Tens
         return model(**inputs).logits[0]
     finally:
         handle.remove()
+
+
+def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: Encoded) -> None:
+    """Train what lies above the body of a masked language model whose file holds no head, on `encoded` texts.
+
+    The body, and embeddings that are tied to its own, stay as they are. Charged as the teacher's examples.
+    """
+    body = {id(parameter) for parameter in model.base_model.parameters()}
+    head = nn.ModuleList(part for part in model.children() if part is not model.base_model)
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) not in body)
+    model.to(parallel.device()).eval()  # type: ignore[arg-type]
+    batches = Masked(data.Batches(encoded, tokenizer, int(HEAD_RECIPE["batch_size"]), 0), tokenizer)
+    steps, lr = int(HEAD_RECIPE["steps"]), HEAD_RECIPE["lr"]
+    with stage.loop({"head": head}, batches, steps, lr, name="head", label="masked-LM head") as loop:
+        for batch in loop:
+            masked = batch.labels >= 0
+            loop.minimise(parallel.mean(label_loss(logits_at(model, batch.inputs, masked), batch.labels[masked])))
+        spent = loop.ledger
+        spent.teacher_examples += spent.student_examples
+        spent.steps = spent.student_examples = spent.student_tokens = 0
+    model.requires_grad_()
