@@ -30,8 +30,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
 
-from common import models
-from common.args import BadInput
+from common.errors import BadInput
 
 # --- blocks of queries, each over keys of its own ------------------------------------------------------------
 #
@@ -152,7 +151,7 @@ def full_if_short(
     out = query.new_zeros(B, L, H, d)
     for rows in (short, ~short):
         chosen = [None if x is None else x[rows] for x in (query, key, value, mask)]
-        part = full_if_short(limit, sparse, *chosen, scale, dropout)  # type: ignore[arg-type]
+        part = full_if_short(limit, sparse, *chosen, scale, dropout)  # type: ignore[arg-type, call-arg]
         out = out.index_put((rows.nonzero()[:, 0],), part.to(out.dtype))
     return out
 
@@ -465,7 +464,7 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
         raise BadInput(f"--attention {attention}: the model is a {config.efficient_attention['name']} already")
     first = first_position(positions)
     if positions.num_embeddings < first + max_length:
-        models.lengthen(model, first + max_length, kept=first)
+        lengthen(model, first + max_length, first)
     config.efficient_attention = {"name": attention, **settings}
     install(model)
     if attention == "lsg":
@@ -475,6 +474,20 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
 def first_position(positions: nn.Embedding) -> int:
     """RoBERTa counts positions from the one after its padding's."""
     return 0 if positions.padding_idx is None else positions.padding_idx + 1
+
+
+@torch.no_grad()
+def lengthen(model: PreTrainedModel, rows: int, kept: int) -> None:
+    """Give a model a table of so many positions, in place: those after the first `kept` are repeated."""
+    embeddings: Any = model.base_model.embeddings
+    old = embeddings.position_embeddings
+    usable = old.weight[kept:]
+    weight = torch.cat([old.weight[:kept], usable.repeat(-(-rows // len(usable)), 1)])[:rows]
+    embeddings.position_embeddings = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=old.padding_idx)
+    made = {"position_ids": torch.arange(rows)[None], "token_type_ids": torch.zeros(1, rows, dtype=torch.long)}
+    for name in made.keys() & dict(embeddings.named_buffers()).keys():
+        embeddings.register_buffer(name, made[name].to(weight.device), persistent=False)
+    model.config.max_position_embeddings = rows
 
 
 def install(model: PreTrainedModel) -> None:

@@ -47,7 +47,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from common.args import BadInput
+from common.errors import BadInput
 from common.results import replacing
 from common.train import digest
 
