@@ -373,7 +373,7 @@ def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
     stream: list[int] = []
     for start in range(0, len(split), _CHUNK):
         texts = [text for (text,) in split.texts[start : start + _CHUNK]]
-        for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]:  # type: ignore[union-attr]
+        for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:  # type: ignore[union-attr]
             stream += [tokenizer.eos_token_id, *tokens]  # type: ignore[list-item]
     return torch.tensor(stream)
 

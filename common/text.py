@@ -70,10 +70,10 @@ def check(spec: str | None, budget: str = "", argument: str = "--corpus") -> Non
     if spec is None:
         return
     if spec.startswith(STREAM):
-        if budget == "paper":
-            raise BadInput(f"{argument} {spec}: has no known length, and --budget paper counts epochs; give a number")
         if not spec.startswith(STREAM + HUB):
             _check_file(spec.removeprefix(STREAM), f"{argument} {spec}", f", or {STREAM}{HUB}REPO")
+        if budget == "paper":
+            raise BadInput(f"{argument} {spec}: has no known length, and --budget paper counts epochs; give a number")
         return
     names = split_list(spec)
     if not names:
@@ -452,7 +452,7 @@ def blocks(tokenizer: Any, texts: Iterable[str], length: int, most: int | None =
     inside, count, left = length - 2, 0, list[int]()
     texts = iter(texts)
     while (most is None or count < most) and (part := list(islice(texts, 200))):
-        for tokens in tokenizer(part, add_special_tokens=False)["input_ids"]:
+        for tokens in tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]:
             left += [*tokens, tokenizer.sep_token_id]
         full = len(left) // inside
         for at in range(0, full * inside, inside):
