@@ -38,8 +38,8 @@ Differences from the paper, and how its gaps are read
       without a pre-trained checkpoint (the pocket suite's; a Marian as it is) teaches this stage as well.
     - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
     - eq. 4 is "added to the final batch": by default only the last minibatch carries its gradient. `--history exact`
-      takes the gradient of the whole, in two passes. All other losses are means over a minibatch's rows, weighed by
-      its share of the batch's predictions: with texts of unequal length not quite the mean over the whole batch.
+      takes the gradient of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed
+      by its share of the batch's predictions: not quite the mean over all tokens of the batch.
     - layer i of m is matched with layer ceil(i N / m) of N: every second of 12 for 6, two of three for 8, the last
       always. The loss is the mean over pairs; whether the paper sums is unstated. `--beta` weighs it (paper: 1).
     - AdamW with the decay of all scripts here (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
@@ -66,6 +66,7 @@ from typing import Any, Literal, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
+from common.tasks import GENERATED, task_of
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
@@ -73,7 +74,7 @@ PAPER_EPOCHS, PAPER_PRETRAINING_EPOCHS = 6, 30
 
 
 class Variant(NamedTuple):
-    """A row of a table: whose outputs it learns, what matches its hidden states, whether text comes first."""
+    """A row of a table: whose outputs it learns, what matches hidden states, whether unlabelled text comes first."""
 
     outputs: Outputs
     hidden: Hidden
@@ -135,28 +136,18 @@ class Args(CommonArgs):
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
         for task in self.tasks:
-            if self.prompt and not writes(task):
+            if self.prompt and task_of(task).kind not in GENERATED:
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
             if "wopt" in self.variants and not self.pretrains("cka", task):
                 raise BadInput(f"--variant wopt: is cka where nothing is pre-trained, as for {task}")
-            if self.init not in ("random", "pretrained", "teacher") and self.pretrains("cka", task):
-                raise BadInput(f"--init {self.init}: is not pre-trained here; --pretraining off, or --init random")
+            if self.init not in ("random", "pretrained", "teacher"):
+                for name in (name for name in self.variants if self.pretrains(name, task)):
+                    raise BadInput(f"--init {self.init}: {name} is pre-trained; --pretraining off, or --init random")
 
     def pretrains(self, variant: str, task: str) -> bool:
-        """Whether a row's students of a task start on unlabelled text."""
-        wanted = self.pretraining == "on" or (self.pretraining == "auto" and kind_of(task) != "summarisation")
+        """Whether a variant's students start on unlabelled text."""
+        wanted = self.pretraining == "on" or (self.pretraining == "auto" and task_of(task).kind != "summarisation")
         return wanted and VARIANTS[variant].pretraining
-
-
-def kind_of(task: str) -> str:
-    from common import tasks
-
-    return tasks.task_of(task).kind
-
-
-def writes(task: str) -> bool:
-    """Whether a task's answers are texts, which an encoder-decoder writes."""
-    return kind_of(task) in ("translation", "summarisation")
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
@@ -174,16 +165,13 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrained
 
 from common import data, models, text
 from common.losses import kd_loss, kl_loss, label_loss
-from common.models import default_lr
-from common.parallel import by_main, device, mean, whole
+from common.parallel import by_main, mean, whole
 from common.results import show
 from common.run import Run, choose_student
-from common.tasks import TaskData
 from common.teacher import Teacher, frozen, get_teacher
 from common.train import Batch, Ledger, Loop, Shared, Stage, split_batch
 
-# Shapes: B batch, L length, n valid tokens of everybody, m pairs of layers, D_S and D_T widths of student and teacher,
-# C classes or words.
+# Shapes: n tokens that are not padding, m pairs of layers, D_S and D_T student and teacher widths, C classes or words.
 
 
 # --- the hidden losses (section 2) ---------------------------------------------------------------------------
@@ -202,7 +190,7 @@ class Covariances(NamedTuple):
         return Covariances(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-NOTHING = Covariances(0.0, 0.0, 0.0)
+ZERO = Covariances(0.0, 0.0, 0.0)
 
 
 def covariances(S: Tensor, T: Tensor) -> Covariances:
@@ -221,22 +209,22 @@ def cka_loss(sums: Covariances) -> Tensor:
 
 
 def minibatch_cka(part: Covariances, sums: Covariances, exact: bool, batch: Batch) -> tuple[Tensor, Covariances]:
-    """Eq. 4, (m,): L_H of the summed covariances of a batch's parts, and the sums for its next part.
+    """Eq. 4: L_H (m,) of the covariances that are summed over a batch's parts, and the sums for its next part.
 
     The loop weighs a part's loss by its share of the batch. Detached: `sums` are those of the parts before, and the
-    last part has the loss. Exact: `sums` are already those of all parts; each part has the value of the whole, whose
-    mean over the parts is itself, and only its own share of the gradient.
+    last part has the loss. Exact: `sums` are those of all parts already; each part has the whole's value, and of the
+    gradient what goes through its own states.
     """
     if exact:
-        gradients = Covariances(*((x - x.detach()) / batch.share for x in part))  # 0, with a gradient
-        return cka_loss(sums.plus(gradients)), sums
+        zero = Covariances(*((x - x.detach()) / batch.share for x in part))  # has a gradient
+        return cka_loss(sums.plus(zero)), sums
     sums = sums.plus(part)
     loss = cka_loss(sums) / batch.share if batch.last else torch.zeros_like(part.TS[:, 0, 0])
     return loss, Covariances(*(x.detach() for x in sums))
 
 
 def hidden_loss(kind: Hidden, S: Tensor, T: Tensor) -> Tensor:
-    """The baselines, (m,), means over the tokens: 1 - cosine; MSE and Lin ||S - T||^2 / D_T (S projected, for Lin)."""
+    """The baselines, (m,), means over the tokens: 1 - cosine; of MSE and Lin, whose S is projected, ||S - T||^2 / D."""
     if kind == "cosine":
         return (1 - F.cosine_similarity(S, T, dim=-1)).mean(-1)
     return (S - T).square().mean((-2, -1))
@@ -258,21 +246,17 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
 
 
 class Objective(NamedTuple):
-    """The losses of a stage.
-
-    `layers`: for the encoder (and the decoder) the partners of student layers 1, 2, ..., empty without hidden loss.
-    `projections`: for each of these, what a student's states pass through; trained with the student.
-    """
+    """The losses of a stage. Of the encoder (and the decoder), none without a hidden loss: `layers`, the partners of
+    student layers 1, 2, ...; `projections`, what the student's states pass through, trained with the student."""
 
     outputs: Outputs
     hidden: Hidden
     layers: list[list[int]]
-    projections: nn.ModuleList
+    projections: Any  # a module list of module lists
 
 
-def make_objective(
-    args: Args, outputs: Outputs, hidden: Hidden, student: PreTrainedConfig, teacher: PreTrainedConfig
-) -> Objective:
+def make_objective(args: Args, outputs: Outputs, hidden: Hidden, student: PreTrainedConfig,
+                   teacher: PreTrainedConfig) -> Objective:  # fmt: skip
     """The losses of a stage; Lin's projections start at random. `BadInput` for widths that `hidden` cannot compare."""
     D_S, D_T = student.hidden_size, teacher.hidden_size
     if hidden in ("cosine", "mse") and D_S != D_T:
@@ -283,7 +267,7 @@ def make_objective(
     depths = [] if hidden == "none" else zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
     layers = [layer_map(N, m, args.layer_map) for N, m in depths]
     stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in layers]
-    return Objective(outputs, hidden, layers, nn.ModuleList(nn.ModuleList(stack) for stack in stacks))
+    return Objective(outputs, hidden, layers, nn.ModuleList(map(nn.ModuleList, stacks)))
 
 
 def forward(objective: Objective, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
@@ -294,64 +278,62 @@ def forward(objective: Objective, student: Any, teacher: Teacher, batch: Batch) 
 
 
 def states(objective: Objective, student: Any, teacher: Any, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-    """For each matched stack everybody's hidden states without padding: (m, n, D_S) and (m, n, D_T)."""
+    """For each matched stack the hidden states of everybody's valid tokens: (m, n, D_S) and (m, n, D_T)."""
     names = ("encoder_hidden_states", "decoder_hidden_states") if len(objective.layers) == 2 else ("hidden_states",)
+    valid = (batch.mask, batch.labels >= 0)
     pairs = []
-    for name, partners, project, valid in zip(
-        names, objective.layers, objective.projections, (batch.mask, batch.labels >= 0), strict=False
-    ):
-        # index 0 holds the embeddings; what is projected is one's own, so that W has its gradient once
-        S = torch.stack([whole(W(student[name][i][valid])) for i, W in enumerate(project, 1)])  # type: ignore[arg-type]
-        T = torch.stack([whole(teacher[name][l][valid]) for l in partners])
+    for name, tokens, layers, W in zip(names, valid, objective.layers, objective.projections, strict=False):
+        # index 0 holds the embeddings; each process projects its own rows alone, so that W's gradient counts them once
+        S = torch.stack([whole(project(student[name][i][tokens])) for i, project in enumerate(W, 1)])
+        T = torch.stack([whole(teacher[name][l][tokens]) for l in layers])
         pairs.append((S, T))
     return pairs
 
 
-def output_losses(outputs: Outputs, logits: Tensor, labels: Tensor, soft: Tensor | None) -> Tensor:
-    """Of (n, C) logits, (n,) targets and the teacher's (n, C) logits, (n,): L_CLM + L_Dist (eqs. 5-6), or one of them.
+def output_losses(outputs: Outputs, batch: Batch, s: Any, t: Any) -> Tensor:
+    """Of both models' outputs s and t, for each prediction, (n,): L_CLM + L_Dist (eqs. 5-6), or one of the two.
 
     Of a class, L_CLM is its cross-entropy; of a score, both are squared errors.
     """
-    loss = label_loss(logits, labels) if outputs != "teacher" else torch.zeros(())
-    return loss if soft is None else loss + kl_loss(logits, soft, temperature=1.0)
+    logits, labels = batch.predictions(s)
+    L_CLM = 0.0 if outputs == "teacher" else label_loss(logits, labels)
+    L_Dist = 0.0 if outputs == "labels" else kl_loss(logits, batch.predictions(t)[0], temperature=1.0)
+    return L_CLM + L_Dist  # type: ignore[return-value]
 
 
 def step_loss(args: Args, objective: Objective, student: Any, teacher: Teacher, batch: Batch,
-              sums: list[Covariances]) -> tuple[Tensor, list[Covariances]]:  # fmt: skip
-    """L = L_CLM + L_Dist + beta L_H of a batch, or of a part of it, then with eq. 4's sums for the next part."""
+              sums: list[Covariances]) -> Tensor:  # fmt: skip
+    """L = L_CLM + L_Dist + beta L_H of a batch or a part of it. `sums`: of each stack eq. 4's, brought up to date."""
     s, t = forward(objective, student, teacher, batch)
-    logits, labels = batch.predictions(s)
-    soft = None if t is None else batch.predictions(t)[0]
-    if objective.outputs == "kd" and soft is not None:
-        loss = kd_loss(logits, soft, labels, args.alpha, args.temperature)
+    if objective.outputs == "kd":
+        logits, labels = batch.predictions(s)
+        loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
     else:
-        loss = mean(output_losses(objective.outputs, logits, labels, soft))
-    hidden = []  # of each stack
+        loss = mean(output_losses(objective.outputs, batch, s, t))
+    L_H = []  # of each stack, the mean over its layers
     for k, (S, T) in enumerate(states(objective, s, t, batch)):
         if objective.hidden == "cka":
-            L_H, sums[k] = minibatch_cka(covariances(S, T), sums[k], args.history == "exact", batch)
+            terms, sums[k] = minibatch_cka(covariances(S, T), sums[k], args.history == "exact", batch)
         else:
-            L_H = hidden_loss(objective.hidden, S, T)
-        hidden.append(L_H.mean())
-    return (loss + args.beta * torch.stack(hidden).mean() if hidden else loss), sums
+            terms = hidden_loss(objective.hidden, S, T)
+        L_H.append(terms.mean())
+    return loss + args.beta * torch.stack(L_H).mean() if L_H else loss
 
 
 # --- a stage -------------------------------------------------------------------------------------------------
 
-HELD_OUT = 256  # passages, or examples, of a validation curve
-POINTS = 10  # of a validation curve
+HELD_OUT, POINTS = 256, 10  # a validation curve: passages or examples, and points
 
 
 def distil(args: Args, loop: Loop, objective: Objective, student: PreTrainedModel, teacher: Teacher,
            held_out: list[dict[str, Tensor]]) -> None:  # fmt: skip
-    """Train the student (and Lin's projections) over a stage; its validation curve is in the loop's notes."""
+    """Train the student (and Lin's projections) over a stage; its validation curve stands in the loop's notes."""
     for batch in loop:
         if batch.first:
-            sums = [NOTHING for _ in objective.layers]
+            sums = [ZERO for _ in objective.layers]
             if objective.hidden == "cka" and args.history == "exact":
                 sums = first_pass(objective, student, teacher, loop.parts)
-        loss, sums = step_loss(args, objective, student, teacher, batch, sums)
-        loop.minimise(loss)
+        loop.minimise(step_loss(args, objective, student, teacher, batch, sums))
         if batch.last and loop.due(POINTS):
             started = time.perf_counter()
             loop.notes.setdefault("validation", []).append(validation(objective, student, teacher, held_out))
@@ -362,9 +344,9 @@ def distil(args: Args, loop: Loop, objective: Objective, student: PreTrainedMode
 def first_pass(objective: Objective, student: Any, teacher: Teacher, parts: list[Batch]) -> list[Covariances]:
     """For `--history exact`: of each stack, eq. 4's sums over all parts of a batch.
 
-    In one process the second pass draws the same dropout; several processes draw it anew for each part.
+    The second pass draws the same dropout again; of several processes each draws it anew for every part.
     """
-    sums = [NOTHING for _ in objective.layers]
+    sums = [ZERO for _ in objective.layers]
     with torch.random.fork_rng():
         for part in parts:
             pairs = states(objective, *forward(objective, student, teacher, part), part)
@@ -380,146 +362,128 @@ def validation(objective: Objective, student: Any, teacher: Teacher, held_out: l
     student.eval()
     losses = []
     for rows in held_out:
-        (batch,) = split_batch(rows, [""] * len(rows["labels"]), 1, "held out", 0, Ledger(), device())
+        (batch,) = split_batch(rows, [""] * len(rows["labels"]), 1, "held out", 0, Ledger(), student.device)
         if student.config.is_encoder_decoder:
             batch.inputs["decoder_input_ids"] = student.prepare_decoder_input_ids_from_labels(batch.labels)
-        s, t = forward(objective, student, teacher, batch)
-        soft = None if t is None else batch.predictions(t)[0]
-        losses.append(output_losses(objective.outputs, *batch.predictions(s), soft))
+        losses.append(output_losses(objective.outputs, batch, *forward(objective, student, teacher, batch)))
     student.train()
     return round(torch.cat(losses).mean().item(), 6)
 
 
-# --- the student ---------------------------------------------------------------------------------------------
+# --- the student, and its pre-training -----------------------------------------------------------------------
 
-# The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio.
-PAPER_FFN = {
-    ("bart", "6x640"): 4096,
-    ("bart", "6x768"): 4096,
-    ("bart", "12x768"): 3072,
-    ("bart", "24x768"): 3072,
-    ("bert", "8x512"): 3072,
-    ("bert", "12x512"): 3072,
-}
+# The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio
+PAPER_FFN = {("bart", "6x640"): 4096, ("bart", "6x768"): 4096, ("bart", "12x768"): 3072, ("bart", "24x768"): 3072,
+             ("bert", "8x512"): 3072, ("bert", "12x512"): 3072}  # fmt: skip
 
 
-def student_settings(args: Args, teacher: PreTrainedConfig, shape: str) -> dict[str, Any]:
+def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
     """What a student's configuration has besides its layers and width: the paper's feed-forward width, and a spread of
     the first weights that grows as 1 / sqrt(width)."""
-    scale = math.sqrt(teacher.hidden_size / student_shape(shape)[1])
+    scale = math.sqrt(teacher.hidden_size / student_shape(args.student)[1])
     spread = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
-    return spread | {"ffn": args.ffn or PAPER_FFN.get((teacher.model_type, shape))}
+    return spread | {"ffn": args.ffn or PAPER_FFN.get((teacher.model_type, args.student))}
 
 
-# --- pre-training --------------------------------------------------------------------------------------------
+def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student: PreTrainedModel) -> Shared:
+    """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text.
 
-
-def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher) -> Shared:
-    """A student distilled on unlabelled text from the teacher's pre-trained checkpoint; `notes` has its curve.
-
-    It is made once for all tasks with the same text and budget, of which it takes `--pretraining-share`; with
-    `--budget paper` it has the paper's epochs.
+    That one is made once for all tasks with the same text and budget, of which it takes `--pretraining-share`; with
+    `--budget paper` it has the paper's epochs. Its notes hold the validation curve.
     """
-    task, written = run.task, writes(run.task.name)
+    kind, tokenizer, paper = run.task.task.kind, teacher.tokenizer, args.budget == "paper"
+    written = kind in GENERATED
+    family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
     # a teacher that has no other checkpoint than the one of the task teaches from that
     source = teacher.pretrained or (teacher.signature if written else teacher.name)
     steps = max(1, round(args.pretraining_share * run.steps))
-    passages = min(text.PASSAGES, steps * args.batch_size + HELD_OUT)
-    texts = text.open_texts(args.corpus, task, text.PASSAGES if args.budget == "paper" else passages)
-    if args.budget == "paper":
+    passages = text.PASSAGES if paper else min(text.PASSAGES, steps * args.batch_size + HELD_OUT)
+    texts = text.open_texts(args.corpus, run.task, passages)
+    if paper:
         steps = max(1, PAPER_PRETRAINING_EPOCHS * len(texts.head) // args.batch_size)
-    recipe = {"teacher": models.model_name(source), "texts": texts.signature, "hidden": hidden, "steps": steps}
     names = (
         *("student", "init", "keep", "ffn", "layer_map", "beta", "minibatches", "history", "batch_size", "max_length"),
         *("pretraining_lr", "precision", "teacher_precision", "seed"),
     )
+    recipe = {"teacher": models.model_name(source), "texts": texts.signature, "hidden": hidden, "steps": steps}
     recipe |= {name: getattr(args, name) for name in names}
 
     def make(stage: Stage) -> PreTrainedModel:
         training, held = texts.hold_out(HELD_OUT)
-        batches: Any = training.batches(teacher.tokenizer, args.max_length, args.batch_size, args.seed, written)
-        prepare: Any = dict  # of a batch; an encoder-decoder writes what it reads (eq. 5)
-        whole_model = True
-        model = teacher.model
+        batches: Any = training.batches(tokenizer, args.max_length, args.batch_size, args.seed, written)
+        rows = data.eval_batches(text.encode(tokenizer, held, args.max_length, written), tokenizer, args.batch_size)
+        held_out, guide = [batch for _, batch in rows], teacher
         if not written:
-            model, whole_model = text.load_masked_lm(source)
-            batches = text.Masked(batches, teacher.tokenizer, everywhere=True)  # KL at every token
-            prepare = batches.mask
-        elif teacher.pretrained:
-            model = models.load_model(source, models.load_config(source), task.task.kind, head=True)
-        if not whole_model:
-            text.train_head(stage, model, batches)
+            model, complete = text.load_masked_lm(source)
+            if not complete:
+                text.train_head(stage, model, tokenizer, batches.encoded)
+            guide = Teacher(source, frozen(args, model), tokenizer, source)
+            batches = text.Masked(batches, tokenizer, everywhere=True)  # L_Dist at every token, hidden or not
+            torch.manual_seed(0)
+            held_out = [batches.mask(batch) for batch in held_out]
+        elif teacher.pretrained:  # the encoder reads a text, the decoder writes it (eq. 5)
+            model = models.load_model(source, models.load_config(source), kind, head=True)
+            guide = Teacher(source, frozen(args, model), tokenizer, source)
         torch.manual_seed(args.seed)
         layers, width = student_shape(args.student)
+        config = guide.model.config
         if args.init == "random":
-            settings = student_settings(args, model.config, args.student)
-            family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
-            student = family.from_config(models.student_config(model.config, layers, width, **settings))
+            config = models.student_config(config, layers, width, **student_settings(args, config))
+            first = family.from_config(config)
         else:
-            student = models.keep_layers(copy.deepcopy(model).requires_grad_(), args.keep, layers)
-        outputs: Outputs = "both" if written else "teacher"
-        objective = make_objective(args, outputs, hidden, student.config, model.config)
-        guide = Teacher(source, frozen(args, model), teacher.tokenizer, source)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            encoded = text.encode(teacher.tokenizer, held, args.max_length, written)
-            rows = data.eval_batches(encoded, teacher.tokenizer, args.batch_size)
-            held_out = [prepare(batch) for _, batch in rows]
+            first = models.keep_layers(copy.deepcopy(guide.model).requires_grad_(), args.keep, layers)
+        objective = make_objective(args, "both" if written else "teacher", hidden, first.config, guide.model.config)
+        modules = {"student": first, "projections": objective.projections}
         torch.manual_seed(args.seed)
-        modules = {"student": student, "projections": objective.projections}
-        label = f"pre-training {hidden}"
-        kind = task.task.kind if written else "masked LM"
-        with stage.loop(
-            modules, batches, steps, args.pretraining_lr, kind=kind, label=label, name="student", parts=args.minibatches
-        ) as loop:
-            distil(args, loop, objective, student, guide, held_out)
+        with stage.loop(modules, batches, steps, args.pretraining_lr, kind=kind if written else "masked LM",
+                        label=f"pre-training {hidden}", parts=args.minibatches) as loop:  # fmt: skip
+            distil(args, loop, objective, first, guide, held_out)
         stage.notes |= loop.notes
-        return student
+        return first
 
-    return run.shared("pretraining", recipe, make)
+    made = run.shared("pretraining", recipe, make)
+    weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
+    student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
+    return made
 
 
 # --- main ----------------------------------------------------------------------------------------------------
 
 
-def run_variant(args: Args, name: str, task: TaskData, teacher: Teacher) -> dict[str, Any]:
-    """One row of the table, from its folder if it was run before."""
-    variant, pretrained, written = VARIANTS[name], args.pretrains(name, task.name), writes(task.name)
-    lr = args.lr or default_lr(0, "random", task.task.kind)
-    run = Run(args, "cka", name, task, teacher, PAPER_EPOCHS, lr=lr)
-    if (record := run.finished) is not None:
-        return record
-    student, start = choose_student(args, teacher, task, **student_settings(args, teacher.model.config, args.student))
-    if written:
-        student.generation_config = copy.deepcopy(teacher.model.generation_config)
-    # the paper's BERT students are fine-tuned without a hidden loss
-    hidden = "none" if pretrained and not written else variant.hidden
-    outputs = "labels" if pretrained and args.finetuning == "labels" else variant.outputs
-    objective = make_objective(args, outputs, hidden, student.config, teacher.model.config)
-    curves: dict[str, list[float]] = {"pretraining": []}
-    if pretrained:
-        made = pretraining(args, run, variant.hidden, teacher)
-        family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
-        weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
-        student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
-        start, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
-    other = next(split for name, split in task.splits.items() if name != "train")
-    encoded = data.encode(teacher.tokenizer, data.head(other, HELD_OUT), task.task, args.max_length)
-    held_out = [batch for _, batch in data.eval_batches(encoded, teacher.tokenizer, args.batch_size)]
-    modules = {"student": student, "projections": objective.projections}
-    keep = None if outputs == "labels" else teacher
-    layers = [layer for stack in objective.layers for layer in stack]
-    with run.loop(modules, lr, keep=keep, layers=layers, parts=args.minibatches) as loop:
-        distil(args, loop, objective, student, teacher, held_out)
-    curves["task"] = loop.notes["validation"]
-    return run.finish(student, start, analysis={"teacher": keep is not None, "validation": curves})
-
-
 def main(args: Args) -> None:
-    for name in args.tasks:
-        task = data.prompted(data.load(name, args.data_dir, limit=args.limit, tune=args.tune), args.prompt)
-        teacher = get_teacher(args, task)
-        show([run_variant(args, variant, task, teacher) for variant in args.variants], args.out_dir)
+    for task_name in args.tasks:
+        task = data.prompted(data.load(task_name, args.data_dir, limit=args.limit, tune=args.tune), args.prompt)
+        teacher, kind = get_teacher(args, task), task.task.kind
+        other = next(split for name, split in task.splits.items() if name != "train")
+        encoded = teacher.encode(data.head(other, HELD_OUT), task.task, args.max_length)
+        held_out = [batch for _, batch in data.eval_batches(encoded, teacher.tokenizer, args.batch_size)]
+        records = []
+        for name in args.variants:
+            lr = args.lr or models.RANDOM_LR[kind]
+            run = Run(args, "cka", name, task, teacher, PAPER_EPOCHS, lr=lr)
+            if (record := run.finished) is not None:
+                records.append(record)
+                continue
+            student, init = choose_student(args, teacher, task, **student_settings(args, teacher.model.config))
+            if kind in GENERATED:
+                student.generation_config = copy.deepcopy(teacher.model.generation_config)
+            pretrained, (outputs, hidden, _) = args.pretrains(name, task_name), VARIANTS[name]
+            outputs = "labels" if pretrained and args.finetuning == "labels" else outputs
+            # the paper fine-tunes its BERT students without a hidden loss
+            on_task = "none" if pretrained and (outputs == "labels" or kind not in GENERATED) else hidden
+            objective = make_objective(args, outputs, on_task, student.config, teacher.model.config)
+            curves: dict[str, list[float]] = {"pretraining": []}
+            if pretrained:
+                made = pretraining(args, run, hidden, teacher, student)
+                init, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
+            keep = None if outputs == "labels" else teacher
+            layers = [layer for stack in objective.layers for layer in stack]
+            with run.loop({"student": student, "projections": objective.projections}, lr, keep=keep, layers=layers,
+                          parts=args.minibatches) as loop:  # fmt: skip
+                distil(args, loop, objective, student, teacher, held_out)
+            curves["task"] = loop.notes["validation"]
+            records.append(run.finish(student, init, analysis={"teacher": keep is not None, "validation": curves}))
+        show(records, args.out_dir)
 
 
 if __name__ == "__main__":
