@@ -3,7 +3,7 @@
     python -m bench.pocket_weights                 # 4 layers (20 minutes on two cores): common/pocket/bert/
     python -m bench.pocket_weights --layers 12     # goes on from them, 12 deep: common/pocket/bert-12/; also 6
     python -m bench.pocket_weights --long          # goes on from them, 2,048 positions: common/pocket/bert-long/
-    python -m bench.pocket_weights --asked         # goes on from the long one, with questions: common/pocket/bert-asked/
+    python -m bench.pocket_weights --asked         # goes on from the long one: common/pocket/bert-asked/
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width can copy
 their first layers. All learn by masked language modelling of unlabelled documents and of the inputs of the training
@@ -38,6 +38,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,26 +48,14 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, set_seed
 
 from common import models, pocket, text
+from common.pocket import models as suite
 from common.pocket.documents import Person, spread
-from common.pocket.models import (
-    HEADS,
-    INITIALIZER_RANGE,
-    POCKET,
-    POCKET_ASKED_FOLDER,
-    POCKET_LAYERS,
-    POCKET_LONG,
-    POCKET_LONG_FOLDER,
-    POCKET_TRAINED,
-    POSITIONS,
-    SPECIAL_TOKENS,
-    WIDTH,
-    pocket_tokenizer,
-)
+from common.pocket.models import POCKET_LONG, POCKET_TRAINED, SPECIAL_TOKENS, WIDTH
 from common.results import write_json
-from common.train import Loop
+from common.train import Batch, Loop
 
 SEED = 0
-LAYERS = {layers: name for name, layers in POCKET_LAYERS.items()}
+LAYERS = {str(layers): name for name, layers in suite.POCKET_LAYERS.items()}
 STEPS, BATCH, LR, MASKED = 8000, 64, 7e-4, 0.2
 STACKED_STEPS, STACKED_LR = 2000, 5e-4
 INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples of a task; documents; documents held out
@@ -85,14 +74,22 @@ RARE = 3  # other places at which a word may stand that is to be looked for
 MARKS = (0.5, 0.5, 1.0)  # weights of the last layers, which are to find the facts early
 
 
+class Recipe(NamedTuple):
+    """A training: its modules, of which "model" is kept, what makes the batch of a step, the loss, and its length."""
+
+    modules: dict[str, nn.Module]
+    draw: Callable[[int], dict[str, Tensor]]
+    loss: Callable[[Batch], Tensor]
+    steps: int
+    lr: float
+
+
 class Drawn:
-    """A stream of batches that `draw`, given the step, makes one after the other from its own random numbers.
+    """The batches that a recipe draws one after the other. None is a function of its step alone, so a training that
+    was stopped starts again."""
 
-    A batch is no function of its step alone, so a training that was stopped starts again.
-    """
-
-    def __init__(self, draw: Callable[[int], dict[str, Tensor]]) -> None:
-        self.draw = draw
+    def __init__(self, recipe: Recipe) -> None:
+        self.draw = recipe.draw
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         batch = self.draw(step)
@@ -103,11 +100,43 @@ class Drawn:
         return [f"{step}-{row}" for row in range(self.rows)]
 
 
-def drawn_loop(modules: dict[str, nn.Module], draw: Callable[[int], dict[str, Tensor]], steps: int, lr: float) -> Loop:
-    """The loop over drawn batches, whose checkpoints are not kept."""
-    folder = Path(tempfile.mkdtemp())
-    return Loop(modules, Drawn(draw), steps, lr, folder, "", kind="masked LM", label="pre-training", resume=False,
-                save_every=math.inf)  # fmt: skip
+def make(name: str, folder: Path) -> None:
+    """Train "4", "6" or "12" layers, "long" or "asked"; write the weights in half precision, and how they were made."""
+    started = time.time()
+    set_seed(SEED)
+    tokenizer, short = suite.pocket_tokenizer(), name in LAYERS
+    if not short:
+        tokenizer.model_max_length = POCKET_LONG
+    long = long_recipe if name == "long" else asked_recipe
+    recipe = layers_recipe(tokenizer, int(name)) if short else long(tokenizer)
+    modules, _, loss, steps, lr = recipe
+    with tempfile.TemporaryDirectory() as training:
+        loop = Loop(modules, Drawn(recipe), steps, lr, Path(training), "", label="pre-training", save_every=math.inf)
+        with loop:
+            for batch in loop:
+                loop.minimise(loss(batch))
+    model: Any = modules["model"]
+    score = short_accuracy(model, tokenizer) if short else long_accuracy(model, tokenizer)
+    option = "" if name == "4" else f" --layers {name}" if short else f" --{name}"
+    command = f"python -m bench.pocket_weights{option}"
+    card = f"# The pocket suite's pre-trained BERT: {folder.name}\n\nMade by `{command}`.\n"
+    models.save(model.half(), tokenizer, folder, card)
+    note = {
+        "command": command,
+        "seed": SEED,
+        "steps": steps,
+        "batch_size": BATCH if short else LONG_TOKENS,
+        "generator_version": pocket.VERSION,
+        "vocabulary_hash": vocabulary_hash(),
+        "weights_hash": models.file_digest(folder),
+        "held_out_masked_accuracy": round(score, 4),
+        "seconds": round(time.time() - started),
+    }
+    write_json(folder / "backbone.json", note)
+
+
+def vocabulary_hash() -> str:
+    return hashlib.sha256("\n".join(pocket.vocabulary()).encode()).hexdigest()[:16]
 
 
 # --- masked text ---------------------------------------------------------------------------------------------
@@ -115,16 +144,10 @@ def drawn_loop(modules: dict[str, nn.Module], draw: Callable[[int], dict[str, Te
 
 def config(vocab_size: int, layers: int) -> BertConfig:
     return BertConfig(
-        vocab_size=vocab_size,
-        hidden_size=WIDTH,
-        num_hidden_layers=layers,
-        num_attention_heads=HEADS,
-        intermediate_size=4 * WIDTH,
-        max_position_embeddings=POSITIONS,
-        initializer_range=INITIALIZER_RANGE,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+        vocab_size=vocab_size, hidden_size=WIDTH, num_hidden_layers=layers, num_attention_heads=suite.HEADS,
+        intermediate_size=4 * WIDTH, max_position_embeddings=suite.POSITIONS,
+        initializer_range=suite.INITIALIZER_RANGE, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
 
 
 def pretrained(folder: Path, attention: str = "sdpa") -> BertForMaskedLM:
@@ -143,7 +166,7 @@ def texts(inputs: int, documents: int) -> dict[str, list[tuple[str, ...]]]:
 
 
 def masked(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator, share: float) -> dict[str, Tensor]:
-    """The batch with BERT's masking (`text.hide`): every word has the chance `share` to be chosen. Adds labels (B, L)."""
+    """The inputs with BERT's masking (`text.hide`), where every word has the chance `share`, and labels (B, L)."""
     ids = inputs["input_ids"]
     chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= len(SPECIAL_TOKENS))
     dice = torch.rand(ids.shape, generator=generator)
@@ -151,14 +174,15 @@ def masked(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator
     return inputs | {"labels": text.hide(ids, chosen, dice, other, tokenizer.mask_token_id)}
 
 
-def short_batch(tokenizer: Any, rows: list[tuple[str, ...]]) -> dict[str, Tensor]:
+def short_batch(tokenizer: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
     columns = [list(column) for column in zip(*rows, strict=True)]
     return dict(tokenizer(*columns, truncation="longest_first", max_length=64, padding=True, return_tensors="pt"))
 
 
-def masked_loss(model: BertForMaskedLM, inputs: dict[str, Tensor], labels: Tensor) -> Tensor:
-    """Cross-entropy of the hidden words, as a scalar."""
-    return F.cross_entropy(text.logits_at(model, inputs, labels >= 0), labels[labels >= 0])
+def masked_loss(model: BertForMaskedLM, batch: Batch) -> Tensor:
+    """The mean cross-entropy of the hidden words."""
+    hidden = batch.labels >= 0
+    return F.cross_entropy(text.logits_at(model, batch.inputs, hidden), batch.labels[hidden])
 
 
 @torch.no_grad()
@@ -173,11 +197,11 @@ def accuracy(model: BertForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> fl
     return right / total
 
 
-def short_accuracy(model: BertForMaskedLM, tokenizer: Any) -> float:
-    """That of short documents which were held out."""
-    rows = [(document,) for document in pocket.unlabelled(DEV, seed=2)]
-    starts, generator = range(0, DEV, BATCH), torch.Generator().manual_seed(0)
-    batches = (short_batch(tokenizer, rows[start : start + BATCH]) for start in starts)
+def short_accuracy(model: BertForMaskedLM, tokenizer: Any, count: int = DEV) -> float:
+    """That of so many short documents, which were held out."""
+    rows = [(document,) for document in pocket.unlabelled(count, seed=2)]
+    generator = torch.Generator().manual_seed(0)
+    batches = (short_batch(tokenizer, rows[start : start + BATCH]) for start in range(0, count, BATCH))
     return accuracy(model, (masked(batch, tokenizer, generator, MASKED) for batch in batches))
 
 
@@ -193,17 +217,12 @@ def stack(model: BertForMaskedLM, base: BertForMaskedLM) -> None:
     model.load_state_dict(weights)
 
 
-def main(layers: int, steps: int | None = None, folder: Path | None = None, inputs: int = INPUTS,
-         documents: int = DOCUMENTS) -> None:  # fmt: skip
-    started = time.time()
-    set_seed(SEED)
-    tokenizer = pocket_tokenizer()
+def layers_recipe(tokenizer: Any, layers: int) -> Recipe:
     model = BertForMaskedLM(config(len(tokenizer), layers))
-    deeper = layers > min(LAYERS)
+    deeper = layers > suite.POCKET_LAYERS["pocket"]
     if deeper:
-        stack(model, pretrained(POCKET["pocket"]))
-    steps = steps or (STACKED_STEPS if deeper else STEPS)
-    pool = texts(inputs, documents)
+        stack(model, pretrained(suite.POCKET["pocket"]))
+    pool = texts(INPUTS, DOCUMENTS)
     kinds, rng, generator = [*pool, "documents"], random.Random(SEED), torch.Generator().manual_seed(SEED)
 
     def draw(_step: int) -> dict[str, Tensor]:
@@ -211,44 +230,16 @@ def main(layers: int, steps: int | None = None, folder: Path | None = None, inpu
         rows = rng.choices(pool[rng.choice(kinds)], k=BATCH)
         return masked(short_batch(tokenizer, rows), tokenizer, generator, MASKED)
 
-    with drawn_loop({"model": model}, draw, steps, STACKED_LR if deeper else LR) as loop:
-        for batch in loop:
-            loop.minimise(masked_loss(model, batch.inputs, batch.labels))
-    option = f" --layers {layers}" if deeper else ""
-    score = short_accuracy(model, tokenizer)
-    save(model, tokenizer, folder or POCKET[LAYERS[layers]], f"{layers} layers", option, steps, BATCH, score, started)
-
-
-def save(model: BertForMaskedLM, tokenizer: Any, folder: Path, what: str, option: str, steps: int, batch_size: int,
-         score: float, started: float) -> None:  # fmt: skip
-    """Weights in half precision, and the note that says how they were made."""
-    command = f"python -m bench.pocket_weights{option}"
-    card = f"# The pocket suite's pre-trained BERT, {what}\n\nMade by `{command}`.\n"
-    models.save(model.half(), tokenizer, folder, card)
-    note = {
-        "command": command,
-        "seed": SEED,
-        "steps": steps,
-        "batch_size": batch_size,
-        "generator_version": pocket.VERSION,
-        "vocabulary_hash": vocabulary_hash(),
-        "weights_hash": models.file_digest(folder),
-        "held_out_masked_accuracy": round(score, 4),
-        "seconds": round(time.time() - started),
-    }
-    write_json(folder / "backbone.json", note)
-
-
-def vocabulary_hash() -> str:
-    return hashlib.sha256("\n".join(pocket.vocabulary()).encode()).hexdigest()[:16]
+    steps, lr = (STACKED_STEPS, STACKED_LR) if deeper else (STEPS, LR)
+    return Recipe({"model": model}, draw, partial(masked_loss, model), steps, lr)
 
 
 # --- long documents ------------------------------------------------------------------------------------------
 
 
 def lengthened(model: BertForMaskedLM, positions: int) -> BertForMaskedLM:
-    """The short BERT with so many positions: those it was trained on, repeated, plus slow waves in random directions,
-    so that places far apart differ and neighbours do not."""
+    """The short BERT with so many positions: those it was trained on, repeated, plus slow waves, which differ far apart
+    and hardly at neighbouring places."""
     weights, name = model.state_dict(), "bert.embeddings.position_embeddings.weight"
     first, others = weights[name][:1], weights[name][1:POCKET_TRAINED]
     table = torch.cat([first, others.repeat(-(-positions // len(others)), 1)])[:positions]
@@ -303,33 +294,24 @@ def long_batch(tokenizer: Any, rng: random.Random, documents: list[list[list[int
     return batch | {"position_ids": places}
 
 
-def long_accuracy(model: BertForMaskedLM, tokenizer: Any) -> float:
-    """That of ten batches of blocks of full length, which were held out."""
+def long_accuracy(model: BertForMaskedLM, tokenizer: Any, count: int = 10) -> float:
+    """That of so many batches of blocks of full length, which were held out."""
     documents = long_texts(tokenizer, LONG_INPUTS // 20, seed=2)
     rng, generator = random.Random(0), torch.Generator().manual_seed(0)
-    batches = (long_batch(tokenizer, rng, documents, POCKET_LONG) for _ in range(10))
+    batches = (long_batch(tokenizer, rng, documents, POCKET_LONG) for _ in range(count))
     return accuracy(model, (masked(batch, tokenizer, generator, LONG_MASKED) for batch in batches))
 
 
-def main_long(stages: Stages = LONG_STAGES, folder: Path = POCKET_LONG_FOLDER, inputs: int = LONG_INPUTS) -> None:
-    started = time.time()
-    set_seed(SEED)
-    tokenizer = pocket_tokenizer()
-    tokenizer.model_max_length = POCKET_LONG
-    model = lengthened(pretrained(POCKET["pocket"]), POCKET_LONG)
-    documents = long_texts(tokenizer, inputs, seed=1)
+def long_recipe(tokenizer: Any) -> Recipe:
+    model = lengthened(pretrained(suite.POCKET["pocket"]), POCKET_LONG)
+    documents = long_texts(tokenizer, LONG_INPUTS, seed=1)
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
-    lengths = [length for length, steps in stages for _ in range(steps)]
+    lengths = [length for length, steps in LONG_STAGES for _ in range(steps)]
 
     def draw(step: int) -> dict[str, Tensor]:
         return masked(long_batch(tokenizer, rng, documents, lengths[step]), tokenizer, generator, LONG_MASKED)
 
-    with drawn_loop({"model": model}, draw, len(lengths), LONG_LR) as loop:
-        for batch in loop:
-            loop.minimise(masked_loss(model, batch.inputs, batch.labels))
-    what = f"{model.config.num_hidden_layers} layers, {POCKET_LONG} positions"
-    score = long_accuracy(model, tokenizer)
-    save(model, tokenizer, folder, what, " --long", len(lengths), LONG_TOKENS, score, started)
+    return Recipe({"model": model}, draw, partial(masked_loss, model), len(lengths), LONG_LR)
 
 
 # --- questions over documents --------------------------------------------------------------------------------
@@ -416,7 +398,7 @@ class Marker(nn.Module):
         self.answer = nn.Linear(WIDTH, 1)
 
     def loss(self, states: Sequence[Tensor], marks: Tensor, answers: Tensor) -> Tensor:
-        """Binary cross-entropy of the facts' marks, by each layer's states (B, L, d), and of the answers, by the last."""
+        """Binary cross-entropy of the marks, by the states (B, L, d) of each layer, and of the answers, by the last."""
         fact, word = ~marks.isnan(), ~answers.isnan()
         loss = F.binary_cross_entropy_with_logits
         facts: Tensor = sum(  # type: ignore[assignment]
@@ -426,20 +408,24 @@ class Marker(nn.Module):
         return facts + loss(self.answer(states[-1][word])[:, 0], answers[word])
 
 
-def main_asked(stages: Stages = ASKED_STAGES, folder: Path = POCKET_ASKED_FOLDER, inputs: int = LONG_INPUTS) -> None:
-    started = time.time()
-    set_seed(SEED)
-    tokenizer = pocket_tokenizer()
-    tokenizer.model_max_length = POCKET_LONG
-    model = pretrained(POCKET_LONG_FOLDER, "eager")
-    marker = Marker()
-    people = pocket.people(inputs, seed=1)
-    documents = long_texts(tokenizer, inputs, seed=1)
+def asked_loss(model: BertForMaskedLM, marker: Marker, batch: Batch) -> Tensor:
+    """Of a batch of questions, marks, answers and attention; of masked text, the hidden words."""
+    if "answers" not in batch.inputs:
+        return masked_loss(model, batch)
+    answers = batch.inputs.pop("answers")
+    out = model.bert(**batch.inputs, output_hidden_states=True, output_attentions=True)
+    loss = marker.loss(out.hidden_states[-len(MARKS) :], batch.labels, answers)
+    return loss + same_word_loss(batch.inputs["input_ids"], out.attentions[-len(MARKS) :])
+
+
+def asked_recipe(tokenizer: Any) -> Recipe:
+    model, marker = pretrained(suite.POCKET_LONG_FOLDER, "eager"), Marker()
+    people, documents = pocket.people(LONG_INPUTS, seed=1), long_texts(tokenizer, LONG_INPUTS, seed=1)
     known = {word for group in people for person in group for word in (person.name, person.city)}
-    contexts = pocket.generate("squad", "train", inputs, seed=1)["context"]
+    contexts = pocket.generate("squad", "train", LONG_INPUTS, seed=1)["context"]
     fillers = [told for context in contexts for told in sentences(context) if known.isdisjoint(told.split(" "))]
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
-    lengths = [length for length, steps in stages for _ in range(steps)]
+    lengths = [length for length, steps in ASKED_STAGES for _ in range(steps)]
 
     def draw(step: int) -> dict[str, Tensor]:
         length = lengths[step]
@@ -450,30 +436,15 @@ def main_asked(stages: Stages = ASKED_STAGES, folder: Path = POCKET_ASKED_FOLDER
         blocks = [asked_block(rng, tokenizer, rng.choice(people), fillers, length) for _ in range(count)]
         return asked_batch(tokenizer, blocks)
 
-    with drawn_loop({"model": model, "marker": marker}, draw, len(lengths), LONG_LR) as loop:
-        for batch in loop:
-            if "answers" not in batch.inputs:
-                loop.minimise(masked_loss(model, batch.inputs, batch.labels))
-                continue
-            answers = batch.inputs.pop("answers")
-            out = model.bert(**batch.inputs, output_hidden_states=True, output_attentions=True)
-            loss = marker.loss(out.hidden_states[-len(MARKS) :], batch.labels, answers)
-            loop.minimise(loss + same_word_loss(batch.inputs["input_ids"], out.attentions[-len(MARKS) :]))
-    what = f"{model.config.num_hidden_layers} layers, {POCKET_LONG} positions, asked"
-    score = long_accuracy(model, tokenizer)
-    save(model, tokenizer, folder, what, " --asked", len(lengths), LONG_TOKENS, score, started)
+    modules = {"model": model, "marker": marker}
+    return Recipe(modules, draw, partial(asked_loss, model, marker), len(lengths), LONG_LR)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--layers", type=int, choices=LAYERS, default=4)
-    which.add_argument("--long", action="store_true")
-    which.add_argument("--asked", action="store_true")
-    options = parser.parse_args()
-    if options.asked:
-        main_asked()
-    elif options.long:
-        main_long()
-    else:
-        main(options.layers)
+    which.add_argument("--layers", dest="name", choices=LAYERS, default="4")
+    which.add_argument("--long", dest="name", action="store_const", const="long")
+    which.add_argument("--asked", dest="name", action="store_const", const="asked")
+    name = parser.parse_args().name
+    make(name, suite.FOLDER / f"bert-{name}".removesuffix("-4"))
