@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +22,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
+from accelerate import Accelerator, debug_launcher  # noqa: E402
+from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
-from common import data, models, teacher, train  # noqa: E402
+from common import args, data, evaluate, models, parallel, run, teacher, train  # noqa: E402
+from common.pocket.models import SPECIAL_TOKENS  # noqa: E402
 
 torch.set_num_threads(1)  # as in the scripts that the tests start: the same numbers, and no contention
 
@@ -55,7 +62,7 @@ FAMILIES = {
 
 
 def word_tokenizer() -> BertTokenizer:
-    words = [*models.SPECIAL_TOKENS, *NEUTRAL, *POSITIVE, *NEGATIVE]
+    words = [*SPECIAL_TOKENS, *NEUTRAL, *POSITIVE, *NEGATIVE]
     return BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64)
 
 
@@ -145,10 +152,11 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
     tokenizer = word_tokenizer()
     torch.manual_seed(0)
     model = BertForSequenceClassification(bert_config(3, 32, **models.task_settings(sst2.task)))
-    recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16, "precision": "fp32"}
-    teacher.fine_tune(model, tokenizer, sst2, recipe, folder.with_name("training"), "teacher")
+    recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16}
+    stage = train.Stage(args.CommonArgs(), recipe, folder.with_name("training"))
+    teacher.fine_tune(stage, model, tokenizer, sst2, "teacher")
     models.save(model, tokenizer, folder, "# expert\n")
-    accuracy = train.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
+    accuracy = evaluate.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
     assert accuracy > 0.95, f"the tests' teacher learnt nothing: {accuracy}"
     return folder
 
@@ -191,39 +199,85 @@ def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+Call = Callable[..., tuple[int, str, str]]
+
+
 def in_process(capsys: pytest.CaptureFixture[str], method: Any) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run a method's script in this process, which saves its start-up: (exit code, stdout, stderr)."""
-    from accelerate.state import AcceleratorState
+    for run_script in calls(capsys):
+        yield functools.partial(run_script, method.__name__.split(".")[1])
 
-    from common import args, run
 
+@pytest.fixture
+def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    for run_script in calls(capsys):
+        yield functools.partial(run_script, "mc3kd")
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    yield from calls(capsys)
+
+
+def calls(capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """`call("mc3kd", "--seed", 1)` runs a script in this process, which saves its start-up: (code, stdout, stderr)."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     deterministic = torch.are_deterministic_algorithms_enabled()
 
-    def call(*argv: str | Path) -> tuple[int, str, str]:
+    def run_script(method: str, *argv: object) -> tuple[int, str, str]:
         capsys.readouterr()
         AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
-        code = 0
-        try:
-            args.run(method.main, args.parse(method.Args, method.__doc__, [str(a) for a in argv]))
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        for folder in list(run._HELD):  # as the end of a process does
-            run.release(folder)
+        code = main_of(method, *argv)
         done = capsys.readouterr()
         return code, done.out, done.err
 
-    yield call
+    yield run_script
+    parallel._engine = None
     torch.use_deterministic_algorithms(deterministic)
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.fixture
-def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    from methods import mc3kd
+def main_of(method: str, *argv: object) -> int:
+    """Run a script's `main`; its exit code."""
+    module, code = importlib.import_module(f"methods.{method}"), 0
+    try:
+        args.run(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    for folder in list(run._locks):  # as the end of a process does
+        run.release(folder)
+    return code
 
-    yield from in_process(capsys, mc3kd)
+
+def in_two_processes(function: Callable[..., Any], *given: Any) -> list[Any]:
+    """What `function(*given)` returns in each of two processes that form a group; an error of theirs is raised here.
+
+    They are forks: the function may be any, and is given what it is given without a copy.
+    """
+
+    def work(folder: str) -> None:
+        parallel._engine = None
+        Accelerator(cpu=True, kwargs_handlers=[parallel.PATIENCE])
+        assert parallel.processes() == 2
+        torch.save(function(*given), Path(folder) / str(parallel.rank()))
+        parallel.distributed.barrier()
+        parallel.distributed.destroy_process_group()
+
+    def late(*_: object) -> None:
+        raise TimeoutError("two processes wait for each other")
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(300)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            debug_launcher(work, (folder,), num_processes=2)
+            return [torch.load(Path(folder) / str(rank), weights_only=False) for rank in range(2)]
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        for child in multiprocessing.active_children():
+            child.kill()
 
 
 def error_line(err: str) -> str:

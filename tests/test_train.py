@@ -1,502 +1,424 @@
-"""Budget, schedule, ledger, checkpoints and evaluation: what every training loop relies on."""
+"""The training loop: a plain loop's weights to the last bit, parts, ledger, checkpoints, signals; kept stages."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import random
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import tiny_bert, word_tokenizer
-from safetensors import safe_open
-from torch import nn
-from transformers import get_linear_schedule_with_warmup
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
-from common import args, data, train
-from common.args import BadInput, Interrupted
-from common.train import Checkpoint, Ledger, Schedule
+from common import args as arguments
+from common import parallel, train
+from common.args import BadInput, CommonArgs, Interrupted
+from common.train import Ledger, Loop, split_batch
 
-
-def a_batch(examples: int = 4, length: int = 3) -> dict[str, torch.Tensor]:
-    return {"attention_mask": torch.ones(examples, length)}
+STEPS, LR = 12, 1e-2
 
 
-# --- budget ------------------------------------------------------------------------------------------------
+class Net(nn.Module):
+    """Tied weights, a norm, a buffer; dropout makes the random state matter."""
 
-
-@pytest.mark.parametrize("steps", [1, 2, 7, 20, 101])
-def test_the_schedule_is_the_librarys(steps: int) -> None:
-    """Linear warm-up over a tenth of the steps, then linear decay that ends at 0."""
-    ours, theirs = (torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4) for _ in range(2))
-    ledger = Ledger()
-    schedule = Schedule(ours, ledger, steps, None)
-    library = get_linear_schedule_with_warmup(theirs, round(0.1 * steps), steps)
-    rates = []
-    while schedule.running():
-        rates.append(ours.param_groups[0]["lr"])
-        assert rates[-1] == theirs.param_groups[0]["lr"]
-        ours.step()
-        theirs.step()
-        library.step()
-        ledger.count(a_batch())
-        schedule.step()
-    assert len(rates) == steps
-    assert ours.param_groups[0]["lr"] == 0
-    assert max(rates) == 0.4
-
-
-@pytest.mark.parametrize(("warmup", "first", "peak_at"), [(0.0, 0.4, 0), (0.5, 0.0, 5)])
-def test_the_share_of_the_warm_up(warmup: float, first: float, peak_at: int) -> None:
-    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4)
-    ledger, rates = Ledger(), []
-    schedule = Schedule(optimizer, ledger, 10, None, warmup)
-    while schedule.running():
-        rates.append(optimizer.param_groups[0]["lr"])
-        ledger.count(a_batch())
-        optimizer.step()
-        schedule.step()
-    assert (rates[0], rates.index(max(rates))) == (first, peak_at)
-
-
-def test_a_plan_multiplies_the_rates_from_its_shares_on() -> None:
-    """Beside the schedule without one: 7 rates as they are, 6 of three times, 7 of a half."""
-    courses = [args.CommonArgs(), args.CommonArgs(lr_plan="0.34:3,0.65:0.5")]
-    rates: list[list[float]] = []
-    for course in courses:
-        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4)
-        ledger = Ledger()
-        schedule = Schedule(optimizer, ledger, 20, None, args=course)
-        rates.append([])
-        while schedule.running():
-            rates[-1].append(optimizer.param_groups[0]["lr"])
-            ledger.count(a_batch())
-            schedule.step()
-    factors = [1.0] * 7 + [3.0] * 6 + [0.5] * 7
-    assert rates[1] == pytest.approx([rate * factor for rate, factor in zip(rates[0], factors, strict=True)])
-
-
-def test_stages_add_up_but_for_the_peak_of_memory() -> None:
-    first = Ledger(steps=2, student_examples=64, student_tokens=640, teacher_examples=32, seconds=1.5)
-    first.peak_memory_bytes = 500
-    second = Ledger(steps=3, student_examples=96, student_tokens=900, teacher_examples=96, seconds=2.0)
-    second.peak_memory_bytes = 400
-    first.add(second)
-    assert first == Ledger(5, 160, 1540, 128, 3.5, 500)
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(train.time, "perf_counter", lambda: self.now)
-
-
-def test_a_budget_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds of training, half a second a step; evaluation and checkpoints between the steps are free."""
-    clock = Clock(monkeypatch)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
-    ledger = Ledger()
-    schedule = Schedule(optimizer, ledger, None, 10)
-    rates = []
-    while schedule.running():
-        with ledger.clock():
-            optimizer.step()
-            clock.now += 0.5
-            ledger.count(a_batch())
-            schedule.step()
-        rates.append(optimizer.param_groups[0]["lr"])
-        clock.now += 3.0  # off the clock
-    assert ledger.steps == 20
-    assert ledger.seconds == pytest.approx(10)
-    # after a share x of the time: x / 0.1 up to the peak at a tenth, then (1 - x) / 0.9 down to 0
-    shares = [0.5 * k / 10 for k in range(1, 21)]
-    expected = [x / 0.1 if x < 0.1 else (1 - x) / 0.9 for x in shares]
-    assert rates == pytest.approx(expected, abs=1e-2)
-    assert rates[-1] == 0
-
-
-def test_seconds_that_were_spent_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
-    ledger = Ledger(seconds=9.0)
-    schedule = Schedule(optimizer, ledger, None, 10)
-    clock.now += 50  # loading and evaluating
-    assert schedule.running()
-    with ledger.clock():
-        clock.now += 1
-    assert not schedule.running()
-
-
-@pytest.mark.parametrize(
-    ("kind", "amount", "batch_size", "per_epoch", "epochs", "steps"),
-    [
-        ("examples", 640, 32, 999, 4, 20),
-        ("examples", 650, 32, 999, 4, 20),  # never more than was paid for
-        ("examples", 5, 32, 999, 4, 1),
-        ("paper", 0, 32, 78, 4, 312),
-        ("paper", 0, 32, 1, 0.1, 1),
-    ],
-)
-def test_total_steps(kind: str, amount: int, batch_size: int, per_epoch: int, epochs: float, steps: int) -> None:
-    assert train.total_steps(kind, amount, batch_size, per_epoch, epochs) == steps
-
-
-def test_the_ledger_counts() -> None:
-    ledger = Ledger()
-    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    ledger.count({"attention_mask": mask}, teachers=2)
-    ledger.count({"attention_mask": mask})
-    assert (ledger.steps, ledger.student_examples, ledger.student_tokens, ledger.teacher_examples) == (2, 4, 8, 4)
-
-
-def test_the_clock_counts_its_inside_also_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    ledger = Ledger()
-    with pytest.raises(RuntimeError), ledger.clock():  # noqa: PT012
-        clock.now += 2
-        raise RuntimeError
-    clock.now += 5
-    assert ledger.seconds == ledger.elapsed() == 2
-    assert ledger.peak_memory_bytes > 1e6
-
-
-# --- optimiser ---------------------------------------------------------------------------------------------
-
-
-def test_biases_and_norms_do_not_decay() -> None:
-    model = tiny_bert()
-    model.bert.embeddings.position_embeddings.weight.requires_grad_(False)
-    extra = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]
-    optimizer = train.adamw(model, 1e-3, extra)
-    names = {id(p): n for n, p in model.named_parameters()} | {id(extra[0]): "extra", id(extra[1]): "extra.bias"}
-    decay, plain = ({names[id(p)] for p in group["params"]} for group in optimizer.param_groups)
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
-    assert decay & plain == set()
-    assert all(n.endswith("bias") or "LayerNorm" in n for n in plain)
-    assert not any(n.endswith("bias") or "LayerNorm" in n for n in decay)
-    assert "extra" in decay
-    assert "extra.bias" in plain
-    trainable = {n for n, p in model.named_parameters() if p.requires_grad}
-    assert decay | plain == trainable | {"extra", "extra.bias"}
-
-
-# --- checkpoints -------------------------------------------------------------------------------------------
-
-
-class Tied(nn.Module):
-    """Embedding and output share their weight; dropout makes the random state matter."""
-
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.5) -> None:
         super().__init__()
-        self.embed = nn.Embedding(11, 6)
-        self.norm = nn.LayerNorm(6)
-        self.dropout = nn.Dropout(0.5)
+        torch.manual_seed(0)
+        self.embed, self.norm, self.dropout = nn.Embedding(11, 6), nn.LayerNorm(6), nn.Dropout(dropout)
         self.out = nn.Linear(6, 11, bias=False)
         self.out.weight = self.embed.weight
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         self.count += 1
         return self.out(self.dropout(self.norm(self.embed(x))))
 
 
-class Training:
-    """A loop in miniature; its batches are a function of the step, as in the scripts."""
+class Stream:
+    """Batches that are a function of the step: 8 texts of 3 tokens, the last of which is padding in every third."""
 
-    def __init__(self, folder: Path, total: int = 12, settings: str = "s", **course: Any) -> None:
-        torch.manual_seed(0)
-        self.model = Tied()
-        self.optimizer = train.adamw(self.model, 1e-2)
-        self.ledger = Ledger()
-        self.schedule = Schedule(self.optimizer, self.ledger, total, None, args=args.CommonArgs(**course))
-        self.checkpoint = Checkpoint(folder, {"student": self.model}, self.schedule, settings)
-        self.losses: list[float] = []
+    steps_per_epoch = 5
 
-    def run(self, until: int = 10**9) -> Training:
-        while self.schedule.running() and self.ledger.steps < until:
-            x = torch.arange(8) + self.ledger.steps
-            loss = nn.functional.cross_entropy(self.model(x % 11), (x + 1) % 11)
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.ledger.count(a_batch())
-            self.schedule.step()
-            self.losses.append(loss.item())
-        return self
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        ids = (torch.arange(24).view(8, 3) * 7 + step) % 11
+        mask = torch.ones(8, 3, dtype=torch.long)
+        mask[::3, 2] = 0
+        return {"input_ids": ids, "attention_mask": mask, "labels": (ids[:, 0] + 1) % 11}
 
-    def digest(self) -> str:
-        state = {k: v.detach() for k, v in self.model.state_dict().items()}
-        for index, values in self.optimizer.state_dict()["state"].items():
-            state |= {f"{index}/{k}": v for k, v in values.items()}
-        return train.digest(state)
+    def ids(self, step: int) -> list[str]:
+        return [f"train-{8 * step + i}" for i in range(8)]
 
 
-@pytest.mark.parametrize("at", [1, 2, 6, 11, 12])
-def test_a_resumed_run_ends_at_the_same_bits(at: int, tmp_path: Path) -> None:
-    """Weights, optimiser, schedule and dropout, wherever it was stopped."""
-    whole = Training(tmp_path / "whole").run()
-    stopped = Training(tmp_path / "stopped").run(until=at)
-    stopped.checkpoint.save()
-    torch.manual_seed(999)
-    resumed = Training(tmp_path / "stopped")
-    torch.rand(5)  # whatever happened between start and load
-    assert resumed.checkpoint.load()
-    assert resumed.ledger == stopped.ledger
-    assert resumed.optimizer.param_groups[0]["lr"] == stopped.optimizer.param_groups[0]["lr"]
-    assert resumed.digest() == stopped.digest()
-    resumed.run()
-    assert stopped.losses + resumed.losses == whole.losses
-    assert resumed.digest() == whole.digest()
-    assert resumed.model.out.weight is resumed.model.embed.weight
-    assert resumed.model.count == 12
+def a_loop(folder: Path, net: nn.Module, steps: int = STEPS, **options: Any) -> Loop:
+    return Loop({"net": net}, Stream(), steps, LR, folder, options.pop("identity", "s"), **options)
 
 
-def test_saving_does_not_change_the_run(tmp_path: Path) -> None:
-    whole = Training(tmp_path / "a").run()
-    saving = Training(tmp_path / "b")
-    for step in range(1, 13):
-        saving.run(until=step)
-        saving.checkpoint.save()
-    assert saving.digest() == whole.digest()
-    assert [p.name for p in (tmp_path / "b").iterdir()] == ["checkpoint.safetensors"]
+def a_loss(net: nn.Module, batch: train.Batch) -> Tensor:
+    return F.cross_entropy(net(batch.inputs["input_ids"][:, 0]), batch.labels)
 
 
-def saved(folder: Path) -> Path:
-    run = Training(folder).run(until=3)
-    run.checkpoint.save()
-    return run.checkpoint.path
+def trained(folder: Path, stop: Callable[[Loop], None] = lambda loop: None, dropout: float = 0.5,
+            **options: Any) -> tuple[Loop, Net]:  # fmt: skip
+    """A loop to its end, whose notes are its losses; `stop` is called before each step."""
+    net = Net(dropout)
+    loop = a_loop(folder, net, **options)
+    with loop:
+        for batch in loop:
+            stop(loop)
+            loop.minimise(a_loss(net, batch))
+            if batch.last:
+                loop.notes.setdefault("losses", []).append(loop.loss)
+    return loop, net
 
 
-def refused(folder: Path, match: str, settings: str = "s") -> None:
-    """`load` names the file and changes nothing."""
-    other = Training(folder, settings=settings)
-    before = other.digest()
-    with pytest.raises(BadInput, match=match) as error:
-        other.checkpoint.load()
-    assert "checkpoint.safetensors" in str(error.value)
-    assert "--force" in str(error.value)
-    assert other.digest() == before
-    assert other.ledger == Ledger()
+def state(loop: Loop) -> str:
+    """Weights, buffers and the optimiser's moments."""
+    tensors = {k: v for module in loop.modules.values() for k, v in module.state_dict().items()}
+    for index, values in loop.optimizer.state_dict()["state"].items():
+        tensors |= {f"{index}/{k}": v for k, v in values.items()}
+    return train.digest({k: v.detach().clone() for k, v in tensors.items()})
 
 
-def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
-    assert Training(tmp_path).checkpoint.load() is False
+# --- steps ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", [0, 4, 100, -1, -1000])
-def test_a_truncated_checkpoint_is_refused(keep: int, tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    path.write_bytes(path.read_bytes()[:keep])
-    refused(tmp_path, "damaged")
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.1), (STEPS, 0.1), (STEPS, 0.5), (STEPS, 0.0)])
+def test_it_is_a_plain_loop(steps: int, warmup: float, tmp_path: Path) -> None:
+    """To the last bit: AdamW, decay on matrices alone, linear warm-up and decay, gradients clipped to norm 1."""
+    net, losses = Net(), []
+    decays = [p for p in net.parameters() if p.ndim == 2]
+    others = [p for p in net.parameters() if p.ndim == 1]
+    groups = [{"params": decays, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    optimizer, w = torch.optim.AdamW(groups, lr=LR, fused=True), round(warmup * steps)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = LR * (step / w if step < w else (steps - step) / (steps - w))
+        batch = Stream()[step]
+        loss = F.cross_entropy(net(batch["input_ids"][:, 0]), batch["labels"])
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    loop, ours = trained(tmp_path, steps=steps, warmup=warmup)
+    assert loop.notes["losses"] == losses
+    assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), net.state_dict().values(), strict=True))
+    assert ours.out.weight is ours.embed.weight
 
 
-def test_any_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    whole = path.read_bytes()
-    header = 8 + int.from_bytes(whole[:8], "little")
-    for at in range(header, len(whole), max(1, (len(whole) - header) // 20)):
-        damaged = bytearray(whole)
-        damaged[at] ^= 1
-        path.write_bytes(damaged)
-        refused(tmp_path, "digest")
+def gradients(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, parts: int, kind: str, labels: Tensor
+) -> tuple[list[Tensor], float]:
+    """What a step's parts add up to: the gradient before it is clipped, and the loss."""
+    net, found = Net(dropout=0.0).double(), list[Tensor]()
+
+    class Labelled(Stream):
+        def __getitem__(self, step: int) -> dict[str, Tensor]:
+            return super().__getitem__(step) | {"labels": labels}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "clip_grad_norm_", lambda weights, _: found.extend(p.grad.clone() for p in weights))
+        with Loop({"net": net}, Labelled(), 1, LR, folder / str(parts), "", kind=kind, parts=parts) as loop:
+            for batch in loop:
+                x = batch.inputs["input_ids"]
+                output = SimpleNamespace(logits=net(x[:, 0] if labels.ndim == 1 else x))
+                logits, targets = batch.predictions(output)
+                assert len(logits) == len(targets)
+                loop.minimise(parallel.mean(F.cross_entropy(logits, targets, reduction="none")))
+            assert len(loop.parts) == min(parts, 8)
+            assert [p.first for p in loop.parts].index(True) == 0
+            assert [p.last for p in loop.parts].index(True) == len(loop.parts) - 1
+    return found, loop.loss
 
 
-def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
-    saved(tmp_path)
-    refused(tmp_path, "other settings", settings="another learning rate")
+@pytest.mark.parametrize("parts", [2, 3, 100])
+@pytest.mark.parametrize("kind", ["classification", "token classification"])
+def test_parts_have_the_gradient_of_the_whole(
+    kind: str, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a part's share of the labelled tokens is another than that of the rows, or nothing."""
+    labels = torch.arange(8)
+    if kind == "token classification":
+        labels = torch.arange(24).view(8, 3) % 11
+        labels[:3] = -100
+        labels[4, 1:] = -100
+    whole, loss = gradients(monkeypatch, tmp_path, 1, kind, labels)
+    summed, total = gradients(monkeypatch, tmp_path, parts, kind, labels)
+    torch.testing.assert_close(summed, whole, rtol=1e-12, atol=1e-14)
+    assert total == pytest.approx(loss, rel=1e-6)  # losses are kept in float32
 
 
-def test_the_rest_of_a_plan_may_change(tmp_path: Path) -> None:
-    """A part, and the rest by a plan that begins where it has ended: the bits of the whole plan in one run. What has
-    been cannot be changed."""
-    whole = Training(tmp_path / "whole", lr_plan="0.25:2,0.5:0.3").run()
-    part = Training(tmp_path / "part", lr_plan="0.25:2", tune=True, until=0.5).run()
-    assert part.ledger.steps == 6
-    part.checkpoint.save()
-    for plan in (None, "0.25:3", "0.25:2,0.4:0.3"):
-        with pytest.raises(BadInput, match="another --lr-plan"):
-            Training(tmp_path / "part", lr_plan=plan).checkpoint.load()
-    rest = Training(tmp_path / "part", lr_plan="0.25:2,0.5:0.3")
-    assert rest.checkpoint.load()
-    rest.run()
-    assert part.losses + rest.losses == whole.losses
-    assert rest.digest() == whole.digest() != Training(tmp_path / "plain").run().digest()
+def test_predictions_are_one_row_each() -> None:
+    """For every kind of task: which logits meet which target."""
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    logits = torch.arange(24.0).view(2, 3, 4)
+    tags, blocks = torch.tensor([[3, -100, 1], [2, 0, -100]]), torch.tensor([[1, 2, 3], [3, 2, 1]])
+    spans = SimpleNamespace(start_logits=logits[..., 0], end_logits=logits[..., 1])
+    cases: list[tuple[str, Any, Tensor, list[list[float]], list[float]]] = [
+        ("classification", logits[:, 0], torch.tensor([1, 0]), logits[:, 0].tolist(), [1, 0]),
+        ("regression", logits[:, 0, :1], torch.tensor([0.5, 2.0]), [[0.0], [12.0]], [0.5, 2.0]),
+        ("token classification", logits, tags, logits[tags >= 0].tolist(), [3, 1, 2, 0]),
+        ("masked LM", logits, tags, logits[tags >= 0].tolist(), [3, 1, 2, 0]),
+        ("translation", logits, tags, logits[tags >= 0].tolist(), [3, 1, 2, 0]),
+        ("language modelling", logits, blocks, logits[:, :2].flatten(0, 1).tolist(), [2, 3, 2, 1]),
+        ("span QA", spans, torch.tensor([[0, 2], [1, 1]]),
+         [[0, 4, 8], [12, 16, -1e4], [1, 5, 9], [13, 17, -1e4]], [0, 1, 2, 1]),
+    ]  # fmt: skip
+    for kind, output, labels, rows, targets in cases:
+        inputs = {"attention_mask": mask, "labels": labels}
+        (batch,) = split_batch(inputs, ["a", "b"], 1, kind, 0, Ledger(), torch.device("cpu"))
+        output = output if kind == "span QA" else SimpleNamespace(logits=output)
+        found, wanted = batch.predictions(output)
+        assert (found.tolist(), wanted.tolist()) == (rows, targets), kind
 
 
-def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file({"x": torch.ones(2)}, tmp_path / "checkpoint.safetensors")
-    refused(tmp_path, "damaged")
-
-
-def test_a_save_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved(tmp_path)
-    old = path.read_bytes()
-    run = Training(tmp_path).run(until=7)
-
-    def dies(tensors: Any, partial: Path, metadata: Any) -> None:
-        Path(partial).write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(train, "save_file", dies)
-    with pytest.raises(OSError, match="No space"):
-        run.checkpoint.save()
-    assert path.read_bytes() == old
-    resumed = Training(tmp_path)
-    assert resumed.checkpoint.load()
-    assert resumed.ledger.steps == 3
+def test_the_ledger_and_the_log(tmp_path: Path) -> None:
+    log: list[dict[str, Any]] = []
+    loop, _ = trained(tmp_path, steps=45, log=lambda **values: log.append(values), first=100, parts=2)
+    spent = loop.ledger
+    assert (spent.steps, spent.student_examples, spent.student_tokens, spent.teacher_examples) == (45, 360, 45 * 21, 0)
+    assert spent.seconds > 0
+    assert spent.peak_memory_bytes > 1e6
+    assert [line["step"] for line in log] == [120, 140]
+    assert [line["loss"] for line in log] == [round(loop.notes["losses"][i], 6) for i in (19, 39)]
+    assert [step for step in range(1, 46) if (setattr(loop, "step", step), loop.due(4))[1]] == [12, 23, 34, 45]
+    total = Ledger(steps=1, seconds=1.5, peak_memory_bytes=500)
+    total.add(Ledger(2, 3, 4, 5, 6.0, 400, 1.0))
+    assert total == Ledger(3, 3, 4, 5, 7.5, 500, 1.0)
 
 
-def test_the_interval(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    clock = Clock(monkeypatch)
-    run = Training(tmp_path)
-    run.checkpoint.every = 10
-    for seconds, expected in ((9, False), (1, True)):
-        clock.now += seconds
-        run.checkpoint.step()
-        assert run.checkpoint.path.exists() == expected
-    run.checkpoint.path.unlink()
-    clock.now += 9
-    run.checkpoint.step()
-    assert not run.checkpoint.path.exists()
+def test_a_loop_that_forgets_to_minimise(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="minimise"), a_loop(tmp_path, Net()) as loop:
+        for _ in loop:
+            pass
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_stops_with_its_batch(value: float, tmp_path: Path) -> None:
+    def train_on(loop: Loop, net: nn.Module) -> None:
+        with loop:
+            for batch in loop:
+                loop.minimise(a_loss(net, batch) * (value if batch.step == 107 else 1))
+
+    net = Net()
+    with pytest.raises(BadInput, match=r"step 107, batch train-856, .*: try a lower --lr"):
+        train_on(a_loop(tmp_path, net, first=100, save_every=0), net)
+    loop = a_loop(tmp_path, Net(), first=100)
+    loop.load()
+    assert loop.step == 7  # the checkpoint before it is whole
+
+
+def test_half_precision_leaves_out_steps_that_overflow(tmp_path: Path) -> None:
+    """Scaled losses are scaled back before gradients are clipped: a power of two changes no bit."""
+
+    def run(overflows: Callable[[int], bool], scaler: Any) -> Net:
+        net = Net(0.0)
+        loop = a_loop(tmp_path, net, steps=20, resume=False, save_every=1e9)
+        backward = lambda loss: (loss if scaler is None else scaler.scale(loss)).backward()  # noqa: E731
+        engine: Any = SimpleNamespace(scaler=scaler, autocast=loop.engine.autocast, backward=backward)
+        loop.engine = engine
+        with loop:
+            for batch in loop:
+                before = [p.detach().clone() for p in net.parameters()]
+                # 0, with a gradient that is no number
+                end = (0 * net.embed.weight.sum()).sqrt() if overflows(batch.step) else 0
+                loop.minimise(a_loss(net, batch) + end)
+                after = [p.detach() for p in net.parameters()]
+                same = all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+                assert same == (overflows(batch.step) or batch.step == 0)  # whose rate is 0
+        return net
+
+    plain, scaled = (run(lambda step: False, s).state_dict() for s in (None, torch.amp.GradScaler("cpu")))
+    assert all(torch.equal(plain[k], scaled[k]) for k in plain)
+    run(lambda step: step % 3 == 2, scaler := torch.amp.GradScaler("cpu"))
+    assert scaler.get_scale() == 2**10  # six were halved
+    with pytest.raises(BadInput, match="--precision fp16: every gradient overflows"):
+        run(lambda step: True, torch.amp.GradScaler("cpu"))
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing is written any more."""
+
+
+def kill_at(step: int) -> Callable[[Loop], None]:
+    def stop(loop: Loop) -> None:
+        if loop.step == step:
+            raise Killed
+
+    return stop
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_run_that_is_killed_again_and_again_ends_at_the_same_bits(parts: int, tmp_path: Path) -> None:
+    """At every step, and some steps after the last checkpoint; whatever random numbers were drawn in between."""
+    whole, _ = trained(tmp_path / "whole", parts=parts)
+    rng = random.Random(parts)
+    for step in range(STEPS):
+        with pytest.raises(Killed):
+            trained(tmp_path / "parts", kill_at(step), parts=parts, save_every=rng.choice([0, 0, 1e9]))
+        torch.manual_seed(rng.randrange(1000))
+    loop, _ = trained(tmp_path / "parts", parts=parts)
+    assert state(loop) == state(whole)
+    assert loop.notes == whole.notes
+    assert loop.ledger.student_tokens == whole.ledger.student_tokens
+    again, _ = trained(tmp_path / "parts", parts=parts)  # finished: nothing is left to do
+    assert state(again) == state(whole)
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["checkpoint.safetensors"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_for_the_step_and_is_saved(number: signal.Signals, tmp_path: Path) -> None:
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        for n in before:
-            signal.signal(n, args.interrupt)
-        run = Training(tmp_path)
-        with pytest.raises(Interrupted) as stop, run.checkpoint:  # noqa: PT012
-            os.kill(os.getpid(), number)
-            run.run(until=2)  # the step goes on
-            run.checkpoint.step()
-        assert stop.value.number == number
-        assert signal.getsignal(signal.SIGTERM) is args.interrupt
-    finally:
-        for n, handler in before.items():
-            signal.signal(n, handler)
-    with safe_open(run.checkpoint.path, "pt") as file:
-        assert json.loads(file.metadata()["state"])["ledger"]["steps"] == 2
+def test_a_signal_waits_for_the_step_and_a_second_one_does_not(number: signal.Signals, tmp_path: Path) -> None:
+    """In a process of its own, whose exit code says how it ended."""
+    whole, _ = trained(tmp_path / "whole")
+
+    def child(times: int) -> int:
+        if (pid := os.fork()) == 0:
+            for n in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(n, arguments.interrupt)
+
+            def send(loop: Loop) -> None:
+                if loop.step == 4:
+                    for _ in range(times):
+                        os.kill(os.getpid(), number)
+
+            try:
+                trained(tmp_path / str(times), send)
+            except Interrupted as stop:
+                os._exit(stop.number)
+            os._exit(99)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert (child(1), child(2)) == (number, number)
+    assert not (tmp_path / "2").exists()
+    started: list[int] = []
+    loop, _ = trained(tmp_path / "1", lambda loop: started.append(loop.step))
+    assert started[0] == 5  # the step had its end, and its checkpoint
+    assert state(loop) == state(whole)
 
 
-# --- the rest of a step ------------------------------------------------------------------------------------
+def test_what_is_no_checkpoint_of_this_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cut, changed, another run's, another file's: refused and left as it is, or with `remake` left behind."""
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(Killed):
+        trained(tmp_path, kill_at(3), save_every=0)
+    good = path.read_bytes()
+    header = 8 + int.from_bytes(good[:8], "little")
+    cut = [good[:keep] for keep in (0, 4, 100, -1)]
+    flipped = [good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :] for i in range(header, len(good), 199)]
+    save_file({"x": torch.ones(2)}, path)
+    wrong = [(content, "s", "damaged checkpoint") for content in [*cut, *flipped, path.read_bytes()]]
+    for content, identity, says in [*wrong, (good, "another --lr", "belongs to other settings")]:
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match=says) as error:
+            trained(tmp_path, identity=identity)
+        assert str(path) in str(error.value)
+        assert "--force" in str(error.value)
+        assert path.read_bytes() == content
+    fresh, _ = trained(tmp_path, identity="another --lr", remake=True)
+    assert "this training starts again" in capsys.readouterr().out
+    assert state(fresh) == state(trained(tmp_path / "other")[0])
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_stops_with_the_batch(value: float) -> None:
-    with pytest.raises(BadInput, match=r"step 17, batch train-3, train-9"):
-        train.check_finite(torch.tensor(value), 17, lambda step: ["train-3", "train-9"])
-    train.check_finite(torch.tensor(1e30), 17, lambda step: ["train-3"])
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = trained(tmp_path / "whole")
+    real = train.save_file
+
+    def full(tensors: Any, path: Path, metadata: Any) -> None:
+        real(tensors, path, metadata)
+        if json.loads(metadata["state"])["step"] == 6:
+            os.truncate(path, 1000)
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):  # noqa: PT012
+        patch.setattr(train, "save_file", full)
+        trained(tmp_path / "full", save_every=0)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["checkpoint.safetensors"]
+    assert state(trained(tmp_path / "full")[0]) == state(whole)
 
 
-class Elsewhere:
-    """Stands for a loss on another device, where a look waits; counts the looks."""
-
-    looks = 0
-
-    def __init__(self, value: float) -> None:
-        self.value, self.device = value, torch.device("meta")
-
-    def detach(self) -> Elsewhere:
-        return self
-
-    def item(self) -> float:
-        return self.value
+# --- stages that several runs share --------------------------------------------------------------------------
 
 
-def test_a_devices_losses_are_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at each step, but before a checkpoint is written and at the end; the first bad one is named."""
-
-    def stack(losses: list[Any]) -> torch.Tensor:
-        Elsewhere.looks += 1
-        return torch.tensor([loss.value for loss in losses])
-
-    monkeypatch.setattr(train.torch, "stack", stack)
-
-    def losses(bad: int, count: int) -> train.Checkpoint:
-        checkpoint = Training(tmp_path).checkpoint
-        for step in range(count):
-            loss: Any = Elsewhere(math.nan if step >= bad else 1.0)
-            checkpoint.watch(loss, step, lambda step: [f"example-{step}"])
-        return checkpoint
-
-    losses(bad=999, count=60)
-    assert Elsewhere.looks == 3
-    with pytest.raises(BadInput, match="step 7, batch example-7:"):
-        losses(bad=7, count=60)
-    checkpoint = losses(bad=7, count=10)
-    with pytest.raises(BadInput, match="step 7"):
-        checkpoint.save()
-    assert not checkpoint.path.exists()
-    checkpoint = losses(bad=7, count=10)
-    with pytest.raises(BadInput, match="step 7"), checkpoint:
-        pass
+def make(stage: train.Stage, stop: Callable[[Loop], None] = lambda loop: None) -> Any:
+    """Six steps of a BERT by two loops."""
+    model = tiny_bert(1, 16)
+    for name in ("first", "second"):
+        with stage.loop({"model": model}, Stream(), 3, LR, kind="classification", name=name, save_every=0) as loop:
+            for batch in loop:
+                stop(loop)
+                logits = model(**batch.inputs).logits
+                loop.minimise(F.cross_entropy(logits, batch.labels % 2))
+    stage.notes["loss"] = loop.loss
+    return model
 
 
-class Echo(nn.Module):
-    """Logits that tell which example a row is, by its tokens; counts what it is shown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-        self.rows = 0
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> SimpleNamespace:
-        assert not self.training
-        self.rows += len(input_ids)
-        valid = input_ids * attention_mask
-        return SimpleNamespace(logits=torch.stack([valid.sum(1), (valid * valid).sum(1)], 1).float())
+def get(out: Path, function: Callable[[train.Stage], Any] = make) -> train.Shared:
+    args = CommonArgs(out_dir=str(out))
+    return train.shared(args, "general", {"seed": 0, "steps": 6}, word_tokenizer(), function)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
-def test_predict_keeps_the_order_and_counts_once(batch_size: int, sst2: data.TaskData) -> None:
-    """Also when the last batch is smaller, and whatever order the batches are made in."""
-    tokenizer, model = word_tokenizer(), Echo().train()
-    split = data.Split(sst2.splits["dev"].ids[:100], sst2.splits["dev"].texts[:100], sst2.splits["dev"].labels[:100])
-    encoded = data.encode(tokenizer, split, sst2.task, 16)
-    logits = train.predict(model, encoded, tokenizer, batch_size)
-    ids = [np.array(row) for row in encoded.features["input_ids"]]
-    np.testing.assert_array_equal(logits, [[row.sum(), (row**2).sum()] for row in ids])
-    assert logits.dtype == np.float32
-    assert model.rows == 100
-    assert model.training
+def test_a_stage_is_made_once_and_charged_to_all(tmp_path: Path) -> None:
+    def kill_in_second(loop: Loop) -> None:
+        if loop.folder.name == "second" and loop.step == 1:
+            raise Killed
+
+    whole = get(tmp_path / "whole")
+    with pytest.raises(Killed):
+        get(tmp_path, lambda stage: make(stage, kill_in_second))
+    made = get(tmp_path)  # goes on where it was killed
+    found = get(tmp_path, lambda stage: pytest.fail("made twice"))
+    assert made.folder == found.folder == tmp_path / "cache" / "general" / train.key({"steps": 6, "seed": 0})
+    assert {made.notes["loss"], found.notes["loss"]} == {whole.notes["loss"]}
+    weights = [(one.folder / "model.safetensors").read_bytes() for one in (whole, made)]
+    assert weights[0] == weights[1]
+    assert (made.ledger.steps, made.ledger.student_examples, made.ledger.shared_seconds) == (6, 48, 0)
+    assert found.ledger.seconds == found.ledger.shared_seconds == made.ledger.seconds > 0
+    assert found.ledger.steps == 6
+    assert train.key({"steps": 7, "seed": 0}) != made.folder.name
+    left = {path.name for path in made.folder.parent.iterdir()}
+    assert left == {made.folder.name, f"{made.folder.name}.lock"}
 
 
-def test_evaluate_reports_every_reported_split(sst2: data.TaskData) -> None:
-    scores, speed = train.evaluate(tiny_bert(), word_tokenizer(), sst2, 16)
-    assert list(scores) == ["dev"]
-    assert 0 <= scores["dev"]["accuracy"] <= 1
-    assert speed > 0
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", train.NOTE])
+def test_a_damaged_stage_is_made_again(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = get(tmp_path).folder / name
+    good = path.read_bytes()
+    for damaged in (good[: len(good) // 2], good.replace(good[-9:-8], b"?"), b""):
+        path.write_bytes(damaged)
+        assert get(tmp_path).ledger.shared_seconds == 0
+        assert f"{path.parent}: damaged in the cache; it is made again" in capsys.readouterr().out
+    if name == "model.safetensors":
+        assert path.read_bytes() == good
 
 
-def test_seed_zero_is_a_seed() -> None:
-    draws = []
-    for seed in (0, 0, 1):
-        train.seed_everything(seed)
-        draws.append((torch.rand(3).tolist(), np.random.rand(3).tolist()))
-    assert draws[0] == draws[1] != draws[2]
+def test_two_at_once_make_one(tmp_path: Path) -> None:
+    """Two processes: the second waits, and finds it."""
+    counted = tmp_path / "made"
 
+    def count(partial: Path) -> dict[str, Any]:
+        time.sleep(0.3)  # so that both are here at once
+        partial.mkdir()
+        (partial / "model.safetensors").write_bytes(b"weights")
+        with counted.open("a") as file:
+            file.write("x")
+        return {}
 
-@pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_named(device: Any) -> None:
-    if torch.cuda.is_available() or torch.backends.mps.is_available():
-        pytest.skip("this machine has one")
-    with pytest.raises(BadInput, match=f"--device {device}"):
-        train.accelerator(args.CommonArgs(device=device))
-
-
-def test_half_precision_needs_cuda() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has CUDA")
-    with pytest.raises(BadInput, match="--precision fp16"):
-        train.accelerator(args.CommonArgs(device="cpu", precision="fp16"))
+    if (pid := os.fork()) == 0:
+        train.kept(tmp_path / "key", count)
+        os._exit(0)
+    assert train.kept(tmp_path / "key", count)["digest"]
+    assert os.waitpid(pid, 0)[1] == 0
+    assert counted.read_text() == "x"

@@ -1,0 +1,82 @@
+"""The two baselines' losses against numpy in float64: values, gradients, reductions, the temperature's square."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from common.losses import kd_loss, kl_loss, label_loss
+
+# rounding of T^2 sum_c p_c log p_c: at most 20^2 x 30 x 2.2e-16, the largest case here
+EXACT = {"rtol": 1e-11, "atol": 1e-11}
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def same(found: Tensor, wanted: np.ndarray | float) -> None:
+    np.testing.assert_allclose(found.detach().numpy(), wanted, **EXACT)
+
+
+CLASSES = torch.tensor([2, 0, 1, 1, 2])
+SCORES = torch.tensor([0.5, 3.0, 4.5, 1.0, 2.0], dtype=torch.float64)
+
+
+def test_labels() -> None:
+    """One number a row: - log p of the true class; of scores, the squared error."""
+    logits = draw(5, 3)
+    same(label_loss(logits, CLASSES), -np.log(softmax(logits.numpy())[range(5), CLASSES]))
+    same(label_loss(draw(5, 1), SCORES), (draw(5, 1)[:, 0] - SCORES).numpy() ** 2)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 20.0])
+@pytest.mark.parametrize("classes", [2, 3, 30])
+def test_kl_is_from_the_teacher_to_the_student_times_the_temperatures_square(temperature: float, classes: int) -> None:
+    s, t = draw(5, classes), draw(5, classes, seed=1)
+    p, q = softmax(t.numpy() / temperature), softmax(s.numpy() / temperature)
+    wanted = temperature**2 * (p * np.log(p / q)).sum(-1)
+    same(kl_loss(s, t, temperature), wanted)
+    backwards = temperature**2 * (q * np.log(q / p)).sum(-1)
+    assert abs(wanted - backwards).max() > 1e-3 * wanted.max()  # the two directions can be told apart here
+    same(kl_loss(s, s, temperature), np.zeros(5))
+
+
+def test_the_gradient_of_kl_is_the_difference_of_probabilities() -> None:
+    """d/ds = T (q - p): with T^2 it does not shrink as T^-2."""
+    s, t = draw(4, 3).requires_grad_(), draw(4, 3, seed=1)
+    kl_loss(s, t, 5.0).sum().backward()
+    assert s.grad is not None
+    same(s.grad, 5 * (softmax(s.detach().numpy() / 5) - softmax(t.numpy() / 5)))
+
+
+def test_one_output_is_a_score_whatever_the_temperature() -> None:
+    s, t = draw(5, 1), draw(5, 1, seed=1)
+    same(kl_loss(s, t, 7.0), (s - t)[:, 0].numpy() ** 2)
+
+
+@pytest.mark.parametrize("labels", [CLASSES, SCORES], ids=["classes", "scores"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_vanilla_kd_is_the_weighted_mean_over_the_rows(alpha: float, labels: Tensor) -> None:
+    C = 1 if labels.is_floating_point() else 3
+    s, t = draw(5, C).requires_grad_(), draw(5, C, seed=1)
+    value = kd_loss(s, t, labels, alpha, 2.0).detach()
+    same(value, float((alpha * kl_loss(s, t, 2.0) + (1 - alpha) * label_loss(s, labels)).sum().detach()) / 5)
+    same(kd_loss(s.repeat(3, 1), t.repeat(3, 1), labels.repeat(3), alpha, 2.0), value.item())
+    assert torch.autograd.gradcheck(lambda x: kd_loss(x, t, labels, alpha, 2.0), (s,))
+
+
+def test_no_row_is_no_loss() -> None:
+    """A part of a batch in which no token has a label; its gradient is 0 and no NaN."""
+    s = draw(0, 3).requires_grad_()
+    value = kd_loss(s, draw(0, 3), torch.zeros(0, dtype=torch.long), 0.5, 2.0)
+    value.backward()
+    assert value == 0
+    assert s.grad is not None

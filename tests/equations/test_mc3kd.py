@@ -1,0 +1,283 @@
+"""MC3KD's equations in float64, each against a reference written from the paper; whole steps of every variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import FAMILIES, tiny_bert
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from common import models
+from common.args import BadInput
+from common.teacher import Teacher
+from common.train import Batch, Ledger, split_batch
+from methods import mc3kd
+from methods.mc3kd import VARIANTS, Args, Covariances, ccc, partners, step_loss
+
+KINDS = ("nuclear", "frobenius")
+SHAPES = [(30, 5, 5), (30, 4, 7), (30, 7, 4), (6, 9, 9), (6, 8, 10), (8, 5, 12), (8, 12, 5), (2, 3, 4)]  # n, D_S, D_T
+
+
+def related(n: int, d_s: int, d_t: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Two matrices that share a part, neither centred nor of one scale."""
+    rng = np.random.default_rng(seed)
+    common = rng.standard_normal((n, 3))
+    s = common @ rng.standard_normal((3, d_s)) + 0.5 * rng.standard_normal((n, d_s)) + 2
+    t = common @ rng.standard_normal((3, d_t)) + 0.5 * rng.standard_normal((n, d_t)) - 1
+    return torch.tensor(s), torch.tensor(3 * t)
+
+
+def paper_ccc(s: np.ndarray, t: np.ndarray, ridge: float, kind: str) -> float:
+    """Eqs. 4-6 as they stand: symmetric roots, by eigenvalues, on the full D x D side."""
+    s, t, n = s - s.mean(0), t - t.mean(0), len(s)
+
+    def inverse_root(x: np.ndarray) -> np.ndarray:
+        values, axes = np.linalg.eigh(x.T @ x / (n - 1) + ridge * np.eye(x.shape[1]))
+        return (axes / np.sqrt(values)) @ axes.T
+
+    W = inverse_root(t) @ (t.T @ s / (n - 1)) @ inverse_root(s)
+    return float(np.linalg.svd(W, compute_uv=False).sum() if kind == "nuclear" else np.sqrt((W**2).sum()))
+
+
+def textbook_ccc(s: Tensor, t: Tensor, ridge: float, kind: str) -> Tensor:
+    """The same by the library's differentiable factorisations, for autograd."""
+    s, t, n = s - s.mean(0), t - t.mean(0), len(s)
+    L_s, L_t = (torch.linalg.cholesky(x.T @ x / (n - 1) + ridge * torch.eye(x.shape[1]).double()) for x in (s, t))
+    half = torch.linalg.solve_triangular(L_t, t.T @ s / (n - 1), upper=False)
+    W = torch.linalg.solve_triangular(L_s.T, half, upper=True, left=False)
+    return torch.linalg.matrix_norm(W, "nuc" if kind == "nuclear" else "fro")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ridge", [1e-3, 0.1])
+def test_ccc_and_its_gradient_are_the_papers(shape: tuple[int, int, int], ridge: float, kind: str) -> None:
+    s, t = related(*shape)
+    ours, theirs = s.clone().requires_grad_(), s.clone().requires_grad_()
+    value = ccc(ours, t.requires_grad_(), ridge, kind)
+    assert value.item() == pytest.approx(paper_ccc(s.numpy(), t.detach().numpy(), ridge, kind), rel=1e-8)
+    (-2.5 * value).backward()
+    (-2.5 * textbook_ccc(theirs, t.detach(), ridge, kind)).backward()
+    assert theirs.grad is not None
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-7 * float(theirs.grad.abs().max()))
+    assert t.grad is None
+    several = ccc(torch.stack([s, s.sin()]), torch.stack([t, t]), ridge, kind)
+    assert several.tolist() == pytest.approx([value.item(), ccc(s.sin(), t, ridge, kind).item()])
+    # float32: a product of n terms, divided by the smallest eigenvalue that the ridge leaves
+    assert ccc(s.float(), t.float(), ridge, kind).item() == pytest.approx(value.item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_ccc_measures(kind: str) -> None:
+    """Linear relation, not rotation, scale or shift; at most the number of directions; nothing of what is constant."""
+    s, t = related(100, 5, 7)
+    turned = s @ (related(5, 5, 5, 9)[0] + 2 * torch.eye(5)) + 4, t @ related(7, 7, 7, 3)[0] - 1
+    torch.testing.assert_close(ccc(*turned, 1e-12, kind), ccc(s, t, 1e-12, kind), rtol=1e-6, atol=0)
+    assert ccc(s, s, 1e-9, kind).item() == pytest.approx(5 if kind == "nuclear" else 5**0.5, abs=1e-5)
+    for student in (torch.full((10, 4), 3.0), torch.randn(1, 4)):
+        student.requires_grad_()
+        value = ccc(student, torch.randn(len(student), 6), 1e-3, kind)
+        value.backward()
+        assert value.item() == pytest.approx(0, abs=1e-5)
+        assert student.grad is not None
+        assert student.grad.isfinite().all()
+
+
+def test_states_that_are_not_finite_and_a_ridge_that_is_too_small() -> None:
+    x, _ = related(6, 3, 3)
+    assert ccc(x.index_fill(0, torch.tensor([2]), float("nan")), x, 1e-3).isnan()  # the loop says at which batch
+    twice = (torch.cat([x, x], 1).float() * 1e4).repeat(2, 1)
+    with pytest.raises(BadInput, match="--ridge 1e-30"):
+        ccc(twice, twice, 1e-30)
+
+
+# --- SVCCA and the layers that are chosen ------------------------------------------------------------------------
+
+
+def svcca(x: Tensor, y: Tensor) -> float:
+    """SVD of each centred side, 99% of the variance, CCA between the subspaces by QR."""
+
+    def basis(a: np.ndarray) -> np.ndarray:
+        u, d, _ = np.linalg.svd(a - a.mean(0), full_matrices=False)
+        k = int(np.searchsorted(np.cumsum(d**2) / (d**2).sum(), 0.99)) + 1
+        return np.linalg.qr(u[:, :k] * d[:k])[0]
+
+    return float(np.linalg.svd(basis(x.numpy()).T @ basis(y.numpy()), compute_uv=False).mean())
+
+
+def streamed(x: Tensor, y: Tensor, *cuts: int) -> float:
+    statistics = Covariances([(0, 1)])
+    for first, last in zip((0, *cuts), (*cuts, len(x)), strict=True):
+        statistics.update({0: x[first:last], 1: y[first:last]})
+    return statistics.svcca(0, 1)
+
+
+@pytest.mark.parametrize(("d_x", "d_y"), [(6, 6), (5, 9), (9, 5)])
+def test_svcca_of_a_stream_is_that_of_everything(d_x: int, d_y: int) -> None:
+    x, y = related(200, d_x, d_y, seed=5)
+    assert streamed(x, y) == pytest.approx(svcca(x, y), rel=1e-9)
+    assert streamed(x, y, 1, 40, 41, 160) == pytest.approx(svcca(x, y), rel=1e-9)
+    assert streamed(x, x, 30) == pytest.approx(1)
+    assert streamed(x, torch.ones_like(y), 30) == 0
+    noise = [torch.cat([x[:, :2], 1e-3 * z], 1) for z in related(200, 3, 3, 6)]  # the cut leaves it out
+    assert streamed(*noise) == pytest.approx(svcca(*noise), rel=1e-9)
+
+
+def test_the_layers_that_differ_most_are_chosen_in_order() -> None:
+    sequence = np.random.default_rng(0).random(12).tolist()
+    for m in (1, 2, 5, 12):
+        assert mc3kd.select_layers(sequence, m) == sorted(np.argsort(sequence)[:m] + 1)
+    assert mc3kd.select_layers([0.9, 0.1, 0.5, 0.5, 0.1, 0.9], 3) == [2, 3, 5]  # of equals the lower one
+
+
+@pytest.mark.parametrize(
+    ("name", "N", "m", "published"),  # PKD counts from 0 without the embeddings, `hidden_states` from 1
+    [("pkd-skip", 12, 6, [1, 3, 5, 7, 9]), ("pkd-last", 12, 6, [6, 7, 8, 9, 10]), ("pkd-skip", 12, 3, [3, 7]),
+     ("pkd-skip", 24, 6, [3, 7, 11, 15, 19]), ("pkd-last", 24, 6, [18, 19, 20, 21, 22]),
+     ("only-mc3", 12, 3, [3, 7, 11]), ("kd", 12, 6, []), ("takd", 12, 6, []), ("dynakd", 12, 6, [])],
+)  # fmt: skip
+def test_partners(name: str, N: int, m: int, published: list[int]) -> None:
+    assert [l - 1 for l in partners(name, [0.0] * N, m)] == published
+    if published:
+        with pytest.raises(BadInput, match=f"--student: {N + 1} layers"):
+            partners(name, [0.0] * N, N + 1)
+
+
+# --- eq. 8 on models ---------------------------------------------------------------------------------------------
+
+SEQUENCE = [0.9, 0.2, 0.8, 0.1, 0.7, 0.3]
+PARTNERS = {"pkd-skip": [2, 4], "pkd-last": [4, 5], "only-selection": [2, 4], "only-mc3": [2, 4, 6],
+            "mc3kd": [2, 4, 6]}  # fmt: skip
+
+
+def batch_of(scores: bool = False, padding: int = 0, types: bool = True) -> Batch:
+    """Four texts of different length, padded by `padding` more tokens than needed."""
+    mask = (torch.arange(9 + padding) < torch.tensor([9, 7, 5, 4])[:, None]).long()
+    ids = torch.nn.functional.pad(torch.arange(36).view(4, 9) * 11 % 26 + 5, (0, padding)) * mask
+    labels = torch.tensor([0.5, 3.0, 4.5, 1.0], dtype=torch.float64) if scores else torch.tensor([0, 1, 1, 0])
+    rows = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    rows |= {"token_type_ids": torch.zeros_like(ids)} if types else {}
+    kind = "regression" if scores else "classification"
+    return split_batch(rows, list("abcd"), 1, kind, 0, Ledger(), torch.device("cpu"))[0]
+
+
+def pair(scores: bool = False) -> tuple[Any, Teacher]:
+    """Both in float64; the teacher's weights are left trainable, so that only the loss keeps gradient from them."""
+    outputs = {"num_labels": 1 if scores else 2}
+    student, teacher = tiny_bert(3, 16, seed=1, **outputs), tiny_bert(6, 16, seed=2, **outputs)
+    return student.double().eval(), Teacher("", teacher.double().eval(), None, "")
+
+
+def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> float:
+    """Eq. 8 from its parts, in numpy."""
+    with torch.no_grad():
+        s, t = (m(**batch.inputs, output_hidden_states=True) for m in (student, teacher))
+    y, T, z_s, z_t = batch.labels.numpy(), args.temperature, s.logits.numpy(), t.logits.numpy()
+    if z_s.shape[1] == 1:
+        hard, soft = (z_s[:, 0] - y) ** 2, (z_s - z_t)[:, 0] ** 2
+    else:
+        p, q, hot = (np.exp(z) / np.exp(z).sum(1, keepdims=True) for z in (z_t / T, z_s / T, z_s))
+        hard, soft = -np.log(hot[range(4), y]), T**2 * (p * np.log(p / q)).sum(1)
+    if name == "finetune":
+        return float(hard.mean())
+    hidden, layers = 0.0, PARTNERS.get(name, [])
+    for i, l in enumerate(layers, start=1):
+        a, b = s.hidden_states[i], t.hidden_states[l]
+        if "mc3" in name:
+            both = [x[batch.mask].numpy() if args.tokens == "all" else x[:, 0].numpy() for x in (a, b)]
+            hidden -= paper_ccc(*both, args.ridge, args.correlation) / 16
+        else:
+            u, v = (x[:, 0].numpy() / np.linalg.norm(x[:, 0].numpy(), axis=1, keepdims=True) for x in (a, b))
+            hidden += ((u - v) ** 2).mean() / len(layers)
+    beta = args.beta if args.beta is not None else 1 if "mc3" in name else 100
+    return float((args.alpha * soft + (1 - args.alpha) * hard).mean() + beta * hidden)
+
+
+@pytest.mark.parametrize("scores", [False, True], ids=["classes", "scores"])
+@pytest.mark.parametrize(
+    "given", [{}, {"beta": 3.0, "tokens": "cls", "correlation": "frobenius", "ridge": 0.01}], ids=str
+)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_step_is_equation_8(name: str, given: dict[str, Any], scores: bool) -> None:
+    """Its value, with any padding; gradient to all of the student, and none to the teacher."""
+    (student, teacher), args, layers = (
+        pair(scores),
+        Args(alpha=0.3, temperature=3.0, **given),
+        partners(name, SEQUENCE, 3),
+    )
+    assert layers == PARTNERS.get(name, [])
+    wanted = by_hand(name, args, student, teacher.model, batch_of(scores))
+    loss = step_loss(args, name, student, teacher, batch_of(scores), layers)
+    assert loss.item() == pytest.approx(wanted, rel=1e-7)
+    padded = step_loss(args, name, student, teacher, batch_of(scores, padding=11), layers)
+    assert padded.item() == pytest.approx(wanted, rel=1e-7)
+    loss.backward()
+    for key, parameter in student.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.abs().max() > 0 or "key.bias" in key, key  # softmax ignores a bias of the keys
+    assert all(p.grad is None for p in teacher.model.parameters())
+
+
+@pytest.mark.parametrize("name", PARTNERS)
+def test_the_hidden_loss_reaches_up_to_its_layer_and_is_worth_lowering(name: str) -> None:
+    (student, teacher), args, layers = pair(), Args(alpha=0.0, beta=50.0), partners(name, SEQUENCE, 3)
+    loss = step_loss(args, name, student, teacher, batch_of(), layers)
+    (loss - step_loss(args, "kd", student, teacher, batch_of(), [])).backward()  # what remains is the hidden loss
+    reached = [any(p.grad.abs().max() > 1e-12 for p in layer.parameters()) for layer in student.bert.encoder.layer]
+    assert reached == [i < len(layers) for i in range(3)]
+    values = []
+    for _ in range(2):
+        values.append(
+            by_hand(name, args, student, teacher.model, batch_of())
+            - by_hand("kd", args, student, teacher.model, batch_of())
+        )
+        with torch.no_grad():
+            for parameter in (p for p in student.parameters() if p.grad is not None):
+                parameter -= 1e-5 * parameter.grad
+    assert values[1] < values[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_guided_layer_by_layer(family: str) -> None:
+    """A student half as wide by MC3KD, one of equal width by PKD."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family])
+    teacher = Teacher("", AutoModelForSequenceClassification.from_config(config).eval(), None, "")
+    for name, width in (("mc3kd", 16), ("pkd-skip", 32)):
+        student = models.build(models.student_config(config, 3, width), "classification")
+        layers = partners(name, SEQUENCE[:4], 3)
+        step_loss(Args(), name, student, teacher, batch_of(types=family != "distilbert"), layers).backward()
+        words = student.get_input_embeddings().weight.grad
+        assert words.isfinite().all()
+        assert words.abs().max() > 0
+
+
+def test_where_cls_stands() -> None:
+    hidden, mask = torch.arange(12.0).reshape(2, 3, 2), torch.tensor([[0, 1, 1], [1, 1, 0]])
+    assert mc3kd.vectors(hidden, mask, "cls").tolist() == [[2, 3], [6, 7]]  # the first valid token
+    assert mc3kd.vectors(hidden, mask, "cls", "xlnet").tolist() == [[4, 5], [8, 9]]  # the last one
+
+
+def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
+    """Over all draws, weighted by their probabilities, a step is that of the exact gradient, for any baseline."""
+    losses, logits = torch.tensor([0.3, 1.1, 0.7]), torch.tensor([0.2, -0.4, 0.5], requires_grad=True)
+    (logits.softmax(0) @ losses).backward()
+    step = torch.zeros(3)
+    for k, loss in enumerate(losses.tolist()):
+        choice = mc3kd.TeacherChoice(3)
+        choice.logits.copy_(logits.detach())
+        choice.baseline.fill_(5.0)
+        choice.learn(k, loss)
+        step += logits.detach().softmax(0)[k] * (choice.logits - logits.detach())
+        assert choice.baseline.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
+    assert logits.grad is not None
+    torch.testing.assert_close(step, -choice.RATE * logits.grad)
+    draws = [choice.draw(seed=0, step=i) for i in range(2000)]
+    assert draws == [choice.draw(seed=0, step=i) for i in range(2000)]
+    # a share differs from its probability by less than 5 standard deviations
+    shares = torch.bincount(torch.tensor(draws), minlength=3) / 2000
+    assert (shares - choice.logits.softmax(0)).abs().max() < 5 * (0.25 / 2000) ** 0.5
