@@ -159,10 +159,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, set_seed
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from common import data, models, results, text
-from common.layers import augment
+from common import models, text
+from common.data import load
+from common.layers.augment import with_copies
 from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import BatchNorm2d, mean
+from common.results import show
 from common.run import Loading, Run
 from common.tasks import TaskData
 from common.teacher import Teacher, frozen, get_teacher
@@ -289,16 +291,11 @@ class Cnn(nn.Module):
         super().__init__()
         self.image = (c, s, s)
         self.convolutions = nn.Sequential(
-            nn.ConvTranspose2d(c, c, 4, stride=4),
-            nn.ReLU(),
-            nn.Conv2d(c, c, 4),
-            nn.ReLU(),
-            nn.Conv2d(c, c + 2, 3, stride=2),
-            nn.ReLU(),
-            nn.Conv2d(c + 2, c + 2, 3, stride=2),
-            nn.ReLU(),
-            BatchNorm2d(c + 2),
-        )
+            nn.ConvTranspose2d(c, c, 4, stride=4), nn.ReLU(),
+            nn.Conv2d(c, c, 4), nn.ReLU(),
+            nn.Conv2d(c, c + 2, 3, stride=2), nn.ReLU(),
+            nn.Conv2d(c + 2, c + 2, 3, stride=2), nn.ReLU(), BatchNorm2d(c + 2),
+        )  # fmt: skip
         side = ((4 * s - 3 - 3) // 2 + 1 - 3) // 2 + 1  # 18 for s = 20, 26 for s = 28
         self.dropout = nn.Dropout(0.4)
         self.output = nn.Linear((c + 2) * side * side, classes)
@@ -383,8 +380,8 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         """(B, L) twice -> logits (B, C). Token types are not read: [SEP] parts the texts."""
         # products of bf16 matrices would lose what tells words apart: entries are 1 + 0.01 at first
         with torch.autocast(input_ids.device.type, enabled=False):
-            texts = self.texts(input_ids, attention_mask.bool())
-            features, *lengths = self.sequences(texts) if self.config.head == "bilstm" else self.encodings(texts)
+            inputs = self.sequences if self.config.head == "bilstm" else self.encodings
+            features, *lengths = inputs(self.texts(input_ids, attention_mask.bool()))
         return SequenceClassifierOutput(logits=self.head(self.dropout(features), *lengths))
 
     def texts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -392,15 +389,11 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         parts = [mask]
         if self.config.diffcat:
             separator = ids == self.config.sep_token_id
-            words = mask & ~separator & (ids != self.config.cls_token_id)
-            second = separator.cumsum(1) > 0
+            words, second = mask & ~separator & (ids != self.config.cls_token_id), separator.cumsum(1) > 0
             parts = [words & ~second, words & second]
-        texts = []
-        for part in parts:
-            # a text's own tokens first, and no longer than the longest: shorter products
-            order = part.logical_not().long().argsort(dim=1, stable=True)[:, : max(1, int(part.sum(1).max()))]
-            texts.append((ids.gather(1, order), part.gather(1, order)))
-        return texts
+        # a text's own tokens first, and no longer than the longest: shorter products
+        orders = [(~part).long().argsort(dim=1, stable=True)[:, : max(1, int(part.sum(1).max()))] for part in parts]
+        return [(ids.gather(1, order), part.gather(1, order)) for part, order in zip(parts, orders, strict=True)]
 
     def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor]:
         """(B, D), or with DiffCat (B, 3 D)."""
@@ -431,9 +424,7 @@ class MatrixEmbeddingForMaskedLM(MatrixEmbeddingModel):
 
 
 AutoConfig.register("cmow", MatrixEmbeddingConfig, exist_ok=True)
-AutoModelForSequenceClassification.register(
-    MatrixEmbeddingConfig, MatrixEmbeddingForSequenceClassification, exist_ok=True
-)
+AutoModelForSequenceClassification.register(MatrixEmbeddingConfig, MatrixEmbeddingForSequenceClassification, True)
 
 
 def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddingConfig:
@@ -496,11 +487,11 @@ def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
 
     def make(stage: Stage) -> MatrixEmbeddingForMaskedLM:
         student = MatrixEmbeddingForMaskedLM(student_config(args, tokenizer))
-        batches = text.Masked(texts.batches(tokenizer, args.max_length, args.batch_size, SEED), tokenizer, SMOOTHING)
+        stream = texts.batches(tokenizer, args.max_length, args.batch_size, SEED)
         bert, whole = text.load_masked_lm(source)
         if not whole:
-            texts_of_head = texts.batches(tokenizer, args.max_length, text.HEAD_RECIPE["batch_size"], SEED)
-            train_head(stage, bert, text.Masked(texts_of_head, tokenizer))
+            text.train_head(stage, bert, tokenizer, stream.encoded)
+        batches = text.Masked(stream, tokenizer, SMOOTHING)
         bert = frozen(args, bert)
         with stage.loop({"student": student}, batches, steps, args.general_lr, warmup=warmup, betas=(0.9, 0.98),
                         eps=1e-6, decay=0.0, label="general distillation") as loop:  # fmt: skip
@@ -512,23 +503,6 @@ def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
         return student
 
     return run.shared("general", recipe, make).folder
-
-
-def train_head(stage: Stage, bert: PreTrainedModel, batches: Any) -> None:
-    """Train the head of a masked LM whose file has none; the body, and embeddings tied to its own, stay as they are."""
-    bert.eval().requires_grad_(False)
-    head = nn.ModuleList(part for part in bert.children() if part is not bert.base_model)
-    body = {id(p) for p in bert.base_model.parameters()}
-    for parameter in head.parameters():
-        parameter.requires_grad_(id(parameter) not in body)
-    steps, lr = text.HEAD_RECIPE["steps"], text.HEAD_RECIPE["lr"]
-    with stage.loop({"head": head}, batches, steps, lr, name="head", label="masked-LM head") as loop:
-        for batch in loop:
-            masked = batch.labels >= 0
-            logits = text.logits_at(bert, batch.inputs, masked)
-            loop.minimise(mean(label_loss(logits, batch.labels[masked])))
-    spent = stage.ledger  # it is the teacher that has learnt
-    spent.steps, spent.student_examples, spent.student_tokens, spent.teacher_examples = 0, 0, 0, spent.student_examples
 
 
 def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
@@ -560,12 +534,12 @@ def stsb_classes(task: TaskData) -> TaskData:
 
 def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher) -> dict[str, Any]:
     """Train the student on the task, with the teacher (kd) or without (finetune). No warm-up, linear decay."""
-    kd, made = variant == "kd", init not in ("random", "general")
+    kd, given = variant == "kd", init not in ("random", "general")
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
     label = {"random": variant, "general": f"general-{variant}"}.get(init, f"pretrained-{variant}")
-    start = models.model_name(init) if made else init
+    start = models.model_name(init) if given else init
     run = Run(args, "cmow", label, task, teacher, PAPER_EPOCHS, init=start, diffcat=diffcat)
     if (record := run.finished) is not None:
         return record
@@ -573,14 +547,13 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
     config = student_config(args, teacher.tokenizer, diffcat=diffcat, **models.task_settings(task.task))
     student = MatrixEmbeddingForSequenceClassification(config)
     if init != "random":
-        folder = Path(init) if made else general_distillation(args, run, teacher)
+        folder = Path(init) if given else general_distillation(args, run, teacher)
         load_embeddings(student.embeddings, folder)
-        start = f"{start}, not charged" if made else f"general distillation #{folder.name}"
+        start = f"{start}, not charged" if given else f"general distillation #{folder.name}"
     if args.augment and kd:
         source = teacher.pretrained or teacher.name
-        run.examples = augment.with_copies(
-            task, teacher.tokenizer, source, args.augment, args.seed, args.max_length, run.ledger
-        )
+        how = (args.augment, args.seed, args.max_length, run.ledger)
+        run.examples = with_copies(task, teacher.tokenizer, source, *how)
     with run.loop({"student": student}, args.lr, keep=teacher if kd else None, warmup=0.0) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
@@ -595,12 +568,11 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
 
 def main(args: Args) -> None:
     for name in args.tasks:
-        task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = load(name, args.data_dir, limit=args.limit, tune=args.tune)
         if task.task.kind == "regression" and args.stsb == "classes":
             task = stsb_classes(task)
         teacher = get_teacher(args, task)
-        rows = [train(args, v, init, task, teacher) for init in args.inits for v in args.variants]
-        results.show(rows, args.out_dir)
+        show([train(args, v, init, task, teacher) for init in args.inits for v in args.variants], args.out_dir)
 
 
 if __name__ == "__main__":
