@@ -225,16 +225,22 @@ def calls(capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
 
     def run_script(method: str, *argv: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
+        forget_engine()
         code = main_of(method, *argv)
         done = capsys.readouterr()
         return code, done.out, done.err
 
     yield run_script
-    parallel._engine = None
+    forget_engine()
     torch.use_deterministic_algorithms(deterministic)
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def forget_engine() -> None:
+    """Another precision, or another number of processes, may be asked for next."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    parallel._engine = None
 
 
 def main_of(method: str, *argv: object) -> int:
@@ -256,17 +262,15 @@ def in_two_processes(function: Callable[..., Any], *given: Any) -> list[Any]:
     """
 
     def work(folder: str) -> None:
-        parallel._engine = None
         Accelerator(cpu=True, kwargs_handlers=[parallel.PATIENCE])
         assert parallel.processes() == 2
         torch.save(function(*given), Path(folder) / str(parallel.rank()))
         parallel.distributed.barrier()
-        parallel.distributed.destroy_process_group()
 
     def late(*_: object) -> None:
         raise TimeoutError("two processes wait for each other")
 
-    AcceleratorState._reset_state(reset_partial_state=True)
+    forget_engine()
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(300)
     try:

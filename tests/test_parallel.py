@@ -1,116 +1,132 @@
-"""Several processes are one: losses, gradients, random numbers, curves, resuming, what is written and by whom."""
+"""Several processes are one: reductions and their gradients, random numbers, a training, who writes and speaks."""
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator, debug_launcher
-from accelerate.state import AcceleratorState
-from conftest import ENVIRONMENT, SCRIPT
+from conftest import ENVIRONMENT, SCRIPT, in_two_processes, tiny_bert
 from torch import Tensor, nn
 
-from common import args as arguments
-from common import data, parallel, results, train
-from common.args import BadInput
-from methods import cka, cmow, efficient_attention, mc3kd, xtc
+from common import parallel, results, train
+from common.args import BadInput, Interrupted
+from common.teacher import Teacher
+from methods import mc3kd
 
 
-def two(function: Callable[..., None], *given: Any, limit: int = 120) -> None:
-    """Run it in two processes that form a group; what one of them raises is raised here."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"two processes have not come to an end in {limit} s")
-
-    AcceleratorState._reset_state(reset_partial_state=True)
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(limit)
-    try:
-        debug_launcher(function, given, num_processes=2)
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-        for child in multiprocessing.active_children():
-            child.kill()
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def group() -> None:
-    """Join the group that `two` has started; to be called before anything is measured."""
-    os.environ["WORLD_SIZE"] = "2"
-    Accelerator(cpu=True, kwargs_handlers=[parallel.PATIENCE])
-    assert parallel.processes() == 2
+# --- reductions --------------------------------------------------------------------------------------------------
 
 
-# --- the primitives ------------------------------------------------------------------------------------------
+def of_mean(x: Tensor) -> Tensor:
+    return parallel.mean((x.sin() * draw(3)).sum(-1))
 
 
-def test_one_process_gets_back_what_it_gave() -> None:
-    x = torch.randn(4, 3)
-    assert parallel.own(x) is x
-    assert parallel.total(x) is x
-    assert parallel.mean(x, 4) is x
-    assert parallel.inner(x) is x
-    assert parallel.count(4) == 4
-    assert parallel.on_main(lambda: 5) == 5
-    torch.manual_seed(0)
-    expected = torch.rand(2)
-    torch.manual_seed(0)
-    with parallel.randomness(3):
-        assert torch.equal(torch.rand(2), expected)
+def of_whole(x: Tensor) -> Tensor:
+    """A statistic in which every row meets every other."""
+    x = parallel.whole(x)
+    return (x @ x.T).exp().sum() + x.sum()
 
 
-def check_primitives() -> None:
-    group()
+def of_ccc(x: Tensor) -> Tensor:
+    S = torch.stack([parallel.whole(x), parallel.whole(x.sin())])
+    return mc3kd.ccc(S, draw(2, len(S[0]), 4, seed=1), 1e-3).sum()
+
+
+def of_norm(x: Tensor) -> Tensor:
+    """(n, 3) as (n, 3, 1, 1) through a norm with weights of its own, which get the sum of the gradients."""
+    norm = parallel.BatchNorm2d(3).double()
+    with torch.no_grad():
+        norm.weight.copy_(draw(3, seed=2))
+    value = parallel.mean((norm(x[:, :, None, None]).tanh()[..., 0, 0] * draw(3, seed=3)).sum(-1))
+    value.backward(retain_graph=True)
+    parallel.sum_gradients(norm.parameters())
+    statistics = [t.double() for t in (norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var)]
+    of_norm.seen = torch.cat(statistics).detach()  # type: ignore[attr-defined]
+    return value
+
+
+def value_and_gradient(loss: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
+    x = x.clone().requires_grad_()
+    value = loss(x)
+    x.grad = None
+    value.backward()
+    assert x.grad is not None
+    return [value.detach(), x.grad, *([of_norm.seen] if loss is of_norm else [])]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("loss", "counts"),
+    [(of_mean, [3, 5]), (of_mean, [8, 0]), (of_mean, [0, 0]), (of_whole, [3, 5]), (of_whole, [0, 8]), (of_ccc, [3, 5]),
+     (of_norm, [3, 5])],
+)  # fmt: skip
+def test_a_loss_of_two_processes_is_that_of_all_rows(loss: Callable[[Tensor], Tensor], counts: list[int]) -> None:
+    """The value in both, and of the gradient one's own rows, whatever their number."""
+    x = draw(sum(counts), 3, seed=9)
+    value, gradient, *rest = value_and_gradient(loss, x)
+    assert value.isfinite()
+    both = in_two_processes(lambda: value_and_gradient(loss, x.split(counts)[parallel.rank()]))
+    for (found, mine, *others), wanted in zip(both, gradient.split(counts), strict=True):
+        torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(mine, wanted, rtol=1e-9, atol=1e-12)
+        # running statistics are float32's
+        torch.testing.assert_close(others, rest, rtol=1e-9, atol=1e-12)
+
+
+def test_the_norm_is_the_librarys_on_one_process_and_in_evaluation() -> None:
+    ours, library = parallel.BatchNorm2d(3).double(), nn.BatchNorm2d(3).double()
+    for _ in range(2):
+        assert torch.equal(ours(draw(4, 3, 2, 2)), library(draw(4, 3, 2, 2)))
+        assert all(torch.equal(a, b) for a, b in zip(ours.buffers(), library.buffers(), strict=True))
+        for norm in (ours, library):
+            norm.eval()
+
+
+def primitives() -> None:
     rank = parallel.rank()
-    batch = {"x": torch.arange(5), "ids": list("abcde")}
-    assert parallel.own(batch)["x"].tolist() == ([0, 1] if rank == 0 else [2, 3, 4])
-    assert parallel.own(batch)["ids"] == (["a", "b"] if rank == 0 else ["c", "d", "e"])
+    rows = {"x": torch.arange(5), "ids": list("abcde")}
+    assert parallel.share_of(rows)["x"].tolist() == ([0, 1], [2, 3, 4])[rank]
+    assert parallel.share_of(rows)["ids"] == (["a", "b"], ["c", "d", "e"])[rank]
     with pytest.raises(BadInput, match="1 examples at once are too few for 2 processes"):
-        parallel.own(torch.zeros(1, 3))
-    assert parallel.count(3 + rank) == 7
+        parallel.share_of(torch.zeros(1, 3))
     assert parallel.largest(rank) == 1
 
     # the main process alone: its result, its error, and its random numbers, which stay those of all
-    calls: list[int] = []
     torch.manual_seed(1)
-    assert parallel.on_main(lambda: (calls.append(1), parallel.processes(), float(torch.rand(()))))[1] == 1  # type: ignore[func-returns-value]
-    assert len(calls) == (rank == 0)
-    after = parallel.on_main(lambda: torch.get_rng_state())
-    assert torch.equal(after, torch.get_rng_state())
+    assert parallel.on_main(lambda: (parallel.rank(), parallel.processes(), bool(torch.rand(()) > 2))) == (0, 1, False)
+    state = parallel.on_main(torch.get_rng_state)
+    assert torch.equal(state, torch.get_rng_state())
+    for error in (BadInput("--lr: too high"), Interrupted(15)):
 
-    def fails() -> None:
-        raise BadInput("--lr: too high")
+        @parallel.by_main
+        def fails(error: BaseException = error) -> None:
+            raise error
 
-    with pytest.raises(BadInput, match="--lr: too high"):
-        parallel.on_main(fails)
-    # dropout differs between processes and between steps, and leaves the common numbers alone
+        with pytest.raises(type(error)) as raised:
+            fails()
+        assert str(raised.value) == str(error)
+
+    # dropout differs between processes, steps and parts, and leaves the common numbers alone
     drawn = []
-    for step in (0, 1):
-        with parallel.randomness(step):
+    for at in ((0, 0), (0, 1), (1, 0)):
+        with parallel.randomness(*at):
             drawn.append(float(torch.rand(())))
-    other = parallel.on_main(lambda: drawn)
-    assert drawn[0] != drawn[1]
-    assert (drawn == other) == (rank == 0)
-    assert torch.equal(after, torch.get_rng_state())
+    assert len({*drawn, *parallel.on_main(lambda: drawn)}) == (3, 6)[rank]
+    assert torch.equal(state, torch.get_rng_state())
 
     # a weight that one process has no gradient for, and one that none has
     weights = [nn.Parameter(torch.ones(2)) for _ in range(3)]
     weights[0].grad = torch.full((2,), 1.0 + rank)
-    if rank == 0:
-        weights[1].grad = torch.full((2,), 5.0)
+    weights[1].grad = torch.full((2,), 5.0) if rank == 0 else None
     parallel.sum_gradients(weights)
-    assert weights[0].grad is not None and weights[0].grad.tolist() == [3.0, 3.0]  # noqa: PT018
-    assert weights[1].grad is not None and weights[1].grad.tolist() == [5.0, 5.0]  # noqa: PT018
-    assert weights[2].grad is None
+    assert [None if p.grad is None else p.grad.tolist() for p in weights] == [[3.0, 3.0], [5.0, 5.0], None]
     model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, rank)
     parallel.copy_main([model])
@@ -118,355 +134,109 @@ def check_primitives() -> None:
 
 
 def test_primitives_of_two_processes() -> None:
-    two(check_primitives)
+    in_two_processes(primitives)
 
 
-# --- every loss, its value and its gradient, over two shards -------------------------------------------------
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # student (B, L, D), teacher (B, L, E), mask (B, L) -> a scalar
-
-
-def pairs(S: Tensor, T: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Two layers of states, without padding: (2, n, D) and (2, n, E)."""
-    return torch.stack([S[mask], S.tanh()[mask]]), torch.stack([T[mask], T.sin()[mask]])
-
-
-def ccc(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    return mc3kd.ccc(*pairs(S, T, mask), ridge=1e-3).sum()
-
-
-def root_cka(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    return cka.cka_loss(*pairs(S, T, mask)).sum()
-
-
-def root_cka_after_others(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    """Eq. 4 over two parts of the batch, each shared by all processes; S and T are the own rows of both parts."""
-    half = [parallel.count(len(S)) // 2 // parallel.processes()] * 2
-    parts = [pairs(*part) for part in zip(*(x.split(half) for x in (S, T, mask)), strict=True)]
-    with torch.no_grad():
-        past = cka.covariances(*parts[0])
-    return cka.cka_loss(*parts[1], past).sum()
-
-
-def cka_surrogate(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    own = pairs(S, T, mask)
-    with torch.no_grad():
-        sums = cka.covariances(*own)
-    return cka.cka_surrogate(*own, cka.cka_gradients(sums)).sum()
-
-
-def batch_norm(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
+def test_one_process_gets_back_what_it_gave() -> None:
+    x = torch.randn(4, 3)
+    assert parallel.share_of(x) is parallel.whole(x) is x
+    assert parallel.mean(x[:, 0]) == x[:, 0].mean()
     torch.manual_seed(0)
-    norm = cmow.BatchNorm(S.shape[1]).double()
-    assert norm.training
-    weight = torch.randn(S.shape[1], 1, S.shape[2], dtype=torch.float64)
-    return parallel.total((norm(S[:, :, None]).tanh() * weight).sum())
-
-
-def distilbert(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    class Out:
-        def __init__(self, x: Tensor) -> None:
-            self.logits, self.hidden_states = x[..., :5], [x[..., :5].sin()]
-
-    labels = torch.where(mask & (S.detach()[..., 0] > 0.3), 2, -100)
-    return efficient_attention.pretraining_loss(Out(S), Out(T), labels, mask.long(), "masked")
-
-
-def general(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    labels = torch.where(S.detach()[..., 0] > 0.3, 2, -100)
-    return cmow.general_loss(S[mask][:, :5], T[mask][:, :5], labels[mask])
-
-
-def layers_and_scores(S: Tensor, T: Tensor, mask: Tensor) -> Tensor:
-    scores, guides = (x[..., :4].unsqueeze(1) @ x[..., :4].unsqueeze(1).mT for x in (S, T))
-    layers = xtc.hidden_loss([S[..., :5]], [T[..., :5]], mask) + xtc.attention_loss([scores], [guides], mask)
-    return layers
-
-
-LOSSES: dict[str, Loss] = {
-    f.__name__: f
-    for f in (ccc, root_cka, root_cka_after_others, cka_surrogate, batch_norm, distilbert, general, layers_and_scores)
-}
-
-
-def some_states() -> tuple[Tensor, Tensor, Tensor]:
-    """Few vectors of many dimensions, so that the short cuts of one process are taken there; rows of unlike length."""
+    expected = torch.rand(2)
     torch.manual_seed(0)
-    S, T = torch.randn(8, 6, 24, dtype=torch.float64), torch.randn(8, 6, 40, dtype=torch.float64)
-    mask = torch.arange(6) < torch.tensor([6, 2, 3, 6, 1, 2, 2, 4])[:, None]
-    return S + T[..., :24], T, mask
+    with parallel.randomness(3):
+        assert torch.equal(torch.rand(2), expected)
 
 
-def value_and_gradient(loss: Loss, S: Tensor, T: Tensor, mask: Tensor) -> tuple[float, Tensor]:
-    S = S.requires_grad_()
-    value = loss(S, T, mask)
-    value.backward()
-    assert S.grad is not None
-    return value.item(), S.grad
+# --- a training --------------------------------------------------------------------------------------------------
 
 
-def check_losses(expected: dict[str, tuple[float, Tensor]]) -> None:
-    group()
-    for name, loss in LOSSES.items():
-        rows = parallel.own(list(range(8)))
-        if name == "root_cka_after_others":  # of each part its own rows
-            rows = [row for part in (range(4), range(4, 8)) for row in parallel.own(list(part))]
-        value, gradient = value_and_gradient(loss, *(x[rows] for x in some_states()))
-        whole, wanted = expected[name]
-        assert value == pytest.approx(whole, rel=1e-5), name
-        scale = float(wanted.abs().max())
-        torch.testing.assert_close(gradient, wanted[rows], rtol=1e-5, atol=1e-7 * scale)
+class Texts:
+    """Batches of 7 texts of unlike length: neither parts nor processes have the same number of rows or of tokens."""
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        mask = (torch.arange(9) < torch.tensor([9, 2, 4, 3, 7, 5, 4])[:, None]).long()
+        ids = ((torch.arange(63).view(7, 9) * 11 + step) % 26 + 5) * mask
+        return {"input_ids": ids, "attention_mask": mask, "labels": (ids[:, 0] + step) % 2}
+
+    def ids(self, step: int) -> list[str]:
+        return [f"train-{7 * step + i}" for i in range(7)]
 
 
-def test_losses_of_two_shards_are_those_of_the_whole_batch() -> None:
-    """Statistics of a batch (covariances of CKA and CCC, a norm's) and means over unlike numbers of tokens."""
-    expected = {name: value_and_gradient(loss, *some_states()) for name, loss in LOSSES.items()}
-    two(check_losses, expected)
+def train_by(variant: str, folder: Path, parts: int = 1, steps: int = 12) -> tuple[list[float], str, int]:
+    """MC3KD's own step on two BERTs in float64, without dropout: losses, digest of the weights, teacher examples."""
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    student, model = tiny_bert(2, 16, seed=1, **off).double(), tiny_bert(4, 16, seed=2).double().eval()
+    teacher, args = Teacher("", model.requires_grad_(False), None, ""), mc3kd.Args()
+    layers = mc3kd.partners(variant, [0.9, 0.1, 0.5, 0.3], 2)
+    with train.Loop({"s": student}, Texts(), steps, 5e-3, folder, variant, parts=parts) as loop:
+        for batch in loop:
+            loop.minimise(mc3kd.step_loss(args, variant, student, teacher, batch, layers))
+            if batch.last:
+                loop.notes.setdefault("losses", []).append(loop.loss)
+    return loop.notes["losses"], train.digest(student.state_dict()), loop.ledger.teacher_examples
 
 
-def test_norm_is_the_librarys_on_one_process() -> None:
-    torch.manual_seed(0)
-    own, library = cmow.BatchNorm(3), nn.BatchNorm2d(3)
-    x = torch.randn(4, 3, 2, 2)
-    assert torch.equal(own(x), library(x))
+@pytest.mark.parametrize(("variant", "parts"), [("finetune", 3), ("pkd-last", 2), ("mc3kd", 1)])
+def test_two_processes_train_as_one_does(variant: str, parts: int, tmp_path: Path) -> None:
+    """Every loss, in both; the same weights in both; the teacher is asked once for each example of all.
 
-
-def check_norm(x: Tensor, expected: dict[str, Tensor]) -> None:
-    group()
-    norm = cmow.BatchNorm(3)
-    norm(parallel.own(x))
-    for name, value in norm.state_dict().items():
-        torch.testing.assert_close(value, expected[name])
-
-
-def test_norm_keeps_the_running_statistics_of_the_whole_batch() -> None:
-    x = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    library = nn.BatchNorm2d(3)
-    library(x)
-    two(check_norm, x, library.state_dict())
-
-
-# --- whole scripts -------------------------------------------------------------------------------------------
-
-METHODS: dict[str, Any] = {m.__name__.split(".")[1]: m for m in (mc3kd, cka, cmow, xtc, efficient_attention)}
-STEPS = 50
-COMMON = f"--batch-size 8 --budget {STEPS * 8} --max-length 16 --save-every 1000 --seed 3 --limit 200".split()
-# Every stage of every method, pre-training too. 1 and 2 bits have a test of their own.
-CURVES = {
-    "ccc": "mc3kd --variant mc3kd --student 2x16 --lr 5e-3",
-    "cka": "cka --variant cka --student 2x16 --lr 2e-3 --minibatches 2",
-    "pkd": "mc3kd --variant pkd-last --student 2x32 --lr 1e-3",
-    "takd": "mc3kd --variant takd --student 2x16 --lr 5e-3",
-    "cka-exact": "cka --variant cka --student 2x16 --lr 2e-3 --minibatches 2 --history exact --pretraining off",
-    "lin": "cka --variant lin --student 2x16 --lr 2e-3",
-    "cmow": "cmow --variant kd --student bidirectional-3-9 --mlp-width 16 --init general --lr 5e-3",
-    "norm": "cmow --variant finetune --student cmow-5 --head cnn --lr 5e-3",
-    "xtc": "xtc --variant xtc --student 2x32 --stages 2 --bits 8 --lr 1e-3",
-    "xtc-32": "xtc --variant xtc --student 2x32 --stages 3 --bits 32 --lr 1e-3",
-    "efficient": "efficient_attention --variant convert-distil --window 4 --short-length 16 --max-length 32",
-    "kd": "efficient_attention --variant kd --short-length 16",
-}
-DEFAULT = ("ccc", "cka")  # one for each kind of statistic; the others are marked slow
-
-
-def run_script(line: str, argv: list[str], out: Path, seen: Path, code: int = 0, stop: int = 0,
-               dropout: bool = False) -> None:  # fmt: skip
-    """A script in this process, which ends with `code`. What happens goes to files, others for each process: the loss
-    of every step, the ids that are evaluated, the files below `out` that are opened for writing. Before step `stop`
-    SIGINT is sent to the main process."""
-    method, *own = line.split()
-    module = METHODS[method]
-    number = os.environ.get("LOCAL_RANK", "0")
-
-    def note(kind: str, value: object) -> None:
-        with (seen / f"{kind}.{number}").open("a") as file:
-            file.write(json.dumps(value) + "\n")
-
-    def watch(self: Any, loss: Tensor, step: int, ids: Any) -> None:
-        if "teachers" not in self.path.parts:  # those the main process trains alone
-            note("losses", loss.item())
-            if stop and step == stop and number == "0":
-                os.kill(os.getpid(), signal.SIGINT)
-        real_watch(self, loss, step, ids)
-
-    def forward(model: Any, encoded: data.Encoded, *given: Any) -> Any:
-        for indices, *found in real_forward(model, encoded, *given):
-            note("evaluated", [encoded.ids[i] for i in indices])
-            yield indices, *found
-
-    def audit(event: str, given: tuple[Any, ...]) -> None:
-        if event == "open" and str(given[0]).startswith(str(out)) and given[2] & (os.O_WRONLY | os.O_RDWR):
-            note("written", str(given[0]))
-
-    seen.mkdir(parents=True, exist_ok=True)
-    if parallel.distributed.is_initialized():  # a process of its own
-        sys.addaudithook(audit)
-    real_watch, real_forward, real_dropout = train.Checkpoint.watch, train.forward, nn.Dropout.forward
-    train.Checkpoint.watch = watch  # type: ignore[method-assign]
-    train.forward = forward
-    if not dropout:
-        nn.Dropout.forward = lambda self, x: x  # type: ignore[method-assign]
-    found = 0
-    try:
-        argv = [*argv, *own, "--out-dir", str(out)]
-        arguments.run(module.main, arguments.parse(module.Args, module.__doc__, argv))
-    except SystemExit as end:
-        found = int(end.code or 0)
-    finally:
-        train.Checkpoint.watch = real_watch  # type: ignore[method-assign]
-        train.forward = real_forward
-        nn.Dropout.forward = real_dropout  # type: ignore[method-assign]
-    assert found == code
-
-
-def alone(*given: Any, **named: Any) -> None:
-    AcceleratorState._reset_state(reset_partial_state=True)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        run_script(*given, **named)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def of_two(number: int, *given: Any) -> None:
-    os.environ |= {"WORLD_SIZE": "2", "LOCAL_RANK": str(parallel.distributed.get_rank())}
-    run_script(*given)
-
-
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def record(out: Path) -> dict[str, Any]:
-    return results.load(next(out.rglob("result.json")))
-
-
-def same_curve(one: list[float], other: list[float]) -> None:
-    assert len(one) == len(other)
-    assert max(abs(a - b) / abs(a) for a, b in zip(one, other, strict=True)) <= 1e-4
-
-
-@pytest.mark.parametrize("name", [n if n in DEFAULT else pytest.param(n, marks=pytest.mark.slow) for n in CURVES])
-def test_two_processes_have_the_curve_of_one(name: str, steady: list[str], tmp_path: Path) -> None:
-    """Every step's loss in every stage to 1e-4, in both processes; the ledger; who evaluates what, who writes."""
-    argv = [*steady, *COMMON]
-    alone(CURVES[name], argv, tmp_path / "one", tmp_path / "alone")
-    two(of_two, 0, CURVES[name], argv, tmp_path / "two", tmp_path / "both")
-    first, *both = (lines(tmp_path / place) for place in ("alone/losses.0", "both/losses.0", "both/losses.1"))
-    assert len(first) == STEPS
-    assert both[0] == both[1]  # one loss, to the last bit
-    same_curve(first, both[0])
-    one, shared = record(tmp_path / "one"), record(tmp_path / "two")
-    counted = ("steps", "student_examples", "student_tokens", "teacher_examples")
-    assert [one["ledger"][k] for k in counted] == [shared["ledger"][k] for k in counted]
-    assert one["signature"] == shared["signature"]
-    assert (one["environment"]["hardware"]["processes"], shared["environment"]["hardware"]["processes"]) == (1, 2)
-    # every example of dev once for the teacher and once for the student, in the main process
-    evaluated = [i for batch in lines(tmp_path / "both" / "evaluated.0") for i in batch]
-    assert sorted(evaluated) == sorted(2 * [f"dev-{i}" for i in range(31)])
-    assert not (tmp_path / "both" / "evaluated.1").exists()
-    assert lines(tmp_path / "both" / "written.0")
-    assert not lines(tmp_path / "both" / "written.1")
-
-
-@pytest.mark.parametrize("bits", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_few_bits_differ_by_rounding_alone(
-    bits: int, steady: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In float64 the curves of one process and of two are the same to 1e-10. In float32 sums in another order move a
-    weight, or what is rounded to 8 bits, over a threshold now and then, also in one process whose rows are reversed."""
-    line = f"xtc --variant xtc --student 2x32 --stages 2 --bits {bits} --lr 1e-3"
-    argv = [*steady, *COMMON, "--teacher-cache", "off", "--cache-dir", str(tmp_path / "cache")]
-    real_distil, real_batch = xtc.distil, data.Batches.__getitem__
-
-    def double(args: Any, cell: Any, row: Any, student: nn.Module, teacher: Any, *rest: Any) -> Any:
-        teacher.model.double()
-        return real_distil(args, cell, row, student.double(), teacher, *rest)  # type: ignore[arg-type]
-
-    def reversed_rows(self: Any, step: int) -> dict[str, Tensor]:
-        return {name: rows.flip(0) for name, rows in real_batch(self, step).items()}
-
-    with monkeypatch.context() as patch:
-        patch.setattr(xtc, "distil", double)
-        alone(line, argv, tmp_path / "one", tmp_path / "alone")
-        two(of_two, 0, line, argv, tmp_path / "two", tmp_path / "both")
-    first, both = (lines(tmp_path / place / "losses.0") for place in ("alone", "both"))
-    assert len(first) == STEPS
-    assert both == pytest.approx(first, rel=1e-10)
-    alone(line, argv, tmp_path / "three", tmp_path / "float32")
-    monkeypatch.setattr(data.Batches, "__getitem__", reversed_rows)
-    alone(line, argv, tmp_path / "four", tmp_path / "reversed")
-    there, back = (lines(tmp_path / place / "losses.0") for place in ("float32", "reversed"))
-    differences = [abs(a - b) / a for a, b in zip(there, back, strict=True)]
-    assert max(differences[:5]) < 1e-6
-    assert max(differences) > (1e-4 if bits == 2 else 1e-5)
+    In float64 the gradients differ by 1e-15 of themselves, and AdamW's division by 1e-8 + their size makes at most
+    1e-7 of that in 12 steps; losses are kept in float32, to 6e-8."""
+    losses, _, asked = train_by(variant, tmp_path / "one", parts)
+    (first, weights, counted), second = in_two_processes(train_by, variant, tmp_path / "two", parts)
+    assert second == (first, weights, counted)
+    assert first == pytest.approx(losses, rel=1e-6)
+    assert losses[0] != pytest.approx(losses[-1], rel=1e-2)  # it has learnt something
+    assert counted == asked == (0 if variant == "finetune" else 7 * 12)
+    assert len(list((tmp_path / "two").iterdir())) == 1
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_resume_with_another_number_of_processes(before: int, steady: list[str], tmp_path: Path) -> None:
-    """Ctrl-C in the middle: both processes stop after the same step, and the other number of them goes on."""
-    line, argv = CURVES["ccc"], [*steady, *COMMON, "--cache-dir", str(tmp_path / "cache")]
-    alone(line, argv, tmp_path / "whole", tmp_path / "alone")
-    stopped, resumed = (tmp_path / "stopped", 130, 25), (tmp_path / "resumed",)
+def test_a_run_goes_on_with_another_number_of_processes(before: int, tmp_path: Path) -> None:
+    whole, *_ = train_by("mc3kd", tmp_path / "whole")
+
+    half, resumed = tmp_path / "parts", ("mc3kd", tmp_path / "parts")
+
+    def stopped() -> None:
+        real = train.Loop.minimise
+
+        def minimise(self: train.Loop, loss: Tensor) -> None:
+            real(self, loss)
+            if self.step == 5:
+                self.stop = 15 if parallel.main() else None  # one of them was asked to stop
+
+        train.Loop.minimise = minimise  # type: ignore[method-assign]
+        try:
+            with pytest.raises(Interrupted):
+                train_by("mc3kd", half)
+        finally:
+            train.Loop.minimise = real  # type: ignore[method-assign]
+
     if before == 1:
-        alone(line, argv, tmp_path / "out", *stopped)
-        two(of_two, 0, line, [*argv, "--resume"], tmp_path / "out", *resumed)
+        stopped()
+        losses, *_ = in_two_processes(train_by, *resumed)[0]
     else:
-        two(of_two, 0, line, argv, tmp_path / "out", *stopped)
-        assert lines(tmp_path / "stopped/losses.0") == lines(tmp_path / "stopped/losses.1")
-        alone(line, [*argv, "--resume"], tmp_path / "out", *resumed)
-    parts = [lines(tmp_path / place / "losses.0") for place in ("stopped", "resumed")]
-    assert [len(part) for part in parts] == [26, 24]
-    same_curve(lines(tmp_path / "alone" / "losses.0"), parts[0] + parts[1])
-    assert record(tmp_path / "out")["ledger"]["student_examples"] == STEPS * 8
+        in_two_processes(stopped)
+        losses, *_ = train_by(*resumed)
+    assert losses == pytest.approx(whole, rel=1e-6)
 
 
 @pytest.mark.slow
-def test_seconds_are_the_main_processs(steady: list[str], tmp_path: Path) -> None:
-    """A budget in seconds ends after the same step in both, though each has a clock of its own."""
-    two(of_two, 0, CURVES["cka"], [*steady, *COMMON, "--budget", "2s"], tmp_path / "out", tmp_path / "seen")
-    first, second = (lines(tmp_path / "seen" / f"losses.{i}") for i in (0, 1))
-    assert first == second
-    assert record(tmp_path / "out")["ledger"]["seconds"] >= 2
-
-
-def launched(steady: list[str], out: Path, launcher: str, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        *launcher.split(),
-        str(SCRIPT),
-        *steady,
-        *COMMON,
-        *CURVES["ccc"].split()[1:],
-        *more,
-        "--out-dir",
-        str(out),
-    ]
-    command[0] = str(Path(sys.executable).with_name(command[0]))
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-
-
-def test_a_launcher(steady: list[str], tmp_path: Path) -> None:
-    """One table, and the warnings of one process."""
-    done = launched(steady, tmp_path, "torchrun --nproc-per-node 2", "--budget", "40")
+@pytest.mark.parametrize("launcher", ["torchrun --nproc-per-node 2", "accelerate launch --cpu --num_processes 2"])
+def test_a_launcher(launcher: str, steady: list[str], tmp_path: Path) -> None:
+    """One table, one process's warnings; a loss that is not finite is one line, and exit code 2 of each."""
+    program, *words = launcher.split()
+    argv = ("--variant mc3kd --student 2x16 --batch-size 8 --budget 80 --max-length 16 --limit 200").split()
+    command = [str(Path(sys.executable).with_name(program)), *words, str(SCRIPT), *steady, *argv]
+    command += ["--cache-dir", str(tmp_path / "cache"), "--out-dir"]
+    done = subprocess.run([*command, str(tmp_path / "out")], env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("saved: ") == 1
     assert done.stderr.count("warning: sst2 train has 200 rows") == 1
-    assert record(tmp_path)["environment"]["hardware"]["processes"] == 2
-
-
-@pytest.mark.slow
-def test_a_loss_that_is_not_finite_ends_all(steady: list[str], tmp_path: Path) -> None:
-    """One line, and exit code 2 of each; the launcher's own report follows, and its exit code is its own."""
-    done = launched(steady, tmp_path, "torchrun --nproc-per-node 2", "--lr", "1e30")
+    record = results.load(next((tmp_path / "out").rglob("result.json")))
+    assert record["environment"]["hardware"]["processes"] == 2
+    command += [str(tmp_path / "bad"), "--lr", "1e30"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "exitcode  : 2" in done.stderr
-    assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 1
-    assert "try a lower --lr" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_launcher_of_accelerate(steady: list[str], tmp_path: Path) -> None:
-    done = launched(steady, tmp_path, "accelerate launch --multi_gpu --num_processes 2", "--budget", "40")
-    assert done.returncode == 0, done.stderr
-    assert record(tmp_path)["environment"]["hardware"]["processes"] == 2
+    assert [line.count("try a lower --lr") for line in done.stderr.splitlines() if line.startswith("error: ")] == [1]
