@@ -1,0 +1,170 @@
+"""cka.py's losses against independent references in float64: value, gradient, padding, parts of a batch, processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, distributed, nn
+from torch.multiprocessing import start_processes
+from transformers import BartConfig, BartForConditionalGeneration, BertConfig, BertForSequenceClassification
+
+from common.args import BadInput
+from common.teacher import Teacher
+from common.train import Ledger, split_batch
+from methods import cka
+
+CPU, close = torch.device("cpu"), torch.testing.assert_close  # of float64: to 1e-7
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def loss_of(S: Tensor, T: Tensor) -> Tensor:
+    return cka.cka_loss(cka.covariances(S, T))
+
+
+def by_kernels(S: Tensor, T: Tensor) -> float:
+    """Section 2's definition of 1 - sqrt(CKA): kernels over all pairs of tokens, and the centring matrix."""
+    centring = np.eye(len(S)) - 1 / len(S)
+    K, L = (centring @ X.detach().numpy() @ X.detach().numpy().T @ centring for X in (S, T))
+    return 1 - float(np.sqrt(np.sum(K * L) / np.sqrt(np.sum(K * K) * np.sum(L * L))))
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_cka_is_the_definition(n: int) -> None:
+    S, T, rotation = draw(2, n, 8).requires_grad_(), draw(2, n, 5, seed=1), torch.linalg.qr(draw(8, 8, seed=2)).Q
+    assert loss_of(S, T).tolist() == pytest.approx([by_kernels(s, t) for s, t in zip(S, T, strict=True)], rel=1e-9)
+    assert torch.autograd.gradcheck(lambda x: loss_of(x, T), (S,))
+    close(loss_of(3 * S @ rotation + 7, 0.1 * T), loss_of(S, T))
+    assert loss_of(T, T @ rotation[:5]).max() < 1e-7  # another width, the same geometry
+    constant = torch.ones(2, n, 8, requires_grad=True)  # in float32, as in training
+    loss_of(constant, T.float()).sum().backward()
+    assert loss_of(constant, T.float()).tolist() == [1, 1]
+    assert torch.equal(constant.grad, torch.zeros_like(constant))  # type: ignore[arg-type]
+
+
+# --- a whole step ------------------------------------------------------------------------------------------------
+
+
+def bert(layers: int, seed: int) -> Any:
+    torch.manual_seed(seed)
+    sizes: Any = {"vocab_size": 90, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(num_hidden_layers=layers, initializer_range=0.3, **sizes)
+    return BertForSequenceClassification(config).double().eval()
+
+
+def rows_of(padding: int = 0) -> dict[str, Tensor]:
+    mask = (torch.arange(7 + padding) < torch.tensor([3, 7, 5, 4, 6, 7, 3, 5])[:, None]).long()
+    ids = F.pad(torch.arange(56).view(8, 7) * 37 % 85 + 5, (0, padding)) * mask
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1, 1, 0, 1, 0, 0, 1])}
+
+
+def step(case: Any, padding: int = 0) -> Any:
+    """The loss of a batch, and the gradients of the student and of Lin's projections."""
+    outputs, hidden, parts, history = case
+    args, student, model = cka.Args(history=history, beta=0.7, alpha=0.3, temperature=3.0), bert(2, 0), bert(4, 1)
+    objective = cka.make_objective(args, outputs, hidden, student.config, model.config)
+    objective.projections.double()
+    teacher, value = Teacher("", model, None, ""), torch.zeros(())
+    batches = split_batch(rows_of(padding), [""] * 8, parts, "classification", 0, Ledger(), CPU)
+    sums = [cka.ZERO for _ in objective.layers]
+    if history == "exact":
+        sums = cka.first_pass(objective, student, teacher, batches)
+    for batch in batches:
+        loss = batch.share * cka.step_loss(args, objective, student, teacher, batch, sums)
+        loss.backward()
+        value = value + loss.detach()
+    assert all(p.grad is None for p in model.parameters())
+    return value, [p.grad for p in (*student.parameters(), *objective.projections.parameters())]
+
+
+def reference(case: Any) -> Any:
+    """The same by autograd through the whole batch at once, from the library's losses and covariances."""
+    outputs, hidden, parts, history = case
+    student, model, rows, terms = bert(2, 0), bert(4, 1), rows_of(), []
+    lin = nn.ModuleList(nn.Linear(16, 16) for _ in range(2)).double() if hidden == "lin" else nn.ModuleList()
+    labels, valid = rows.pop("labels"), rows["attention_mask"].bool()
+    s, t = (m(**rows, output_hidden_states=True) for m in (student, model))
+    CE = F.cross_entropy(s.logits, labels)
+    KL, softened = (F.kl_div((s.logits / T).log_softmax(-1), (t.logits / T).log_softmax(-1).detach(), log_target=True,
+                             reduction="batchmean") for T in (1, 3))  # fmt: skip
+    loss = {"labels": CE, "teacher": KL, "both": CE + KL, "kd": 0.7 * CE + 0.3 * 9 * softened}[outputs]
+    for i, l in ((1, 2), (2, 4)):
+        S, T = s.hidden_states[i][valid], t.hidden_states[l][valid].detach()
+        if hidden == "cka":  # eq. 4: each part has its own mean
+            sizes = valid.sum(1).view(parts, -1).sum(1).tolist()
+            C = [torch.cov(torch.cat(part, 1).T) for part in zip(T.split(sizes), S.split(sizes), strict=True)]
+            C = sum(c.detach() if history == "detached" else c for c in C[:-1]) + C[-1]  # type: ignore[assignment]
+            terms.append(1 - C[:16, 16:].norm() / (C[:16, :16].norm() * C[16:, 16:].norm()).sqrt())  # type: ignore
+        elif hidden != "none":
+            cosine = (1 - (F.normalize(S) * F.normalize(T)).sum(-1)).mean()
+            terms.append(cosine if hidden == "cosine" else F.mse_loss(lin[i - 1](S) if hidden == "lin" else S, T))
+    loss = loss + 0.7 * sum(terms) / 2
+    loss.backward()
+    return loss.detach(), [p.grad for p in (*student.parameters(), *lin.parameters())]
+
+
+CASES = [("labels", "none", 4, "detached"), ("teacher", "none", 1, "detached"), ("kd", "none", 1, "detached")]
+CASES += [("both", hidden, 1, "detached") for hidden in ("lin", "cosine", "mse", "cka")]
+CASES += [("both", "cka", 4, history) for history in ("detached", "exact")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_step_is_the_sum_of_its_losses_whatever_the_padding(case: Any) -> None:
+    close(step(case), reference(case))
+    close(step(case, padding=4), reference(case))
+
+
+def two(rank: int, path: Path) -> None:
+    alone = [step(case) for case in CASES]
+    distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    for case, (loss, gradients) in zip(CASES, alone, strict=True):
+        value, mine = step(case)
+        for gradient in filter(lambda gradient: gradient is not None, mine):
+            distributed.all_reduce(gradient)
+        close((value, mine), (loss, gradients))
+    distributed.destroy_process_group()
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    start_processes(two, (tmp_path / "meeting",), nprocs=2, start_method="fork")
+
+
+def test_both_sides_of_an_encoder_decoder_are_matched() -> None:
+    def bart(layers: int, width: int) -> Any:
+        torch.manual_seed(layers)
+        sizes: Any = {"encoder_layers": layers, "decoder_layers": layers, "decoder_start_token_id": 2, "vocab_size": 40}
+        heads: Any = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 0}
+        return BartForConditionalGeneration(BartConfig(d_model=width, init_std=0.3, **sizes, **heads)).double().eval()
+
+    student, model, ids = bart(1, 8), bart(2, 16), torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
+    rows = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+    rows["labels"] = torch.tensor([[11, 12, 13, 3], [14, 3, -100, -100]])
+    s, t = (m(**rows, output_hidden_states=True) for m in (student, model))
+    sides = {"encoder_hidden_states": ids > 0, "decoder_hidden_states": rows["labels"] >= 0}
+    L_H = np.mean([by_kernels(s[name][1][valid], t[name][2][valid]) for name, valid in sides.items()])
+    p, q = (out.logits[rows["labels"] >= 0].log_softmax(-1) for out in (s, t))
+    L = (s.loss + F.kl_div(p, q, log_target=True, reduction="batchmean")).item() + L_H
+    (batch,) = split_batch(rows, ["", ""], 1, "translation", 0, Ledger(), CPU)
+    batch.inputs["decoder_input_ids"] = student.prepare_decoder_input_ids_from_labels(batch.labels)
+    objective = cka.make_objective(cka.Args(), "both", "cka", student.config, model.config)
+    loss = cka.step_loss(cka.Args(), objective, student, Teacher("", model, None, ""), batch, [cka.ZERO] * 2)
+    assert loss.item() == pytest.approx(L, rel=1e-9)
+
+
+def test_layers_and_widths() -> None:
+    assert [cka.layer_map(12, m) for m in (6, 8)] == [[2, 4, 6, 8, 10, 12], [2, 3, 5, 6, 8, 9, 11, 12]]
+    assert cka.layer_map(12, 3, "1,4,12") == [1, 4, 12]
+    for argument, N, m, given in (("student", 4, 6, "uniform"), ("layer-map", 12, 3, "1,2"), ("layer-map", 3, 1, "4")):
+        with pytest.raises(BadInput, match=f"--{argument}"):
+            cka.layer_map(N, m, given)
+    with pytest.raises(BadInput, match=r"--variant mse.*--student 2x32"):
+        cka.make_objective(cka.Args(), "both", "mse", BertConfig(hidden_size=16), BertConfig(hidden_size=32))
+    settings = cka.student_settings(cka.Args(student="12x512"), BertConfig())
+    assert settings == {"ffn": 3072, "initializer_range": pytest.approx(0.02 * 1.5**0.5)}
