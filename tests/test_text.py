@@ -1,0 +1,288 @@
+"""Unlabelled text: what --corpus names, OSCAR's filters, streams, blocks, masking, a masked language model's head."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, word_tokenizer
+from test_input import refused
+from torch.nn.functional import cross_entropy
+from transformers import BertForMaskedLM
+
+from common import data, models, pocket, text
+from common.args import CommonArgs
+from common.tasks import TASKS, Split, TaskData
+from common.train import Stage
+
+POCKET = TaskData("pocket/sst2", TASKS["sst2"], "pocket", "", {}, "", ())
+
+
+def real(name: str, texts: list[tuple[str, ...]], labels: list[Any]) -> TaskData:
+    train = Split([str(i) for i in range(len(texts))], texts, labels)
+    return TaskData(name, TASKS[name], "local", "", {"train": train}, "", ("train",))
+
+
+def passages(count: int) -> list[str]:
+    """All different."""
+    words = [NEUTRAL[i % len(NEUTRAL)] for i in range(40)]
+    return [" ".join([*words[i % 7 : i % 7 + 5 + i % 3], str(i)]) for i in range(count)]
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    """A file of passages, as its name says."""
+    rows = [json.dumps({"text": row, "n": i}) for i, row in enumerate(texts)] if "jsonl" in path.name else texts
+    whole = "\n".join(rows).encode() + b"\n\n"
+    if path.suffix == ".gz":
+        whole = gzip.compress(whole)
+    if path.suffix == ".zst":
+        whole = pytest.importorskip("zstandard").compress(whole)
+    path.write_bytes(whole)
+    return path
+
+
+# --- what --corpus names -------------------------------------------------------------------------------------
+
+
+def test_where_no_corpus_is_named() -> None:
+    assert text.open_texts(None, POCKET, 40).head == pocket.unlabelled(40, seed=1)
+    pairs = real("rte", [("a", "b "), ("b ", " ")], [0, 1])
+    assert text.open_texts(None, pairs).head == ["a", "b "]
+    both = real("wmt16/en-ro", [("one",), ("two",)], ["unu", "doi"])
+    assert text.open_texts(None, both).head == ["one", "unu", "two", "doi"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz", "a.jsonl.zst"])
+def test_a_file_gives_the_same_texts_at_once_and_streamed(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, passages(30))
+    whole = text.open_texts(str(path), POCKET)
+    assert whole.head == passages(30) == list(text.Stream(f"stream:{path}").texts())
+    assert whole.signature == text.open_texts(str(write(tmp_path / "b.txt", passages(30))), POCKET).signature
+    rest, held = whole.hold_out(256)
+    assert (rest.head, held) == (passages(27), passages(30)[27:])
+
+
+def oscar(content: str = "some text", **changes: Any) -> dict[str, Any]:
+    """A record as OSCAR 23.01 has them."""
+    metadata = {"identification": {"label": "en", "prob": 0.93}, "harmful_pp": 240.5, "quality_warnings": ["header"]}
+    return {"content": content, "metadata": metadata | {"categories": ["liste_bu"]} | changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"identification": {"label": "en", "prob": 0.8}}, None),  # "eighty percent or higher"
+        ({"identification": {"label": "en", "prob": 0.79}}, "language"),
+        ({"identification": {"label": "fr", "prob": 0.99}}, "language"),
+        ({"identification": None}, "language"),
+        ({"identification": {"label": "en", "prob": math.nan}}, "language"),
+        ({"quality_warnings": ["footer", "short_sentences"]}, "quality"),
+        ({"quality_warnings": None}, None),
+        ({"harmful_pp": 13.51}, "harmful perplexity"),  # "of 13.51 or less"
+        ({"harmful_pp": 13.52}, None),
+        ({"harmful_pp": None}, None),
+        ({"categories": ["press", "adult"]}, "category"),
+    ],
+)
+def test_filters(changes: dict[str, Any], reason: str | None) -> None:
+    assert text.dropped_by(oscar(**changes)["metadata"]) == reason
+
+
+def test_mixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [oscar(f"good {i}") for i in range(5)] + [oscar("bad", harmful_pp=1.0), oscar(" ")]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.txt").write_text("one\nchapter\n\n\n another \n")
+    task = real("rte", [("a  text", "b"), ("b", "c")], [0, 1])
+    made = text.open_texts(f"task,oscar={tmp_path}/o.jsonl,books={tmp_path}/b.txt", task)
+    expected = [*(f"good {i}" for i in range(5)), "one\nchapter", "another", "a text", "b", "c"]
+    assert sorted(made.head) == sorted(expected) != made.head
+    assert made.signature.startswith("oscar:5+books:2+task:3#")
+    monkeypatch.setattr(text, "SHORT", 50)
+    monkeypatch.setattr(pocket, "generate", lambda name, split, size=60: GENERATE(name, split, size))
+    short, long = (text.open_texts(name, task).head for name in ("pocket-short", "pocket-long"))
+    assert (len(short), len(long)) == (50, 120)
+    assert max(len(row.split()) for row in short) < 120 < max(len(row.split()) for row in long)
+
+
+GENERATE = pocket.generate
+
+# --- streams -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> text.Texts:
+    """50 passages, of which 8 are the head."""
+    monkeypatch.setattr(text, "HEAD", 8)
+    monkeypatch.setattr(text, "BUFFER", 10)
+    return text.open_texts(f"stream:{write(tmp_path / 'a.txt', passages(50))}", POCKET)
+
+
+def test_epochs_hold_every_text_once_and_the_head_never(stream: text.Texts) -> None:
+    assert stream.stream is not None
+    assert stream.head == passages(8)
+    first, second, other = (list(islice(stream.stream.drawn(seed), 84)) for seed in (0, 0, 1))
+    assert first == second != other
+    assert sorted(first[:42]) == sorted(first[42:]) == sorted(passages(50)[8:])
+    assert first[:42] != first[42:]
+    assert first[:42] != passages(50)[8:]
+
+
+@pytest.mark.parametrize("kind", ["batches", "blocks"])
+def test_a_batch_is_a_function_of_its_step(kind: str, stream: text.Texts) -> None:
+    """Forwards, backwards and with gaps."""
+    one, other = (getattr(stream, kind)(word_tokenizer(), 12, 4, 3) for _ in range(2))
+    expected = [one[step] for step in range(9)]
+    assert expected[0]["input_ids"].shape[0] == len(one.ids(0)) == 4
+    for step in (8, 3, 7, 2, 0):
+        found = other[step]
+        assert found.keys() == expected[step].keys()
+        assert all(torch.equal(found[name], expected[step][name]) for name in found)
+    assert len({tuple(batch["input_ids"].flatten().tolist()) for batch in expected}) == 9
+
+
+def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
+    """As `datasets` streams it; here from a folder, which it takes for one."""
+    (tmp_path / "repo").mkdir()
+    write(tmp_path / "repo" / "train.jsonl", passages(20))
+    found = text.Stream(f"stream:hub:{tmp_path / 'repo'}")
+    assert list(found.texts()) == passages(20)
+    assert found.signature.endswith("@local")
+    refused(lambda: list(text.Stream(f"stream:hub:{tmp_path / 'none'}").texts()), "cannot be streamed")
+
+
+READER = """
+import resource, sys
+sys.path.insert(0, {root!r})
+from conftest import word_tokenizer
+from common import text
+from common.tasks import TASKS, TaskData
+texts = text.open_texts("stream:" + sys.argv[1], TaskData("sst2", TASKS["sst2"], "local", "", {{}}, "", ()))
+batches = texts.batches(word_tokenizer(), 16, 32, 0)
+last = int(sys.argv[2]) // 32 - text.HEAD // 32 - 1
+for step in (0, last // 2, last):
+    batches[step]
+print(next(line for line in open("/proc/self/status") if "VmHWM" in line).split()[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    peaks = []
+    for times in (8, 80):
+        write(tmp_path / "a.txt", passages(5000) * times)
+        code = READER.format(root=str(ROOT / "tests"))
+        argv = [sys.executable, "-c", code, str(tmp_path / "a.txt"), str(5000 * times)]
+        done = subprocess.run(argv, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stdout))
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+# --- blocks and masking --------------------------------------------------------------------------------------
+
+
+def test_texts_are_packed_end_to_end() -> None:
+    tokenizer, texts = word_tokenizer(), passages(50)
+    special = tokenizer.cls_token_id, tokenizer.sep_token_id
+    whole = [i for row in texts for i in [*tokenizer(row, add_special_tokens=False)["input_ids"], special[1]]]
+    made = text.packed(tokenizer, texts, 12)
+    assert {(len(block), block[0], block[-1]) for block in made.features["input_ids"]} == {(12, *special)}
+    inside = [i for block in made.features["input_ids"] for i in block[1:-1]]
+    assert inside == whole[: len(whole) // 10 * 10]  # the rest is left out, unless there is nothing else
+    assert text.packed(tokenizer, texts[:1], 40).lengths == [len(tokenizer(texts[0])["input_ids"]) + 1]
+    assert len(text.packed(tokenizer, texts * 10, 12, most=3)) < len(text.packed(tokenizer, texts * 10, 12))
+    tokenizer.cls_token = None
+    refused(lambda: text.packed(tokenizer, texts, 12), "no [CLS] and [SEP]")
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_masking(everywhere: bool) -> None:
+    """15% of the tokens of every batch, never a special one; 80% hidden, 10% replaced, 10% left."""
+    tokenizer = word_tokenizer()
+    texts = text.Texts([row.rsplit(" ", 1)[0] for row in passages(400)], "")
+    plain = texts.batches(tokenizer, 16, 32, 0)
+    masked = text.Masked(plain, tokenizer, everywhere=everywhere)
+    torch.manual_seed(0)
+    counts = Counter[str]()
+    for step in range(100):
+        before, batch = plain[step], masked[step]
+        valid = before["attention_mask"] > 0
+        changed = batch["input_ids"] != before["input_ids"]
+        labels = batch["labels"] >= 0
+        assert torch.equal(batch["labels"][labels], before["input_ids"][labels])
+        assert not changed[~labels].any()
+        if everywhere:
+            assert torch.equal(labels, valid)
+            continue
+        assert int(labels.sum()) == math.ceil(0.15 * int(valid.sum()))
+        assert not torch.isin(before["input_ids"][labels], torch.tensor(tokenizer.all_special_ids)).any()
+        hidden = batch["input_ids"][labels] == tokenizer.mask_token_id
+        counts.update(hidden=int(hidden.sum()), left=int((~changed[labels]).sum()), all=int(labels.sum()))
+    if not everywhere:
+        assert counts["hidden"] / counts["all"] == pytest.approx(0.8, abs=0.03)
+        assert counts["left"] / counts["all"] == pytest.approx(0.1, abs=0.03)
+    assert masked.ids(3) == plain.ids(3)
+
+
+def test_labels_and_weights_of_texts() -> None:
+    """Rare tokens are masked more readily, special ones never; a text that is written again is its own label."""
+    tokenizer = word_tokenizer()
+    weights = text.token_weights(text.encode(tokenizer, ["the the the the film"], 16), tokenizer, 0.7)
+    the, film, unseen = tokenizer.convert_tokens_to_ids(["the", "film", "plot"])
+    assert weights[[the, film, unseen]].tolist() == pytest.approx([4**-0.7, 1, 1])
+    assert not weights[tokenizer.all_special_ids].any()
+    encoded = text.encode(tokenizer, ["the film", "a"], 8, written=True)
+    ids = encoded.features["input_ids"]
+    assert encoded.labels.tolist() == [ids[0], ids[1] + [-100]]
+
+
+# --- masked language models ----------------------------------------------------------------------------------
+
+
+def test_logits_at_chosen_tokens_are_the_models() -> None:
+    model = BertForMaskedLM(bert_config(initializer_range=0.3)).eval()
+    ids = torch.randint(5, 30, (3, 9), generator=torch.Generator().manual_seed(0))
+    chosen = ids % 3 == 0
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    torch.testing.assert_close(text.logits_at(model, inputs, chosen), model(**inputs).logits[chosen])
+
+
+def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    tokenizer = word_tokenizer()
+    whole = BertForMaskedLM(bert_config(2, 32))
+    models.save(whole, tokenizer, tmp_path / "whole", "")
+    models.save(whole.bert, tokenizer, tmp_path / "body", "")
+    assert text.load_masked_lm(str(tmp_path / "whole"))[1]
+    model, complete = text.load_masked_lm(str(tmp_path / "body"))
+    assert not complete
+    texts = text.Texts([row.rsplit(" ", 1)[0] for row in passages(200)], "")
+    encoded = text.encode(tokenizer, texts.head, 16)
+    batch = text.Masked(data.Batches(encoded, tokenizer, 100, 1), tokenizer)[0]
+    labels = batch.pop("labels")
+
+    def loss() -> float:
+        return cross_entropy(model(**batch).logits[labels >= 0], labels[labels >= 0]).item()
+
+    body = {name: value.clone() for name, value in model.bert.state_dict().items()}
+    model.eval()
+    first = loss()
+    monkeypatch.setitem(text.HEAD_RECIPE, "steps", 60)
+    monkeypatch.setitem(text.HEAD_RECIPE, "lr", 1e-2)
+    stage = Stage(CommonArgs(), {}, tmp_path / "stage")
+    text.train_head(stage, model, tokenizer, encoded)
+    assert loss() < first - 0.3
+    assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
+    assert (stage.ledger.teacher_examples, stage.ledger.student_examples, stage.ledger.steps) == (60 * 32, 0, 0)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    refused(lambda: text.load_masked_lm(str(tmp_path / "none")), "gives no masked language model")
