@@ -1,3 +1,0 @@
-"""Moved to common/sources.py."""
-
-from common.sources import *  # noqa: F403
