@@ -1,0 +1,158 @@
+"""Evaluation of language models, tagged documents and questions, against slow computations and known scores."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import bert_config
+from test_batches import NER, SQUAD, asked, gold, pieces, tagged
+from test_input import refused
+from torch.nn.functional import cross_entropy
+from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
+
+from common import data, evaluate, models
+from common.pocket.models import pocket_gpt2
+from common.tasks import TASKS, Split, Task, TaskData
+
+# --- perplexity ----------------------------------------------------------------------------------------------
+
+
+def gpt2(vocab: int = 50) -> GPT2LMHeadModel:
+    """A random GPT-2 whose weights are large enough that predictions differ visibly."""
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=vocab, n_positions=64, n_embd=16, n_layer=2, n_head=2, initializer_range=0.3)
+    return GPT2LMHeadModel(config).eval()
+
+
+@torch.no_grad()
+def direct(model: GPT2LMHeadModel, stream: torch.Tensor, max_length: int, stride: int) -> float:
+    """The perplexity token by token, each from a forward pass of its own."""
+    total, start = 0.0, 0
+    for i in range(1, len(stream)):
+        while i - start > max_length:  # the window is full: the next one lies a stride further
+            start += stride
+        assert i - start >= min(max_length - stride + 1, i)
+        total -= float(model(stream[None, start:i]).logits[0, -1].double().log_softmax(-1)[stream[i]])
+    return math.exp(total / (len(stream) - 1))
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 17, 40])
+@pytest.mark.parametrize(("max_length", "stride"), [(8, 4), (8, 8), (8, 1), (9, 4), (64, 32)])
+def test_perplexity_equals_a_direct_computation(count: int, max_length: int, stride: int) -> None:
+    model = gpt2().double()
+    stream = torch.randint(0, 50, (count,), generator=torch.Generator().manual_seed(count))
+    expected = direct(model, stream, max_length, stride)
+    for batch_size in (1, 3, 32):
+        found = evaluate.perplexity(model, stream, max_length, stride, batch_size)
+        assert found == pytest.approx(expected, rel=1e-5)  # logits are summed as float32
+
+
+def test_perplexity_of_no_knowledge_and_bad_requests() -> None:
+    model = gpt2()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    stream = torch.arange(20)
+    assert evaluate.perplexity(model, stream, 8) == pytest.approx(50, rel=1e-5)
+    with pytest.raises(ValueError, match="nothing to score"):
+        evaluate.perplexity(model, stream[:1], 8)
+    with pytest.raises(ValueError, match="stride 9"):
+        evaluate.perplexity(model, stream, 8, 9)
+
+
+def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
+    _, tokenizer = pocket_gpt2("pocket")
+    texts = [("the judge slept . nobody slept ?",), ("the judge praised the niece .",)]
+    split = Split(["a", "b"], texts, [None] * 2)
+    task = TaskData("pocket/lm", TASKS["lm"], "pocket", "", {"test": split}, "", ("test",))
+    model = gpt2(len(tokenizer)).train()
+    scores, speed = evaluate.evaluate(model, tokenizer, task, 8)
+    stream = data.token_stream(tokenizer, task.splits["test"])
+    assert scores == {"test": {"perplexity": evaluate.perplexity(model, stream, 8, 4)}}
+    assert speed > 0
+    assert model.training
+    for parameter in model.parameters():
+        parameter.data.fill_(math.nan)
+    refused(lambda: evaluate.evaluate(model, tokenizer, task, 8), "not finite")
+
+
+# --- documents -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prediction", "truths", "exact", "f1"),
+    [
+        ("Denver Broncos", ["Denver Broncos", "The Broncos"], 1, 1),
+        ("the  BRONCOS!", ["Broncos"], 1, 1),
+        ("cat sat", ["the cat sat down"], 0, 0.8),  # 2 of 2 and 2 of 3
+        ("a b b", ["b b b c"], 0, 2 / 3),  # "a" is an article; b twice
+        ("1,000", ["1000"], 1, 1),
+        ("anthem", ["an them"], 0, 0),  # articles are whole words
+        ("", ["x"], 0, 0),
+        ("the", ["a"], 1, 0),  # nothing is left of both: equal, and no word shared
+        ("x", ["y", "x z"], 0, 2 / 3),
+    ],
+)
+def test_answers_are_compared_as_squad_does(prediction: str, truths: list[str], exact: float, f1: float) -> None:
+    found = evaluate.questions([prediction, "no"], [truths, ["yes"]])
+    assert found == pytest.approx({"answer_f1": f1 / 2, "exact_match": exact / 2})
+
+
+def test_entities_count_whole() -> None:
+    true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
+    wrong_end = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "O"]]
+    assert evaluate.entities(true, true, ["PER", "LOC"]) == {"entity_f1": 1.0, "PER_f1": 1.0, "LOC_f1": 1.0}
+    found = evaluate.entities(wrong_end, true, ["PER", "LOC", "ORG", "MISC"])
+    assert found == pytest.approx({"entity_f1": 2 / 3, "PER_f1": 0, "LOC_f1": 1, "ORG_f1": 1, "MISC_f1": 0})
+    nothing = [["O"] * 4, ["O"] * 2]
+    assert evaluate.entities(nothing, nothing, ["PER"]) == {"entity_f1": 0.0, "PER_f1": 0.0}
+
+
+def test_an_entity_ends_with_its_sentence() -> None:
+    split = Split(["d"], [("vera\nrose",)], [[1, 0]])
+    made = data.encode(pieces(), split, NER, 8)
+    logits = np.eye(len(NER.labels))[[0, 1, 2, 0]]  # B-PER, then I-PER in the next sentence: two entities
+    assert evaluate.score_windows(made, split, NER, [logits])["entity_f1"] == pytest.approx(2 / 3)
+    asked_of = asked()
+    perfect = data.encode(pieces(), asked_of, SQUAD, 40)
+    assert evaluate.score_windows(perfect, asked_of, SQUAD, gold(perfect)) == {"answer_f1": 1.0, "exact_match": 1.0}
+
+
+CASES = pytest.mark.parametrize(("task", "split"), [(NER, tagged()), (SQUAD, asked())], ids=["ner", "squad"])
+
+
+def model_of(task: Task) -> BertForTokenClassification | BertForQuestionAnswering:
+    torch.manual_seed(0)
+    cls = BertForTokenClassification if task is NER else BertForQuestionAnswering
+    settings = {"num_labels": len(task.labels) or 2, "initializer_range": 0.3} | models.task_settings(task)
+    return cls(bert_config(2, 16, vocab=len(pieces()), **settings))
+
+
+@CASES
+def test_predictions_are_what_the_librarys_loss_compares(task: Task, split: Split) -> None:
+    model, made = model_of(task).eval(), data.encode(pieces(), split, task, 32)
+    batch = data.collate(pieces(), made, [0])  # no padding, which the library's question head does not leave out
+    labels = batch.pop("labels")
+    given = {"labels": labels} if task is NER else {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+    output = model(**batch, **given)
+    logits, targets = models.predictions(output, labels, batch["attention_mask"].bool(), task.kind)
+    torch.testing.assert_close(cross_entropy(logits, targets), output.loss)
+
+
+@CASES
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_windows_are_predicted_without_their_padding(task: Task, split: Split, side: str) -> None:
+    tokenizer, model = pieces(side), model_of(task).train()
+    if side == "left":  # BERT counts its positions from the left: all are made alike, so that padding shifts nothing
+        model.bert.embeddings.position_embeddings.weight.data.zero_()
+    made = data.encode(tokenizer, split, task, 32)
+    found = evaluate.predict_windows(model, made, tokenizer)
+    assert model.training
+    model.eval()
+    for i, row in enumerate(found):
+        batch = data.collate(tokenizer, made, [i])
+        del batch["labels"]
+        alone = models.token_logits(model(**batch))[0]
+        torch.testing.assert_close(torch.from_numpy(row), alone.detach(), atol=1e-4, rtol=1e-4)
