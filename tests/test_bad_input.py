@@ -16,9 +16,10 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT, bert_config, error_line, in_process, word_tokenizer
 from safetensors.torch import load_file, save_file
-from transformers import BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from test_input import GOOD
+from transformers import BertForMaskedLM
 
-from common import data, models
+from common import models
 
 METHODS = ("mc3kd", "cmow", "xtc", "efficient_attention", "cka")
 Refused = Callable[..., str]
@@ -303,191 +304,6 @@ def test_arguments(method: str, typed: str, says: list[str], places: dict[str, P
         assert part.format(**places) in line
 
 
-# --- data --------------------------------------------------------------------------------------------------
-
-MOODS = "sentence\tlabel\na fine film\t1\na dull film\t0\n"
-PAIRS = "index\tsentence1\tsentence2\tlabel\n0\ta film\ta plot\tentailment\n1\ta film\ta plot\tnot_entailment\n"
-SCORES = "sentence1\tsentence2\tlabel\na film\ta plot\t1.5\na cast\ta plot\t4\n"
-ROW = '{"sentence": "a fine film", "label": 1}\n'
-WORDS = "the O\nfilm B-PER\n\na O\nplot O\n"
-QUESTION: dict[str, Any] = {"id": "q", "question": "what film", "answers": [{"text": "fine", "answer_start": 2}]}
-TEXT = " = A film = \n\n the story of a film and its cast\n"
-TRANSLATIONS = "source\ttarget\na film\tun film\n"
-DEEP, BIG = "[" * 100_000, "1" + "0" * 400
-
-
-def moods(third: str) -> str:
-    """SST-2 with another third line."""
-    return f"{MOODS.rpartition('a dull')[0]}{third}\n"
-
-
-def pairs(third: str) -> str:
-    return f"{PAIRS.rpartition('1	a film')[0]}{third}\n"
-
-
-def scores(third: str) -> str:
-    return f"{SCORES.rpartition('a cast')[0]}{third}\n"
-
-
-def label(value: str) -> str:
-    """SST-2 as JSON lines whose second label is something else."""
-    return f'{ROW}{{"sentence": "a dull film", "label": {value}}}\n'
-
-
-def squad(**changes: Any) -> str:
-    return json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": [QUESTION | changes]}]}]})
-
-
-# Task, the file that is wrong, what is in it, what the line must hold. The other splits are good.
-FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
-    ("sst2", "train.tsv", "", ("train.tsv: the file is empty",)),
-    ("sst2", "train.tsv", "\n \n", ("train.tsv: the file is empty",)),
-    ("sst2", "train.tsv", "sentence\tlabel\n", ("train.tsv: no rows", "at least one")),
-    ("sst2", "dev.tsv", "sentence\tlabel\n", ("dev.tsv: no rows", "at least one")),
-    ("sst2", "train.tsv", "sentence\na film\n", ("train.tsv: no column 'label'", "sst2 needs sentence, label")),
-    ("sst2", "train.tsv", "a film\t1\n", ("train.tsv: no column 'sentence'", "the file has a film, 1")),
-    ("sst2", "train.tsv", "sentence,label\na film,1\n", ("train.tsv: no column", "the file has sentence,label")),
-    ("sst2", "train.tsv", moods("a dull film"), ("train.tsv line 3", "1 columns where 2 are needed")),
-    ("sst2", "train.tsv", moods("a\tdull film\t0"), ("train.tsv line 3", "3 columns where 2 are needed")),
-    ("sst2", "train.tsv", moods('"a\tdull" film\t0'), ("train.tsv line 3", "3 columns where 2 are needed")),
-    ("sst2", "train.tsv", moods("a film\tmaybe"), ("train.tsv line 3: label 'maybe'", "negative, positive or 0, 1")),
-    ("sst2", "train.tsv", moods("a film\t2"), ("train.tsv line 3: label '2'", "negative, positive or 0, 1")),
-    ("sst2", "train.tsv", moods("a film\t-1"), ("train.tsv line 3: label '-1'", "negative, positive or 0, 1")),
-    ("sst2", "train.tsv", moods("a film\t"), ("train.tsv line 3: label ''", "negative, positive or 0, 1")),
-    ("sst2", "train.tsv", moods("a film\t0.5"), ("train.tsv line 3: label '0.5'", "negative, positive or 0, 1")),
-    ("sst2", "train.tsv", moods("a film\t" + "9" * 5000), ("train.tsv line 3: label '999", "or 0, 1")),
-    ("sst2", "dev.tsv", moods("a film\tneutral"), ("dev.tsv line 3: label 'neutral'", "negative, positive")),
-    ("sst2", "train.tsv", moods("a film\t1"), ("all training labels are 'positive'", "at least two")),
-    ("sst2", "train.tsv", moods("\t0"), ("train.tsv line 3: sentence is empty", "needs its text")),
-    ("sst2", "train.tsv", moods("  \t0"), ("train.tsv line 3: sentence is empty", "needs its text")),
-    ("sst2", "train.tsv", moods("d\xe9j\xe0\t0").encode("latin-1"), ("train.tsv line 3: not UTF-8", "as UTF-8")),
-    ("sst2", "train.tsv", MOODS.encode("utf-16"), ("train.tsv line 1: not UTF-8", "as UTF-8")),
-    ("sst2", "train.tsv", bytes(range(256)), ("train.tsv line", "not UTF-8")),
-    ("sst2", "train.csv", 'sentence,label\n"a film,1\na film,0\n', ("train.csv line 3", "check the quotes")),
-    ("sst2", "train.csv", 'sentence,label\n"a" film,1\n', ("train.csv line 2", "check the quotes")),
-    ("sst2", "train.csv", "sentence,label\na, film,1\n", ("train.csv line 2: 3 columns where 2 are needed",)),
-    ("sst2", "train.jsonl", ROW + '{"sentence": ', ("train.jsonl line 2: not JSON", "one object a line")),
-    ("sst2", "train.jsonl", ROW + "[1]\n", ("train.jsonl line 2: list", "one JSON object a line")),
-    ("sst2", "train.jsonl", ROW + DEEP, ("train.jsonl line 2: not JSON", "one object a line")),
-    ("sst2", "train.jsonl", ROW + '{"sentence": "a"}\n', ("train.jsonl line 2: no 'label'", "sst2 needs")),
-    ("sst2", "train.jsonl", ROW + '{"sentence": 5, "label": 0}', ("train.jsonl line 2: sentence is 5", "text")),
-    ("sst2", "train.jsonl", ROW + '{"sentence": null, "label": 0}', ("train.jsonl line 2: sentence is None", "text")),
-    ("sst2", "train.jsonl", ROW + '{"sentence": "\\ud800", "label": 0}', ("train.jsonl line 2: sentence", "surrogate")),
-    ("sst2", "train.jsonl", label("null"), ("train.jsonl line 2: label None", "negative, positive")),
-    ("sst2", "train.jsonl", label("true"), ("train.jsonl line 2: label True", "negative, positive")),
-    ("sst2", "train.jsonl", label("NaN"), ("train.jsonl line 2: label nan", "negative, positive")),
-    ("sst2", "train.jsonl", label("0.5"), ("train.jsonl line 2: label 0.5", "negative, positive")),
-    ("sst2", "train.jsonl", label("[0]"), ("train.jsonl line 2: label [0]", "negative, positive")),
-    ("sst2", "train.jsonl", label(BIG), ("train.jsonl line 2: label 1000", "negative, positive")),
-    ("sst2", "train.parquet", b"PAR1 nonsense PAR1", ("train.parquet: not a readable Parquet file",)),
-    ("rte", "train.tsv", pairs("1\ta\tb\tneutral"), ("train.tsv line 3: label 'neutral'", "entailment")),
-    ("rte", "train.tsv", pairs("1\ta\tb\t1"), ("train.tsv line 3: label '1'", "entailment, not_entailment")),
-    ("rte", "train.tsv", PAIRS.replace("sentence1", "a"), ("train.tsv: no column 'sentence1'", "rte needs")),
-    ("rte", "train.tsv", pairs("1\ta\t\tentailment").replace("index", "idx"), ("line 3: sentence2 is empty",)),
-    ("stsb", "train.tsv", scores("a\tb\tnan"), ("train.tsv line 3: score 'nan'", "from 0 to 5")),
-    ("stsb", "train.tsv", scores("a\tb\tinf"), ("train.tsv line 3: score 'inf'", "from 0 to 5")),
-    ("stsb", "train.tsv", scores("a\tb\t5.1"), ("train.tsv line 3: score '5.1'", "from 0 to 5")),
-    ("stsb", "train.tsv", scores("a\tb\t-0.1"), ("train.tsv line 3: score '-0.1'", "from 0 to 5")),
-    ("stsb", "train.tsv", scores("a\tb\thigh"), ("train.tsv line 3: score 'high'", "from 0 to 5")),
-    ("stsb", "train.tsv", scores("a\tb\t"), ("train.tsv line 3: score ''", "from 0 to 5")),
-    ("stsb", "dev.tsv", scores("a\tb\t1,5"), ("dev.tsv line 3: score '1,5'", "from 0 to 5")),
-    ("stsb", "train.tsv", scores("a\tb\t1.5"), ("all training labels are 1.5", "at least two")),
-    ("stsb", "train.jsonl", f'{{"sentence1": "a", "sentence2": "b", "label": {BIG}}}', ("score 1000", "from 0 to 5")),
-    ("cola", "train.tsv", "x\t1\ta film\n", ("train.tsv line 1: 3 columns where 4 are needed",)),
-    ("mrpc", "train.tsv", MOODS, ("train.tsv: no column 'sentence1'", "mrpc needs sentence1, sentence2, label")),
-    ("wikitext-2", "train.txt", "", ("train.txt: the file is empty",)),
-    ("wikitext-2", "train.txt", "film\n", ("max length 16", "less than one block")),
-    ("ner", "train.txt", "", ("train.txt: the file is empty",)),
-    ("ner", "train.txt", "the O\nfilm\n", ("train.txt line 2: 'film' has no tag", "a word and its tag")),
-    ("ner", "train.txt", "the O\nfilm B-FILM\n", ("train.txt line 1: tag 'B-FILM'", "B-PER")),
-    ("squad", "train.json", "{", ("train.json: not JSON", "SQuAD's layout")),
-    ("squad", "train.json", '{"data": [1]}', ("train.json: not SQuAD's layout", "paragraphs")),
-    ("squad", "train.json", '{"data": []}', ("train.json: no questions",)),
-    ("squad", "train.json", DEEP, ("train.json: not JSON", "SQuAD's layout")),
-    ("squad", "train.json", squad(answers=[]), ("train.json question q: answers are", "one text or more")),
-    ("squad", "train.json", squad(answers=[{"text": "dull", "answer_start": 2}]), ("train.json question q", "context")),
-    ("squad", "train.json", squad(answers=[{"text": "", "answer_start": 2}]), ("train.json question q: answers are",)),
-    ("squad", "train.json", squad(question=" "), ("train.json question q: question is empty",)),
-    ("squad", "train.json", squad(question=None), ("train.json question q: question is None",)),
-    ("translate", "train.tsv", "source\ttarget\na film\t\n", ("train.tsv line 2: the answer is ''", "text")),
-    ("translate", "train.tsv", "source\ttarget\n\tun film\n", ("train.tsv line 2: source is empty",)),
-    ("translate", "train.tsv", "source\na film\n", ("train.tsv: no column", "source, target")),
-]
-# Task as above -> its name on the command line, a script that does it, and its good files
-SETTINGS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "sst2": ("sst2", "mc3kd", {"train.tsv": MOODS, "dev.tsv": MOODS}),
-    "cola": ("cola", "cmow", {"train.tsv": "x\t1\t\ta film\n", "dev.tsv": "x\t0\t*\ta film\n"}),
-    "mrpc": ("mrpc", "xtc", {"train.tsv": SCORES, "dev.tsv": SCORES}),
-    "rte": ("rte", "xtc", {"train.tsv": PAIRS, "dev.tsv": PAIRS}),
-    "stsb": ("stsb", "cka", {"train.tsv": SCORES, "dev.tsv": SCORES}),
-    "wikitext-2": ("wikitext-2", "mc3kd", {"train.txt": TEXT, "valid.txt": TEXT, "test.txt": TEXT}),
-    "ner": ("gonerd", "efficient_attention", {"train.txt": WORDS, "dev.txt": WORDS, "test.txt": WORDS}),
-    "squad": ("squad", "efficient_attention", {"train.json": squad(), "dev.json": squad()}),
-    "translate": ("tatoeba/en-fr", "cka", dict.fromkeys(("train.tsv", "dev.tsv", "test.tsv"), TRANSLATIONS)),
-}
-
-
-@pytest.mark.parametrize(("task", "file", "content", "says"), FILES, ids=lambda value: str(value)[:40])
-def test_files(
-    task: str, file: str, content: str | bytes, says: tuple[str, ...], expert: Path, gpt2: Path, tmp_path: Path,
-    refused: Refused,
-) -> None:  # fmt: skip
-    name, method, good = SETTINGS[task]
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for other, text in good.items():
-        if other.partition(".")[0] != file.partition(".")[0]:
-            (folder / other).write_text(text)
-    (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    argv = ["--task", name, "--data-dir", folder, "--teacher", gpt2 if task == "wikitext-2" else expert]
-    line = refused(method, *argv, "--max-length", "16", "--teacher-epochs", "0" if task == "wikitext-2" else "3")
-    for part in says:
-        assert part in line
-
-
-@pytest.fixture(scope="session")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "gpt2"
-    tokenizer = word_tokenizer()
-    tokenizer.eos_token = "[SEP]"
-    config = GPT2Config(vocab_size=31, n_positions=64, n_embd=32, n_layer=3, n_head=2, eos_token_id=3, bos_token_id=3)
-    models.save(GPT2LMHeadModel(config), tokenizer, folder, "")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "first"),
-    [
-        ("train.tsv", "\ufeff" + MOODS, "a fine film"),
-        ("train.tsv", MOODS.replace("\n", "\r\n"), "a fine film"),
-        ("train.tsv", MOODS.rstrip("\n"), "a fine film"),
-        ("train.tsv", MOODS.replace("\n", "\n\n"), "a fine film"),
-        ("train.tsv", MOODS.replace("a fine", '"a fine'), '"a fine film'),
-        ("train.tsv", MOODS.replace("a fine", "a\u2028fine"), "a\u2028fine film"),
-        ("train.tsv", MOODS.replace("a fine", "a\0fine"), "a\0fine film"),
-        ("train.tsv", MOODS.replace("a fine", "\U0001f3ac fine"), "\U0001f3ac fine film"),
-        ("train.tsv", MOODS.replace("a fine", "fine " * 100_000), "fine " * 100_000 + " film"),
-        ("train.csv", 'label,sentence\n1,"a ""fine"",\nfilm"\n0,b\n', 'a "fine",\nfilm'),
-        ("train.csv", f'label,sentence\n1,"{"fine " * 100_000}"\n0,b\n', "fine " * 100_000),
-        ("train.jsonl", ROW + '\n{"label": "NEGATIVE", "sentence": "b", "more": []}\n', "a fine film"),
-        (
-            "train.jsonl",
-            '{"sentence": "\\ud83c\\udfac", "label": 1.0}\n{"sentence": "b", "label": "neg"}',
-            "\U0001f3ac",
-        ),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_odd_files_are_read_as_meant(file: str, content: str, first: str, expert: Path, tmp_path: Path) -> None:
-    """A byte order mark, Windows line ends, quotes, line separators, a line of 100,000 tokens."""
-    (tmp_path / file).write_bytes(content.encode())
-    (tmp_path / "dev.tsv").write_text(MOODS)
-    task = data.load("sst2", str(tmp_path))
-    assert (task.splits["train"].labels, task.splits["train"].texts[0]) == ([1, 0], (first,))
-    encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 16)
-    assert max(encoded.lengths) <= 16
-
-
 # --- models ------------------------------------------------------------------------------------------------
 
 
@@ -588,9 +404,9 @@ def test_models(
     folder = tmp_path / "teacher"
     shutil.copytree(expert, folder)
     change(folder)
-    for name, task in (("texts", "wikitext-2"), ("pairs", "translate")):
+    for name, task in (("texts", "wikitext-2"), ("pairs", "tatoeba/en-fr")):
         (tmp_path / name).mkdir()
-        for split, text in SETTINGS[task][2].items():
+        for split, text in GOOD[task].items():
             (tmp_path / name / split).write_text(text)
     method = "cka" if "tatoeba" in typed else "mc3kd"
     small = "" if "--task" in typed else f"--task sst2 --data-dir {glue} --limit 64"
