@@ -1,0 +1,95 @@
+"""efficient_attention.py: appendix B's loss in float64, every other layer, both orders of stages in one budget."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import bert_config, word_tokenizer
+from torch import Tensor
+from transformers import BertForMaskedLM
+
+from common import models
+from common.layers import attention
+from common.text import Texts
+from methods import efficient_attention as ea
+
+B, L, V, D = 2, 5, 7, 4
+MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+LABELS = torch.tensor([[-100, 3, -100, 0, -100], [-100, -100, 6, -100, -100]])
+
+
+def outputs(seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits, hidden = (torch.randn(B, L, n, generator=generator, dtype=torch.float64) for n in (V, D))
+    return logits.requires_grad_(), hidden.requires_grad_()
+
+
+def loss_of(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor] | None, soft_labels: str) -> Tensor:
+    s, t = (x and SimpleNamespace(logits=x[0], hidden_states=(None, x[1])) for x in (student, teacher))
+    return ea.pretraining_loss(s, t, LABELS, MASK, soft_labels)
+
+
+@pytest.mark.parametrize("soft_labels", ["all", "masked"])
+def test_loss_by_hand(soft_labels: str) -> None:
+    """Token by token: 5 T^2 KL + 2 CE + 1 (1 - cos), and the gradient against finite differences; padding has none."""
+    student, teacher = outputs(0), tuple(x.detach() for x in outputs(1))
+    s, S, t, T = (x.detach().numpy() for x in (*student, *teacher))
+    terms: dict[str, list[float]] = {"kl": [], "ce": [], "cosine": []}
+    for b, i in np.argwhere(MASK.numpy()):
+        p, q = (np.exp(x[b, i] / 2) / np.exp(x[b, i] / 2).sum() for x in (t, s))
+        if soft_labels == "all" or LABELS[b, i] >= 0:
+            terms["kl"].append(float(4 * (p * np.log(p / q)).sum()))
+        if LABELS[b, i] >= 0:
+            terms["ce"].append(math.log(np.exp(s[b, i]).sum()) - s[b, i, LABELS[b, i]])
+        terms["cosine"].append(1 - float(S[b, i] @ T[b, i] / np.linalg.norm(S[b, i]) / np.linalg.norm(T[b, i])))
+    kl, ce, cosine = (float(np.mean(values)) for values in terms.values())
+    loss = loss_of(student, teacher, soft_labels)  # type: ignore[arg-type]
+    assert loss.item() == pytest.approx(5 * kl + 2 * ce + cosine, rel=1e-10)
+    assert float(loss_of(student, None, soft_labels)) == pytest.approx(ce, rel=1e-10)
+    loss.backward()
+    assert all((x.grad[~MASK] == 0).all() for x in student)  # type: ignore[index]
+    assert torch.autograd.gradcheck(lambda *x: loss_of(x, teacher, soft_labels), student)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def teacher() -> Any:
+    torch.manual_seed(0)
+    model = BertForMaskedLM(bert_config(4, 32, initializer_range=0.3)).eval()
+    return SimpleNamespace(name="t", pretrained="t", model=model, tokenizer=word_tokenizer())
+
+
+@pytest.mark.parametrize("name", list(attention.ATTENTIONS))
+def test_every_other_layer(name: str, teacher: Any) -> None:
+    """Layers 1 and 3 of four, with what conversion gave them; of --student 3x32, what --keep says; convert has all."""
+    layers, keep = ea.depth(ea.Args(), teacher, "distil")
+    assert (layers, keep) == (2, "1,3")
+    assert ea.depth(ea.Args(student="3x32", keep="top"), teacher, "kd") == (3, "top")
+    assert ea.depth(ea.Args(), teacher, "convert") == (4, "first")
+    attention.convert(teacher.model, name, 128, teacher.tokenizer)
+    weights = {key: value.clone() for key, value in teacher.model.state_dict().items()}
+    half = models.keep_layers(teacher.model, keep, layers)
+    for key, weight in half.state_dict().items():
+        assert torch.equal(weight, weights[key.replace("layer.1.", "layer.2.")]), key
+
+
+def test_both_orders_share_one_budget(teacher: Any) -> None:
+    """Stages take their shares of the steps; a batch has as many tokens whatever the length of its blocks."""
+    recipes: list[dict[str, Any]] = []
+
+    def shared(_kind: str, recipe: dict[str, Any], _make: Any) -> Any:
+        recipes.append(recipe)
+        return SimpleNamespace(folder=Path(recipe["parent"]) / recipe["stage"])
+
+    for variant in ("convert-distil", "distil-convert"):
+        args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16)
+        run: Any = SimpleNamespace(steps=40, shared=shared)
+        assert ea.before_the_task(args, run, teacher, Texts([], "texts"), variant) == f"t/{variant.replace('-', '/')}"
+    found = [(recipe["stage"], recipe["length"], recipe["steps"]) for recipe in recipes]
+    assert found == [("convert", 128, 4), ("distil", 128, 16), ("distil", 16, 16), ("convert", 128, 4)]
+    assert {recipe["length"] * recipe["batch_size"] for recipe in recipes} == {16 * ea.TOKENS}

@@ -1,0 +1,217 @@
+"""Packed low-bit files: bytes by hand, exact products, damage; augmentation: what is replaced, and by what."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import NEGATIVE, NEUTRAL, POSITIVE, bert_config, sentence, word_tokenizer
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertForSequenceClassification
+
+from common.errors import BadInput
+from common.layers import augment, packed
+from common.pocket.models import SPECIAL_TOKENS
+from common.tasks import Split
+from common.train import Ledger
+from methods.xtc import pack, quantize
+
+# --- packed: codes and products ------------------------------------------------------------------------------
+
+
+def codes_of(rows: int, columns: int, bits: int) -> Tensor:
+    low = packed.LARGEST[bits]
+    found = torch.randint(-low, low + 1, (rows, columns), generator=torch.Generator().manual_seed(bits))
+    return torch.where(found > 0, 1, -1) if bits == 1 else found
+
+
+def test_bytes_by_hand() -> None:
+    """The layout that the file's docstring documents."""
+    for bits, codes, expected in (
+        (1, [1, -1, -1, 1, 1, 1, -1, -1, 1], [0b00111001, 0b00000001]),
+        (2, [-1, 0, 1, 0, 1], [0b01100100, 0b00000010]),
+        (4, [-7, 7, 0], [0xF1, 0x08]),
+        (8, [-127, 0, 127], [1, 128, 255]),
+    ):
+        assert packed.pack(torch.tensor([codes]), bits).tolist() == [expected]
+        assert packed.pack(torch.tensor([codes]).float(), bits).tolist() == [expected]
+
+
+@pytest.mark.parametrize("bits", packed.BITS)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 8), (2, 9), (4, 33), (1, 770)])
+def test_there_and_back(bits: int, shape: tuple[int, int]) -> None:
+    small = packed.pack(codes_of(*shape, bits), bits)
+    assert (small.dtype, *small.shape) == (torch.uint8, shape[0], -(-shape[1] * bits // 8))
+    found = packed.unpack(small, bits, shape[1])
+    assert found.dtype == torch.int8
+    assert (found == codes_of(*shape, bits)).all()
+
+
+@pytest.mark.parametrize("bits", packed.BITS)
+def test_products_are_exact_sums_of_integers(bits: int) -> None:
+    """By an integer kernel and a float one, also where all terms add up; and where exactness ends."""
+    for M, K, N in ((1, 1, 1), (3, 5, 7), (33, 64, 24), (2, 1024, 3)):
+        x, codes = torch.randint(-127, 128, (2, M, K)).float(), codes_of(N, K, bits).to(torch.int8)
+        x[0, 0], codes[0] = 127, packed.LARGEST[bits]
+        exact = torch.tensor(np.einsum("bmk,nk->bmn", x.double().numpy(), codes.double().numpy()))
+        assert packed.is_exact(bits, K)
+        assert (packed.integer_product(x, codes).double() == exact).all()
+        assert (F.linear(x, codes.float()).double() == exact).all()
+    longest = {1: 100_000, 2: 100_000, 4: 18_000, 8: 1040}[bits]
+    assert packed.is_exact(bits, longest)
+    assert not packed.is_exact(8, 1041)
+
+
+def test_activations_by_definition() -> None:
+    """Per token: scale max / 127, codes round(x / scale); zeros stay zeros; clipped first where that is asked."""
+    x = torch.randn(2, 3, 16) * torch.tensor([[[1e-3], [1.0], [50.0]]])
+    x[1, 0] = 0
+    codes, scale = packed.activation_codes(x)
+    torch.testing.assert_close(scale[0], x[0].abs().amax(-1, keepdim=True) / 127)
+    assert (codes[1, 0] == 0).all()
+    assert (codes == codes.round()).all()
+    assert ((codes * scale - x).abs() <= scale / 2 * (1 + 1e-4)).all()
+    codes, scale = packed.activation_codes(torch.tensor([[5.0, 1.0]]), clip=2.5)
+    torch.testing.assert_close(codes * scale, torch.tensor([[2.5, 1.0]]), atol=0.01, rtol=0)
+
+
+# --- packed: files -------------------------------------------------------------------------------------------
+
+
+def small_model(bits: int = 1, rank: int = 0) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(bert_config(2, 48, vocab=31, initializer_range=0.3)).eval()
+    quantize(model, bits, lora_rank=rank)
+    for name, parameter in model.named_parameters():
+        if name.endswith("lora_U"):
+            nn.init.normal_(parameter)
+    return model
+
+
+def logits_of(model: Any) -> Tensor:
+    with torch.no_grad():
+        return model(**word_tokenizer()(["the film was good", "a"], padding=True, return_tensors="pt")).logits
+
+
+@pytest.mark.parametrize(("bits", "rank"), [(1, 0), (2, 0), (4, 0), (8, 0), (1, 3)])
+def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: Path) -> None:
+    """Trained form, packed form, the library's folder, the single file: logits equal to the last bit. A file holds the
+    documented names and types, no float copy of a packed weight, and half precision for the rest if asked."""
+    model = small_model(bits, rank)
+    before = logits_of(model)
+    assert torch.equal(logits_of(pack(model)), before)
+    model.save_pretrained(tmp_path / "folder")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "folder").eval()
+    assert torch.equal(logits_of(again), before)
+    size = packed.save(model, word_tokenizer(), tmp_path / "file")
+    assert packed.save(model, word_tokenizer(), tmp_path / "half", half=True) < size
+    assert size == (tmp_path / "file").stat().st_size
+    loaded, tokenizer = packed.load(tmp_path / "file")
+    assert torch.equal(logits_of(loaded), before)
+    assert tokenizer("the film").input_ids == word_tokenizer()("the film").input_ids
+    torch.testing.assert_close(logits_of(packed.load(tmp_path / "half")[0]), before, atol=0.1, rtol=0.1)
+    with safe_open(tmp_path / "half", "pt") as file:
+        query = "bert.encoder.layer.0.attention.self.query"
+        held = {n.removeprefix(query): file.get_tensor(n) for n in file.keys() if n.startswith(query)}  # noqa: SIM118
+    assert held.keys() - {".lora_U", ".lora_V"} == {".packed", ".scale", ".bias"}
+    assert held[".packed"].shape == (48, 6 * bits)
+    assert (held[".scale"].dtype, held[".bias"].dtype) == (torch.float32, torch.float16)
+
+
+@pytest.mark.parametrize("damage", ["absent", "text", "cut", "other", "tokenizer"])
+def test_other_files_are_refused_by_name(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.packed"
+    packed.save(pack(small_model()), word_tokenizer(), path)
+    whole = path.read_bytes()
+    place = whole.index(b"x\xda") + 20  # in the tokenizer's zlib stream
+    files = {"text": b"no weights", "cut": whole[:-100], "tokenizer": whole[:place] + bytes(40) + whole[place + 40 :]}
+    path.unlink()
+    if damage in files:
+        path.write_bytes(files[damage])
+    elif damage == "other":
+        small_model().save_pretrained(tmp_path)
+        path = tmp_path / "model.safetensors"
+    with pytest.raises(BadInput, match=path.name):
+        packed.load(path)
+
+
+# --- augmentation --------------------------------------------------------------------------------------------
+
+WORDS = {word for word in (*POSITIVE, *NEGATIVE, *NEUTRAL) if augment.replaceable(word)}
+
+
+def lm() -> BertForMaskedLM:
+    torch.manual_seed(0)
+    return BertForMaskedLM(bert_config(2, 16, initializer_range=0.3)).eval()
+
+
+def split(pairs: bool = False, rows: int = 40) -> Split:
+    rng = random.Random(0)
+    texts: Any = [tuple(sentence(rng, (NEGATIVE, POSITIVE)[i % 2]) for _ in range(1 + pairs)) for i in range(rows)]
+    return Split([f"train-{i}" for i in range(rows)], texts, [i % 2 for i in range(rows)])
+
+
+def make(given: Split, model: Any = None, **changes: Any) -> Split:
+    table = lm().get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
+    settings: dict[str, Any] = {"copies": 3, "seed": 0, "candidates": 4} | changes
+    return augment.augment(given, word_tokenizer(), table, model, **settings)
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_copies_keep_labels_lengths_and_function_words(pairs: bool, by_model: bool) -> None:
+    """One text of a pair changes, word by word, with the stated probability; the same seed gives the same copies, and
+    a shorter split its own."""
+    given, model = split(pairs), lm() if by_model else None
+    found = make(given, model)
+    assert (found.ids[:40], found.texts[:40], found.labels[:40]) == (given.ids, given.texts, given.labels)
+    assert len(set(found.ids)) == len(found.texts) == len(found.labels) == 40 * (1 + 3 * (1 + pairs))
+    changed = []
+    for identity, texts, label in zip(found.ids[40:], found.texts[40:], found.labels[40:], strict=True):
+        origin, number = given.ids.index(identity.split("+")[0]), int(identity.split("+")[1])
+        assert label == given.labels[origin]
+        for field, (text, before) in enumerate(zip(texts, given.texts[origin], strict=True)):
+            words = list(zip(text.split(), before.split(), strict=True))
+            assert all(new == old or (field == number // 3 and {new, old} <= WORDS) for new, old in words)
+            changed += [new != old for new, old in words if field == number // 3 and old in WORDS]
+    assert sum(changed) / len(changed) == pytest.approx(augment.REPLACE, abs=0.07)
+    assert make(given, model) == found
+    assert make(given, model, seed=1).texts != found.texts
+    few = make(Split(given.ids[:5], given.texts[:5], given.labels[:5]), model)
+    assert few.texts[5:] == found.texts[40 : 40 + 15 * (1 + pairs)]
+
+
+def test_the_masked_lm_chooses_what_fits_its_place() -> None:
+    """Candidates are the model's best words at the masked place, by a loop over one text."""
+    model, tokenizer, ledger = lm(), word_tokenizer(), Ledger()
+    given = Split(["a"], [("the film was good",)], [1])
+    found = make(given, model, replace=1.0, candidates=2, copies=20, ledger=ledger)
+    words = augment.vocabulary_words(tokenizer)
+    assert set(words) == WORDS
+    with torch.no_grad():
+        logits = model(**tokenizer("the film was [MASK]", return_tensors="pt")).logits[0, 4]
+    best = sorted((w for w in words if w != "good"), key=lambda w: -logits[words[w]].item())[:2]
+    assert {text.split()[3] for (text,) in found.texts[1:]} == set(best)
+    assert ledger.teacher_examples == 2  # "film" and "good", asked once each
+
+
+def test_words_of_several_pieces_take_the_neighbours_of_their_mean() -> None:
+    """By cosine, nearest first, and never themselves; the text around a word, and its capital, stay."""
+    vocab = {w: i for i, w in enumerate([*SPECIAL_TOKENS, "un", "##happy", "glad", "sorry", "fine", "!"])}
+    tokenizer, table = type(word_tokenizer())(vocab=vocab), torch.eye(len(vocab))
+    table[vocab["sorry"]] = 3 * (table[vocab["un"]] + table[vocab["##happy"]])
+    found = augment.augment(Split(["a"], [("Unhappy!  (glad)",)], [1]), tokenizer, table, None, 1, 0, 1.0, 1)
+    assert found.texts[1][0].startswith("Sorry!  (")
+    assert found.texts[1][0].endswith(")")
+    table[vocab["fine"]] = -table[vocab["glad"]]
+    words = augment.vocabulary_words(tokenizer)
+    nearest = augment.neighbours(tokenizer, words, table, ["glad"], len(words))["glad"]
+    assert nearest[-1] == "fine"
+    assert "glad" not in nearest
+    assert len(make(Split(["a"], [("zzz",)], [1])).texts) == 4  # a word that nobody knows
