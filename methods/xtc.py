@@ -127,17 +127,13 @@ class Args(CommonArgs):
         if self.export is None:
             return
         if sum(row.packed for row in self.rows) != 1 or len(self.tasks) != 1:
-            raise BadInput(
-                f"--export {self.export}: one file holds one student of --variant xtc; give one of --bits, 1 or 2,"
-                " one of --stages and one --task"
-            )
+            raise BadInput(f"--export {self.export}: one file holds one student; give --variant xtc with one of --bits,"
+                           " 1 or 2, one of --stages and one --task")  # fmt: skip
         check_place("--export", self.export, file=True)
         if Path(self.export).is_dir():
             raise BadInput(f"--export {self.export!r}: is a folder; give a file")
         if Path(self.export).exists() and not self.force:
-            raise BadInput(
-                f"--export {self.export}: is there already; give another name, or --force, which also trains again"
-            )
+            raise BadInput(f"--export {self.export}: exists; give another name, or --force, which also trains again")
 
     @property
     def rows(self) -> list[Row]:
@@ -277,9 +273,8 @@ def quantizable(model: PreTrainedModel) -> dict[str, nn.Module]:
             if isinstance(module, nn.Linear):
                 modules[f"{prefix}.{list_name}.{name}"] = module
             elif any(p.ndim > 1 for p in module.parameters(recurse=False)) and not isinstance(module, nn.Embedding):
-                raise BadInput(
-                    f"--teacher: {model.config.model_type}'s layers hold matrices outside linears; not for XTC"
-                )
+                family = model.config.model_type
+                raise BadInput(f"--teacher: {family}'s layers hold matrices outside linears; not for XTC")
     return modules
 
 
@@ -314,16 +309,12 @@ def pack(model: PreTrainedModel) -> PreTrainedModel:
     rank = 0
     for name in names:
         module: Any = model.get_submodule(name)
-        weight = module.parametrizations.weight
-        quantizer = weight[0]
-        if isinstance(module, QuantizedLinear) and module.lora_V is not None:
-            rank = len(module.lora_V)
-        codes, scale = quantizer.codes(weight.original)
-        small: Any = packed.empty(module, quantizer.bits, rank, quantizer.clip)
-        small.packed, small.scale = packed.pack(codes, quantizer.bits), scale
-        for part in ("bias", "lora_U", "lora_V"):
-            if getattr(module, part, None) is not None:
-                getattr(small, part).copy_(getattr(module, part))
+        quantizer, W = module.parametrizations.weight[0], module.parametrizations.weight.original
+        floats = dict(module.named_parameters(recurse=False))  # bias, lora_U, lora_V
+        rank = max(rank, len(floats.get("lora_V", ())))
+        codes, scale = quantizer.codes(W)
+        small = packed.empty(module, quantizer.bits, rank, quantizer.clip)
+        small.load_state_dict({"packed": packed.pack(codes, quantizer.bits), "scale": scale, **floats})
         model.set_submodule(name, small)
     model.config.quantization_config = packed.PackedConfig(quantizer.bits, names, rank, quantizer.clip).to_dict()
     return model
@@ -349,10 +340,8 @@ def load_latent(student: PreTrainedModel, folder: Path) -> None:
             raise KeyError(lost[0])
         student.load_state_dict({names[name]: value for name, value in saved.items()}, strict=False)
     except (SafetensorError, OSError, KeyError, RuntimeError) as error:
-        raise BadInput(
-            f"--init {folder}: its float weights do not fit the student ({str(error).splitlines()[-1].strip()}); the"
-            " --student and the --lora-rank of that run would do"
-        ) from error
+        what = str(error).splitlines()[-1].strip()
+        raise BadInput(f"--init {folder}: its weights do not fit ({what}); its --student and --lora-rank do") from error
 
 
 @torch.no_grad()
@@ -449,10 +438,8 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
         load_latent(student, Path(args.init))
         start = f"the float weights of {model_name(args.init)}"
     if args.augment and row.variant != "finetune":
-        words = teacher.pretrained or teacher.name
-        run.examples = with_copies(
-            task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger
-        )  # fmt: skip
+        words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
+        run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
     usual = student.config._attn_implementation
     for model in (student, teacher.model):
         model.set_attn_implementation("eager")  # whose scores can be seen
@@ -521,7 +508,7 @@ def main(args: Args) -> None:
         N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
         m, student_width = student_shape(args.student)
         if student_width != width:
-            raise BadInput(f"--student {args.student}: has the teacher's width, {m}x{width}; layers are left out alone")
+            raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
         kept = layer_numbers(args.keep, N, m)
         lr = args.lr or 2 * default_lr(width, args.init)  # 1e-4 at BERT-base's width
         records = []
