@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ class Source(nn.Module):
         self.query, self.key, self.value = (nn.Linear(H * D, H * D) for _ in range(3))
 
 
-def inputs(L: int) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(B, H, L, D, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+def inputs(L: int) -> tuple[Tensor, Tensor, Tensor]:
+    drawn = torch.randn(3, B, H, L, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    query, key, value = (x.requires_grad_() for x in drawn)
+    return query, key, value
 
 
 def padded(L: int, *sizes: int) -> Tensor:
@@ -48,7 +50,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
     return (scores.softmax(-1).nan_to_num() @ value).transpose(1, 2)
 
 
-def agree(found: Tensor, expected: Tensor, of: list[Tensor], mask: Tensor, within: float = 1e-10) -> None:
+def agree(found: Tensor, expected: Tensor, of: Sequence[Tensor], mask: Tensor, within: float = 1e-10) -> None:
     """Values and gradients, for all tokens that are not padding."""
     generator = torch.Generator().manual_seed(9)
     weight = torch.randn(expected.shape, generator=generator, dtype=torch.float64) * mask[:, :, None, None]
@@ -290,11 +292,11 @@ def test_padding_changes_nothing(name: str) -> None:
 def test_in_bf16(name: str) -> None:
     """Under autocast, with a long text, a short one and a padded one: nearly the same outputs, and gradients."""
     model, mask = converted(name), padded(64, 64, 10, 51)
-    found = []
+    found: list[Any] = []
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             found.append(model(input_ids=ids_of(3, 64), attention_mask=mask.long()).last_hidden_state[mask].float())
-    assert F.cosine_similarity(*found, dim=-1).min() > 0.95
+    assert F.cosine_similarity(found[0], found[1], dim=-1).min() > 0.95
     found[1].square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
@@ -303,7 +305,7 @@ def test_in_bf16(name: str) -> None:
 def test_keys_that_are_copied_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of queries at once, some, or one: the same output and the same gradients."""
     model, mask, found, attend = converted(name).double(), padded(64, 64, 50, 20), [], attention.attend
-    calls: list[int] = []
+    calls: Any = []
     monkeypatch.setattr(attention, "attend", lambda *args: calls.append(len(args[0])) or attend(*args))
     for part in (attention.PART, 2**13, 1):
         monkeypatch.setattr(attention, "PART", part)

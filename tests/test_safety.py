@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
-from test_packed import small_model
+from test_layers import small_model
 
 from common import corpus, data, results
 from common.args import BadInput
