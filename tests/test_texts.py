@@ -30,7 +30,7 @@ def tiny_bart() -> BartForConditionalGeneration:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {f"{side}_{name}": value for side in ("encoder", "decoder")
                              for name, value in {"layers": 2, "attention_heads": 2, "ffn_dim": 32}.items()}  # fmt: skip
-    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    special: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
     return BartForConditionalGeneration(BartConfig(
         vocab_size=31, d_model=16, max_position_embeddings=64, init_std=0.3, forced_eos_token_id=None, dropout=0.0,
         **sizes, **special,
@@ -63,7 +63,7 @@ def test_rouge_is_rouge_scores() -> None:
 
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
     found = evaluate.rouge(FOUND, TRUE)
-    assert list(found)[0] == "rouge2"
+    assert next(iter(found)) == "rouge2"
     for name, value in found.items():
         expected = [scorer.score(true, text)[name].fmeasure for text, true in zip(FOUND, TRUE, strict=True)]
         assert value == pytest.approx(sum(expected) / 3)

@@ -23,6 +23,7 @@ Another task is a rule and a row of the table below.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -89,17 +90,17 @@ _SENTENCES = {
     "qnli": Task(sentences.qnli, ("question", "sentence"), _ENTAILMENT),
     "rte": Task(sentences.rte, _PAIR, _ENTAILMENT, sizes=(10_000, 1_000, 2_000)),
 }
-_QA = {"columns": ("question", "context"), "error": documents.misanswer, "noise": documents.NOISE, "documents": True}
+_long = partial(Task, noise=documents.NOISE, documents=True)
+_asked = partial(_long, columns=("question", "context"), error=documents.misanswer)
 _LONG = {
-    "ner": Task(
-        documents.ner, ("text",), sizes=(6_000, 50, 100), error=documents.mistag, noise=documents.NOISE, documents=True
-    ),
-    "squad": Task(documents.squad, sizes=(10_000, 500, 1_000), **_QA),  # type: ignore[arg-type]
-    "hotpot": Task(documents.hotpot, sizes=(20_000, 100, 200), **_QA),  # type: ignore[arg-type]
+    "ner": _long(documents.ner, ("text",), sizes=(6_000, 50, 100), error=documents.mistag),
+    "squad": _asked(documents.squad, sizes=(10_000, 500, 1_000)),
+    "hotpot": _asked(documents.hotpot, sizes=(20_000, 100, 200)),
 }
+_written = partial(Task, sizes=(20_000, 500, 1_000), error=texts.miswrite)
 _WRITTEN = {
-    "translate": Task(texts.translation, ("source",), sizes=(20_000, 500, 1_000), error=texts.miswrite),
-    "xsum": Task(texts.summary, ("document",), sizes=(20_000, 500, 1_000), error=texts.miswrite, documents=True),
+    "translate": _written(texts.translation, ("source",)),
+    "xsum": _written(texts.summary, ("document",), documents=True),
 }
 CORPUS = "lm"  # the one task without labels
 _CORPUS = {CORPUS: Task(corpus.lm, ("text",), sizes=(20_000, 500, 1_000), documents=True)}
