@@ -60,7 +60,7 @@ def load(
         source, (rows, origin) = "local", local_rows(task, data_dir)
     splits = {split: _to_split(task, split, found) for split, found in rows.items()}
     if any(found.official for found in rows.values()):
-        for split, count in HUB[task.name].rows.items():  # a subset is legitimate
+        for split, count in zip(task.splits, HUB[task.name].rows, strict=True):  # a subset is legitimate
             if split in rows and len(rows[split]) != count:
                 warn(f"{task.name} {split} has {len(rows[split])} rows; the official split has {count}")
     if limit is not None and limit < len(splits["train"]):

@@ -11,18 +11,20 @@ is. Parquet and `save_to_disk` folders, which carry their types, are left to it.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common import pocket
 from common.errors import BadInput, speaks
-from common.tasks import GENERATED, Task, find_files
+from common.tasks import GENERATED, TASKS, Task, find_files
 
 
 @dataclass
@@ -58,7 +60,7 @@ def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
 
 # --- the hub -------------------------------------------------------------------------------------------------
 
-# Commits that hold Parquet files, so that no loading script is run.
+# A commit that holds Parquet files, so that no loading script is run; likewise those in the table.
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 # The hub's own conversion of a repository that holds a loading script; a branch, which may move.
 CONVERTED = "refs/convert/parquet"
@@ -67,17 +69,18 @@ TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class HubSource:
-    """Where one task lives on the hub: its splits are called there as here, but for "validation" in place of "dev".
+    """Where a task lives on the hub: its splits are called there as here, but for "validation" in place of "dev".
 
-    `columns`: canonical column -> the repository's. `rows`: our split -> official number of rows. `convert`: a row of
-    these columns, under their canonical names, -> what the task reads, where a column holds more than that.
+    `rows`: the official number of each split, in the order of `Task.splits`. `columns`: canonical column -> the
+    repository's. `convert`: a row of these columns, under their canonical names, -> what the task reads, where a column
+    holds more than that.
     """
 
     repo: str
     config: str | None
     revision: str
+    rows: tuple[int, ...]
     columns: dict[str, str]
-    rows: dict[str, int]
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @property
@@ -103,93 +106,56 @@ def trivia_row(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"context": "\n".join(pages) or row["question"], "label": {"text": aliases}}
 
 
-def _glue(config: str, fields: tuple[str, ...], rows: dict[str, int]) -> HubSource:
+def _glue(name: str, *rows: int) -> HubSource:
     """A configuration of GLUE, whose columns have the canonical names."""
-    return HubSource("nyu-mll/glue", config, GLUE_REVISION, {name: name for name in (*fields, "label")}, rows)
+    return HubSource("nyu-mll/glue", name, GLUE_REVISION, rows, {column: column for column in TASKS[name].columns})
 
 
-def _translation(repo: str, config: str, revision: str, languages: str, *rows: int) -> HubSource:
-    """A pair of languages, "en-ro": one column holds both sides of a sentence pair."""
-    ours, theirs = languages.split("-")
+def _translation(repo: str, config: str, revision: str, name: str, *rows: int) -> HubSource:
+    """A pair of languages, "wmt16/en-ro": one column holds both sides of a sentence pair."""
+    ours, theirs = name.rpartition("/")[2].split("-")
 
     def sides(row: dict[str, Any]) -> dict[str, Any]:
         return {"source": row["source"][ours], "label": row["source"][theirs]}
 
-    columns = {"source": "translation", "label": "translation"}
-    return HubSource(repo, config, revision, columns, dict(zip(("train", "dev", "test"), rows, strict=True)), sides)
+    return HubSource(repo, config, revision, rows, {"source": "translation", "label": "translation"}, sides)
 
 
-_PAIR = ("sentence1", "sentence2")
 _QUESTION = {"question": "question", "context": "context"}
 
 HUB: dict[str, HubSource] = {
-    "cola": _glue("cola", ("sentence",), {"train": 8551, "dev": 1043}),
-    "sst2": _glue("sst2", ("sentence",), {"train": 67349, "dev": 872}),
-    "mrpc": _glue("mrpc", _PAIR, {"train": 3668, "dev": 408}),
-    "qqp": _glue("qqp", ("question1", "question2"), {"train": 363846, "dev": 40430}),
-    "stsb": _glue("stsb", _PAIR, {"train": 5749, "dev": 1500}),
-    "mnli": _glue("mnli", ("premise", "hypothesis"), {"train": 392702, "dev_matched": 9815, "dev_mismatched": 9832}),
-    "qnli": _glue("qnli", ("question", "sentence"), {"train": 104743, "dev": 5463}),
-    "rte": _glue("rte", _PAIR, {"train": 2490, "dev": 277}),
-    "wikitext-2": HubSource(  # a row is a line of the text
-        "Salesforce/wikitext",
-        "wikitext-2-raw-v1",
-        "b08601e04326c79dfdd32d625aee71d232d685c3",
-        {"text": "text"},
-        {"train": 36718, "dev": 3760, "test": 4358},
-    ),
-    "squad": HubSource(
-        "rajpurkar/squad",
-        None,
-        "7b6d24c440a36b6815f21b70d25016731768db1f",
-        _QUESTION | {"label": "answers", "id": "id"},
-        {"train": 87599, "dev": 10570},
-    ),
-    "hotpot_qa": HubSource(
-        "hotpotqa/hotpot_qa",
-        "distractor",
-        "1908d6afbbead072334abe2965f91bd2709910ab",
-        _QUESTION | {"label": "answer", "id": "id"},
-        {"train": 90447, "dev": 7405},
-        hotpot_row,
-    ),
-    "trivia_qa": HubSource(
-        "mandarjoshi/trivia_qa",
-        "rc.wikipedia",
-        "0f7faf33a3908546c6fd5b73a660e0f8ff173c2f",
-        {"question": "question", "context": "entity_pages", "label": "answer", "id": "question_id"},
-        {"train": 61888, "dev": 7993},
-        trivia_row,
-    ),
-    "cnn_dailymail": HubSource(
-        "abisee/cnn_dailymail",
-        "3.0.0",
-        "96df5e686bee6baa90b8bee7c28b81fa3fa6223d",
-        {"document": "article", "label": "highlights", "id": "id"},
-        {"train": 287113, "dev": 13368, "test": 11490},
-    ),
-    "xsum": HubSource(
-        "EdinburghNLP/xsum",
-        "default",
-        CONVERTED,
-        {"document": "document", "label": "summary", "id": "id"},
-        {"train": 204045, "dev": 11332, "test": 11334},
-    ),
-    "wmt16/en-ro": _translation(
-        "wmt/wmt16", "ro-en", "41d8a4013aa1489f28fea60ec0932af246086482", "en-ro", 610320, 1999, 1999
-    ),
-    "wmt14/en-fr": _translation(
-        "wmt/wmt14", "fr-en", "b199e406369ec1b7634206d3ded5ba45de2fe696", "en-fr", 40836715, 3000, 3003
-    ),
-    "iwslt2017/en-fr": _translation("IWSLT/iwslt2017", "iwslt2017-en-fr", CONVERTED, "en-fr", 232825, 890, 8597),
-    "conll2003": HubSource(  # a row is a sentence, its words and tags in lists
-        "lukasgarbas/conll-03",
-        None,
-        "1301e71165e0ddf97d086eaea193f8f4ecdd46e3",
-        {"text": "tokens", "label": "ner_tags"},
-        {"train": 14041, "dev": 3250, "test": 3453},
-    ),
-}
+    "cola": _glue("cola", 8551, 1043),
+    "sst2": _glue("sst2", 67349, 872),
+    "mrpc": _glue("mrpc", 3668, 408),
+    "qqp": _glue("qqp", 363846, 40430),
+    "stsb": _glue("stsb", 5749, 1500),
+    "mnli": _glue("mnli", 392702, 9815, 9832),
+    "qnli": _glue("qnli", 104743, 5463),
+    "rte": _glue("rte", 2490, 277),
+    # a row is a line of the text
+    "wikitext-2": HubSource("Salesforce/wikitext", "wikitext-2-raw-v1", "b08601e04326c79dfdd32d625aee71d232d685c3",
+                            (36718, 3760, 4358), {"text": "text"}),
+    "squad": HubSource("rajpurkar/squad", None, "7b6d24c440a36b6815f21b70d25016731768db1f",
+                       (87599, 10570), _QUESTION | {"label": "answers", "id": "id"}),
+    "hotpot_qa": HubSource("hotpotqa/hotpot_qa", "distractor", "1908d6afbbead072334abe2965f91bd2709910ab",
+                           (90447, 7405), _QUESTION | {"label": "answer", "id": "id"}, hotpot_row),
+    "trivia_qa": HubSource("mandarjoshi/trivia_qa", "rc.wikipedia", "0f7faf33a3908546c6fd5b73a660e0f8ff173c2f",
+                           (61888, 7993), {"question": "question", "context": "entity_pages", "label": "answer",
+                                           "id": "question_id"}, trivia_row),
+    "cnn_dailymail": HubSource("abisee/cnn_dailymail", "3.0.0", "96df5e686bee6baa90b8bee7c28b81fa3fa6223d",
+                               (287113, 13368, 11490), {"document": "article", "label": "highlights", "id": "id"}),
+    "xsum": HubSource("EdinburghNLP/xsum", "default", CONVERTED,
+                      (204045, 11332, 11334), {"document": "document", "label": "summary", "id": "id"}),
+    "wmt16/en-ro": _translation("wmt/wmt16", "ro-en", "41d8a4013aa1489f28fea60ec0932af246086482", "wmt16/en-ro",
+                                610320, 1999, 1999),
+    "wmt14/en-fr": _translation("wmt/wmt14", "fr-en", "b199e406369ec1b7634206d3ded5ba45de2fe696", "wmt14/en-fr",
+                                40836715, 3000, 3003),
+    "iwslt2017/en-fr": _translation("IWSLT/iwslt2017", "iwslt2017-en-fr", CONVERTED, "iwslt2017/en-fr",
+                                    232825, 890, 8597),
+    # a row is a sentence, its words and tags in lists
+    "conll2003": HubSource("lukasgarbas/conll-03", None, "1301e71165e0ddf97d086eaea193f8f4ecdd46e3",
+                           (14041, 3250, 3453), {"text": "tokens", "label": "ner_tags"}),
+}  # fmt: skip
 
 
 def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
@@ -225,30 +191,22 @@ def _load(source: HubSource) -> Any:
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
+    load = partial(datasets.load_dataset, source.repo, source.config, revision=source.revision)
+    online = datasets.config.HF_HUB_OFFLINE
     try:
         huggingface_hub.HfApi().dataset_info(source.repo, revision=source.revision, timeout=TIMEOUT_SECONDS)
-    except Exception as unreachable:
-        return _load_cached(source, unreachable)
-    return datasets.load_dataset(source.repo, source.config, revision=source.revision)
-
-
-def _load_cached(source: HubSource, unreachable: Exception) -> Any:
-    """`load_dataset` from the cache alone; raises `unreachable` if that does not hold the revision."""
-    import datasets
-
-    online = datasets.config.HF_HUB_OFFLINE
-    datasets.config.HF_HUB_OFFLINE = True
-    try:
-        found = datasets.load_dataset(source.repo, source.config, revision=source.revision)
-    except Exception as error:
-        raise unreachable from error
+    except Exception:
+        datasets.config.HF_HUB_OFFLINE = True
+        with contextlib.suppress(Exception):  # what the hub said is told
+            found = load()
+            # the cache may settle for another revision of the same configuration: the folder's name tells
+            files = [file["filename"] for split in found.values() for file in split.cache_files]
+            if files and all(source.revision in file for file in files):
+                return found
+        raise
     finally:
         datasets.config.HF_HUB_OFFLINE = online
-    # The cache lookup may settle for another revision of the same configuration: the folder's name tells.
-    files = [file["filename"] for split in found.values() for file in split.cache_files]
-    if not files or any(source.revision not in file for file in files):
-        raise unreachable
-    return found
+    return load()
 
 
 def _dataset_rows(

@@ -39,7 +39,7 @@ from common.sources import json_lines
 from common.tasks import Split, Task, TaskData
 from common.train import Stage
 
-STREAM, HUB = "stream:", "hub:"
+STREAM, HUB = "stream:", "stream:hub:"
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
 PASSAGES = 60_000  # of the pocket suite, where no corpus is named
 SHORT = 20_000  # documents of pocket-short
@@ -54,59 +54,43 @@ LANGUAGE, PROBABILITY = "en", 0.8  # the language is known, with at least this p
 WARNINGS = {"tiny", "short_sentences", "noisy"}
 HARMFUL_PERPLEXITY = 13.51  # of a model of harmful text: at or below it, a text is like its training text
 HARMFUL = {
-    *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling"),
-    *("hacking", "malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
+    *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling", "hacking"),
+    *("malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
 }
 
 
 # --- what --corpus names -------------------------------------------------------------------------------------
 
 
-def check(spec: str | None, budget: str = "", argument: str = "--corpus") -> None:
+def check(spec: str | None, budget: str = "") -> None:
     """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text.
 
     A stream has no known length: `budget` "paper", which counts epochs of it, is refused.
     """
     if spec is None:
         return
-    if spec.startswith(STREAM):
-        if not spec.startswith(STREAM + HUB):
-            _check_file(spec.removeprefix(STREAM), f"{argument} {spec}", f", or {STREAM}{HUB}REPO")
-        if budget == "paper":
-            raise BadInput(f"{argument} {spec}: has no known length, and --budget paper counts epochs; give a number")
+    streamed = spec.startswith(STREAM)
+    if streamed and budget == "paper":
+        raise BadInput(f"--corpus {spec}: has no known length, and --budget paper counts epochs; give a number")
+    if spec.startswith(HUB):
         return
-    names = split_list(spec)
-    if not names:
-        raise BadInput(f"{argument} {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
-    if _is_file(spec):
-        if not Path(spec).is_file():
-            raise BadInput(
-                f"{argument} {spec}: no such file; give a file of one passage a line, NAME=FILE,..., stream:FILE,"
-                f" stream:hub:REPO, or one or several of {', '.join(NAMED)}"
-            )
-        return
-    seen = set()
-    for part in names:
-        name, equals, file = part.partition("=")
-        if not equals and name not in NAMED:
-            raise BadInput(f"{argument} {part!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
-        if name in seen:
-            raise BadInput(f"{argument} {spec!r}: names {name} twice")
-        seen.add(name)
-        if equals:
-            _check_file(file, f"{argument} {part}")
-
-
-def _is_file(spec: str) -> bool:
-    """Whether `--corpus` is one file, not names of corpora."""
-    return "=" not in spec and not set(split_list(spec)) & set(NAMED)
-
-
-def _check_file(file: str, where: str, otherwise: str = "") -> None:
-    if not Path(file).is_file():
-        raise BadInput(f"{where}: no such file")
-    if _suffix(Path(file)) not in (".jsonl", ".txt"):
-        raise BadInput(f"{where}: must be .txt or .jsonl, or either as .gz or .zst{otherwise}")
+    parts = [spec.removeprefix(STREAM)] if streamed else split_list(spec)
+    if not parts:
+        raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
+    names = [part.partition("=")[0] for part in parts]
+    if len(set(names)) < len(names):
+        raise BadInput(f"--corpus {spec!r}: names a corpus twice")
+    for part in parts:
+        if part in NAMED and not streamed:
+            continue
+        if len(parts) > 1 and "=" not in part:
+            raise BadInput(f"--corpus {part!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
+        path = Path(part if streamed else part.partition("=")[2] or part)
+        if not path.is_file():
+            raise BadInput(f"--corpus {part}: no such file; give a FILE of one passage a line, NAME=FILE,..., {STREAM}"
+                           f"FILE, {HUB}REPO, or one or several of {', '.join(NAMED)}")  # fmt: skip
+        if _suffix(path) not in (".jsonl", ".txt"):
+            raise BadInput(f"--corpus {part}: must be .txt or .jsonl, or either as .gz or .zst")
 
 
 def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Texts:
@@ -124,28 +108,49 @@ def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Te
 
     Files may be packed, `.gz` or `.zst`. Raises `BadInput` for what cannot be read, with the file and its line.
     """
+    check(spec)
+    sizes = ""
     if spec is None:
-        texts = _pocket_passages(task, passages) if task.source == "pocket" else task_texts(task)
-        return Texts(texts, _digest(texts))
-    if spec.startswith(STREAM):
-        stream = Stream(spec)
-        return Texts(stream.head(), stream.signature, stream)
-    if _is_file(spec):
-        texts = list(_passages_of(Path(spec)))
-        if not texts:
-            raise BadInput(f"--corpus {spec}: holds no text; one passage a line is needed")
-        return Texts(texts, _digest(texts))
-    texts, sizes = mix(spec, task)
-    return Texts(texts, f"{'+'.join(f'{name}:{size}' for name, size in sizes.items())}#{_digest(texts)}")
+        unlabelled = pocket.unlabelled_bilingual if task.task.kind == "translation" else pocket.unlabelled
+        texts = unlabelled(passages, seed=1) if task.source == "pocket" else task_texts(task)
+    elif spec.startswith(STREAM):
+        return _streamed(spec)
+    elif set(names := split_list(spec)) & set(NAMED) or "=" in spec:
+        texts, sizes = _mixed(names, task)
+    elif not (texts := list(_passages_of(Path(spec)))):
+        raise BadInput(f"--corpus {spec}: holds no text; one passage a line is needed")
+    digest = hashlib.sha256(json.dumps({"texts": texts}).encode()).hexdigest()[:12]
+    return Texts(texts, f"{sizes}#{digest}" if sizes else digest)
+
+
+def _streamed(spec: str) -> Texts:
+    """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
+    source = spec.removeprefix(STREAM)
+    if spec.startswith(HUB):
+        repo, _, config = spec.removeprefix(HUB).partition(":")
+        start, signature = functools.partial(_hub_texts, repo, config), f"{source}@{_revision(repo)}"
+    else:
+        with Path(source).open("rb") as file:
+            signature = f"{Path(source).name}@{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
+        start = functools.partial(_passages_of, Path(source))
+    head = list(islice(start(), HEAD + 1))
+    if len(head) <= HEAD:
+        raise BadInput(f"--corpus {spec}: {len(head)} texts are too few to be streamed, more than {HEAD} are needed;"
+                       f" --corpus {source} reads them at once")  # fmt: skip
+    return Texts(head[:HEAD], signature, start)
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Unlabelled texts. `head`: all of them, or a stream's first 4,096. `signature` says which they are."""
+    """Unlabelled texts. `signature` says which they are.
+
+    `head`: all of them, or the first 4,096 of a stream: from these come held-out texts, the frequencies of words, and
+    what a new head of the teacher learns from. `start`: begins to give all texts of a stream again.
+    """
 
     head: list[str]
     signature: str
-    stream: Stream | None = None
+    start: Callable[[], Iterator[str]] | None = None
 
     def hold_out(self, most: int) -> tuple[Texts, list[str]]:
         """The texts without the last `most` of their head (at most a tenth, at least one), and these."""
@@ -161,10 +166,9 @@ class Texts:
         """
         make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
         encoded = make(self.head)
-        if self.stream is None:
+        if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
-        drawn = self.stream.drawn
-        return StreamBatches(lambda: drawn(seed), make, tokenizer, batch_size, encoded)
+        return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded)
 
     def blocks(
         self, tokenizer: Any, length: int, batch_size: int, seed: int, most: int | None = None
@@ -174,22 +178,64 @@ class Texts:
         `most`: from so many blocks on, no more texts are read.
         """
         encoded = packed(tokenizer, self.head, length, most)
-        if self.stream is None:
+        if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
-        drawn = self.stream.drawn
-        return StreamBatches(
-            lambda: blocks(tokenizer, drawn(seed), length), as_examples, tokenizer, batch_size, encoded
-        )
+        drawn = functools.partial(blocks, tokenizer, length=length)
+        return StreamBatches(lambda: drawn(self.drawn(seed)), as_examples, tokenizer, batch_size, encoded)
+
+    def drawn(self, seed: int) -> Iterator[str]:
+        """The texts of a stream after its head without end, epoch after epoch, drawn from a buffer.
+
+        (An IterableDataset of `datasets` shuffles like this, but its state does not restore the buffer to the bit, and
+        a killed run has to go on with the same texts.)
+        """
+        assert self.start is not None
+        epoch = 0
+        while True:
+            rng, held = Random(f"{seed}/{epoch}"), list[str]()
+            for text in islice(self.start(), HEAD, None):
+                if len(held) < BUFFER:
+                    held.append(text)
+                    continue
+                at = rng.randrange(BUFFER)
+                held[at], text = text, held[at]
+                yield text
+            rng.shuffle(held)
+            yield from held
+            epoch += 1
 
 
-def _digest(texts: list[str]) -> str:
-    return hashlib.sha256(json.dumps({"texts": texts}).encode()).hexdigest()[:12]
+class StreamBatches:
+    """The training stream in place of `data.Batches` where the texts are streamed.
+
+    `start` begins to give the items (texts, or packed blocks) again from the first, and `make` encodes some of them.
+    A batch is a function of its step: a killed run goes on after passing over what came before, which is not tokenised
+    again where items are texts. Every process makes the same batches. `encoded`: the stream's head.
+    """
+
+    def __init__(
+        self, start: Callable[[], Iterator[Any]], make: Callable[[list[Any]], Encoded], tokenizer: Any,
+        batch_size: int, encoded: Encoded,
+    ) -> None:  # fmt: skip
+        self.start, self.make, self.tokenizer, self.batch_size = start, make, tokenizer, batch_size
+        self.encoded = encoded
+        self.items, self.step = start(), 0  # what comes next, and the step that it belongs to
+
+    def ids(self, step: int) -> list[str]:
+        """The numbers of the batch's examples in the stream."""
+        return [f"stream-{i}" for i in range(step * self.batch_size, (step + 1) * self.batch_size)]
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        """Batch `step` (from 0) as `data.collate` makes it."""
+        if step < self.step:
+            self.items, self.step = self.start(), 0
+        skip = (step - self.step) * self.batch_size
+        self.step = step + 1
+        encoded = self.make(list(islice(self.items, skip, skip + self.batch_size)))
+        return data.collate(self.tokenizer, encoded, range(len(encoded)))
 
 
-def _pocket_passages(task: TaskData, count: int) -> list[str]:
-    if task.task.kind == "translation":
-        return pocket.unlabelled_bilingual(count, seed=1)
-    return pocket.unlabelled(count, seed=1)
+# --- corpora -------------------------------------------------------------------------------------------------
 
 
 def task_texts(task: TaskData) -> list[str]:
@@ -200,39 +246,32 @@ def task_texts(task: TaskData) -> list[str]:
     return list(dict.fromkeys(text for texts in train.texts for text in texts if text.strip()))
 
 
-def mix(spec: str, task: TaskData) -> tuple[list[str], dict[str, int]]:
-    """The documents of the corpora that `spec` names, in a drawn order, and how many each has (table 8 of the paper).
-
-    Raises `BadInput` for a damaged line, or a corpus of which the filters leave nothing.
-    """
-    check(spec)
+def _mixed(names: list[str], task: TaskData) -> tuple[list[str], str]:
+    """The documents of corpora in a drawn order (table 8), and how many each has."""
     texts: list[str] = []
-    sizes: dict[str, int] = {}
+    sizes = []
     # the task's texts come last, to the others in their own drawn order
-    for part in sorted(split_list(spec), key=lambda part: part == "task"):
+    for part in sorted(names, key=lambda part: part == "task"):
         name, _, file = part.partition("=")
         dropped = Counter[str]()
-        if name == "task" and not file:
+        if part == "task":
             Random(0).shuffle(texts)
             found = list(dict.fromkeys(" ".join(text.split()) for text in task_texts(task)))
+        elif part == "pocket-short":
+            found = pocket.unlabelled(SHORT)
+        elif part == "pocket-long":
+            rows = pocket.generate("hotpot", "train")
+            found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
+            found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
         else:
-            found = list(documents(Path(file), dropped) if file else _built_in(name))
+            found = list(documents(Path(file), dropped))
         if not found:
             why = ", ".join(f"{reason} {count}" for reason, count in dropped.items()) or "it is empty"
             raise BadInput(f"--corpus {name}: no document is left ({why})")
         texts += found
-        sizes[name] = len(found)
+        sizes.append(f"{name}:{len(found)}")
     Random(0).shuffle(texts)
-    return texts, sizes
-
-
-def _built_in(name: str) -> Iterator[str]:
-    if name == "pocket-short":
-        yield from pocket.unlabelled(SHORT)
-        return
-    yield from (text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"])
-    rows = pocket.generate("hotpot", "train")
-    yield from (f"{question} {context}" for question, context in zip(rows["question"], rows["context"], strict=True))
+    return texts, "+".join(sizes)
 
 
 def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
@@ -304,79 +343,20 @@ def _lines(path: Path) -> Iterator[str]:
         raise BadInput(f"{path}: cannot be read ({error})") from error
 
 
-# --- streams -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stream:
-    """The texts of `--corpus stream:...`, read while they are learnt from.
-
-    The first `HEAD` texts are held: from them come the held-out passages, the frequencies of words, and what a new head
-    of the teacher learns from. The others pass through a buffer from which they are drawn with a seed, in epochs
-    without end. (An IterableDataset of `datasets` shuffles like this, but its state does not restore the buffer to the
-    bit, and a killed run has to go on with the same texts.)
-    """
-
-    spec: str
-
-    @property
-    def source(self) -> str:
-        return self.spec.removeprefix(STREAM)
-
-    @functools.cached_property
-    def signature(self) -> str:
-        """What the texts are: a digest of the file, or the hub's revision."""
-        if self.source.startswith(HUB):
-            return f"{self.source}@{_revision(self.source.removeprefix(HUB).partition(':')[0])}"
-        with Path(self.source).open("rb") as file:
-            return f"{Path(self.source).name}@{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
-
-    def texts(self) -> Iterator[str]:
-        """All of them, once, in their order. Raises `BadInput` with the file and line where there is one."""
-        if self.source.startswith(HUB):
-            return _hub_texts(self.source.removeprefix(HUB))
-        return _passages_of(Path(self.source))
-
-    def head(self) -> list[str]:
-        """The first `HEAD` texts. `BadInput` if there are no others, which a stream is for."""
-        found = list(islice(self.texts(), HEAD + 1))
-        if len(found) <= HEAD:
-            raise BadInput(f"--corpus {self.spec}: {len(found)} texts are too few to be streamed, more than {HEAD} are"
-                           f" needed; --corpus {self.source} reads them at once")  # fmt: skip
-        return found[:HEAD]
-
-    def drawn(self, seed: int) -> Iterator[str]:
-        """The texts after the head without end, epoch after epoch, each in the order of a buffer that is drawn from."""
-        epoch = 0
-        while True:
-            rng, held = Random(f"{seed}/{epoch}"), list[str]()
-            for text in islice(self.texts(), HEAD, None):
-                if len(held) < BUFFER:
-                    held.append(text)
-                    continue
-                at = rng.randrange(BUFFER)
-                held[at], text = text, held[at]
-                yield text
-            rng.shuffle(held)
-            yield from held
-            epoch += 1
-
-
-def _hub_texts(name: str) -> Iterator[str]:
+def _hub_texts(repo: str, config: str) -> Iterator[str]:
     from datasets import load_dataset
 
-    repo, _, config = name.partition(":")
     try:
         for row in load_dataset(repo, config or None, split="train", streaming=True):
             text = row.get("text") or row.get("content")
             if not isinstance(text, str):
-                raise BadInput(f"--corpus {STREAM}{HUB}{name}: needs a column text, and has {', '.join(row)}")
+                raise BadInput(f"--corpus {HUB}{repo}: needs a column text, and has {', '.join(row)}")
             if text.strip():
                 yield text
     except BadInput:
         raise
     except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
-        raise BadInput(f"--corpus {STREAM}{HUB}{name}: cannot be streamed ({first_line(error)})") from error
+        raise BadInput(f"--corpus {HUB}{repo}: cannot be streamed ({first_line(error)})") from error
 
 
 def _revision(repo: str) -> str:
@@ -388,37 +368,7 @@ def _revision(repo: str) -> str:
     try:
         return str(HfApi().dataset_info(repo).sha)[:12]
     except Exception as error:
-        raise BadInput(f"--corpus {STREAM}{HUB}{repo}: not to be had from the hub ({type(error).__name__})") from error
-
-
-class StreamBatches:
-    """The training stream in place of `data.Batches` where the texts are streamed.
-
-    `start` begins to give the items (texts, or packed blocks) again from the first, and `make` encodes some of them.
-    A batch is a function of its step: a killed run goes on after passing over what came before, which is not tokenised
-    again where items are texts. Every process makes the same batches. `encoded`: the stream's head.
-    """
-
-    def __init__(
-        self, start: Callable[[], Iterator[Any]], make: Callable[[list[Any]], Encoded], tokenizer: Any,
-        batch_size: int, encoded: Encoded,
-    ) -> None:  # fmt: skip
-        self.start, self.make, self.tokenizer, self.batch_size = start, make, tokenizer, batch_size
-        self.encoded = encoded
-        self.items, self.step = start(), 0  # what comes next, and the step that it belongs to
-
-    def ids(self, step: int) -> list[str]:
-        """The numbers of the batch's examples in the stream."""
-        return [f"stream-{i}" for i in range(step * self.batch_size, (step + 1) * self.batch_size)]
-
-    def __getitem__(self, step: int) -> dict[str, Tensor]:
-        """Batch `step` (from 0) as `data.collate` makes it."""
-        if step < self.step:
-            self.items, self.step = self.start(), 0
-        skip = (step - self.step) * self.batch_size
-        self.step = step + 1
-        encoded = self.make(list(islice(self.items, skip, skip + self.batch_size)))
-        return data.collate(self.tokenizer, encoded, range(len(encoded)))
+        raise BadInput(f"--corpus {HUB}{repo}: not to be had from the hub ({type(error).__name__})") from error
 
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------
@@ -431,9 +381,8 @@ def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = Fa
     """Unlabelled texts as examples of at most `max_length` tokens; labels are 0 or, `written`, the texts themselves."""
     ids = [f"text-{i}" for i in range(len(texts))]
     labels = list(texts) if written else [0] * len(texts)
-    return data.encode(
-        tokenizer, Split(ids, [(text,) for text in texts], labels), _COPY if written else _TEXT, max_length
-    )
+    split = Split(ids, [(text,) for text in texts], labels)
+    return data.encode(tokenizer, split, _COPY if written else _TEXT, max_length)
 
 
 def packed(tokenizer: Any, texts: list[str], length: int, most: int | None = None) -> Encoded:

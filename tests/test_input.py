@@ -229,20 +229,20 @@ TASK = TaskData("rte", TASKS["rte"], "local", "", {"train": Split(["a"], [("a", 
     ("spec", "says"),
     [
         (",", "--corpus ',': names no text; give a file"),
-        ("{}/none.txt", "no such file; give a file of one passage a line"),
+        ("{}/none.txt", "no such file; give a FILE of one passage a line"),
         ("task,oscar", "'oscar': must be NAME=FILE, or one of task, pocket-short"),
         ("a={}/none.jsonl", "no such file"),
         ("a={}/x.csv", "x.csv: must be .txt or .jsonl"),
-        ("a={0}/x.txt,a={0}/y.txt", "names a twice"),
+        ("a={0}/x.txt,a={0}/y.txt", "names a corpus twice"),
         ("stream:{}/none.txt", "no such file"),
-        ("stream:{}/x.csv", "must be .txt or .jsonl, or either as .gz or .zst, or stream:hub:REPO"),
+        ("stream:{}/x.csv", "must be .txt or .jsonl, or either as .gz or .zst"),
         ("stream:hub:some/set", "--budget paper counts epochs"),
     ],
 )
 def test_corpus_arguments(spec: str, says: str, tmp_path: Path) -> None:
     for name in ("x.csv", "x.txt", "y.txt"):
         write(tmp_path / name, "")
-    refused(lambda: text.check(spec.format(tmp_path), "paper"), says)
+    refused(lambda: text.check(spec.format(tmp_path), "paper" if "hub" in spec else "100"), says)
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,16 @@ def test_where_no_corpus_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz", "a.jsonl.zst"])
-def test_a_file_gives_the_same_texts_at_once_and_streamed(name: str, tmp_path: Path) -> None:
+def test_a_file_gives_the_same_texts_at_once_and_streamed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "HEAD", 8)
     path = write(tmp_path / name, passages(30))
     whole = text.open_texts(str(path), POCKET)
-    assert whole.head == passages(30) == list(text.Stream(f"stream:{path}").texts())
+    streamed = text.open_texts(f"stream:{path}", POCKET)
+    assert whole.head == passages(30)
+    assert streamed.head == passages(8)
+    assert sorted(islice(streamed.drawn(0), 22)) == sorted(passages(30)[8:])
     assert whole.signature == text.open_texts(str(write(tmp_path / "b.txt", passages(30))), POCKET).signature
     rest, held = whole.hold_out(256)
     assert (rest.head, held) == (passages(27), passages(30)[27:])
@@ -128,9 +134,8 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> text.Texts:
 
 
 def test_epochs_hold_every_text_once_and_the_head_never(stream: text.Texts) -> None:
-    assert stream.stream is not None
     assert stream.head == passages(8)
-    first, second, other = (list(islice(stream.stream.drawn(seed), 84)) for seed in (0, 0, 1))
+    first, second, other = (list(islice(stream.drawn(seed), 84)) for seed in (0, 0, 1))
     assert first == second != other
     assert sorted(first[:42]) == sorted(first[42:]) == sorted(passages(50)[8:])
     assert first[:42] != first[42:]
@@ -150,14 +155,16 @@ def test_a_batch_is_a_function_of_its_step(kind: str, stream: text.Texts) -> Non
     assert len({tuple(batch["input_ids"].flatten().tolist()) for batch in expected}) == 9
 
 
-def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
+def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `datasets` streams it; here from a folder, which it takes for one."""
+    monkeypatch.setattr(text, "HEAD", 8)
     (tmp_path / "repo").mkdir()
     write(tmp_path / "repo" / "train.jsonl", passages(20))
-    found = text.Stream(f"stream:hub:{tmp_path / 'repo'}")
-    assert list(found.texts()) == passages(20)
-    assert found.signature.endswith("@local")
-    refused(lambda: list(text.Stream(f"stream:hub:{tmp_path / 'none'}").texts()), "cannot be streamed")
+    found = text.open_texts(f"stream:hub:{tmp_path / 'repo'}", POCKET)
+    assert (found.head, found.signature) == (passages(8), f"hub:{tmp_path / 'repo'}@local")
+    assert sorted(islice(found.drawn(0), 12)) == sorted(passages(20)[8:])
+    (tmp_path / "none").mkdir()
+    refused(lambda: text.open_texts(f"stream:hub:{tmp_path / 'none'}", POCKET), "cannot be streamed")
 
 
 READER = """
