@@ -301,6 +301,13 @@ class Loop:
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch  # type: ignore[attr-defined]  # of the task's examples
 
+    @contextlib.contextmanager
+    def off_clock(self) -> Iterator[None]:
+        """For what a step does besides training, such as a validation."""
+        started = time.perf_counter()
+        yield
+        self.ledger.seconds -= time.perf_counter() - started
+
     def due(self, points: int) -> bool:
         """Whether another of so many equal shares of the steps has just ended."""
         return self.step * points // self.steps > (self.step - 1) * points // self.steps

@@ -58,7 +58,6 @@ import copy
 import math
 import re
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -335,9 +334,8 @@ def distil(args: Args, loop: Loop, objective: Objective, student: PreTrainedMode
                 sums = first_pass(objective, student, teacher, loop.parts)
         loop.minimise(step_loss(args, objective, student, teacher, batch, sums))
         if batch.last and loop.due(POINTS):
-            started = time.perf_counter()
-            loop.notes.setdefault("validation", []).append(validation(objective, student, teacher, held_out))
-            loop.ledger.seconds -= time.perf_counter() - started  # off the clock
+            with loop.off_clock():
+                loop.notes.setdefault("validation", []).append(validation(objective, student, teacher, held_out))
 
 
 @torch.no_grad()
