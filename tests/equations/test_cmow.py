@@ -1,0 +1,184 @@
+"""cmow.py's products, encodings, heads and losses against definitions, the paper's counts, and numpy in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+
+from common.args import BadInput
+from common.data import load
+from common.teacher import Teacher
+from common.train import Ledger, split_batch
+from methods import cmow
+from methods.cmow import Args, encoder_sizes, ordered_product, prefix_products
+
+STUDENTS = ("cbow-9", "cmow-3", "hybrid-3-9", "bidirectional-3-9")
+close = torch.testing.assert_close  # in float64: to 1e-7
+
+
+def model(student: str = "bidirectional-3-9", kind: Any = None, seed: int = 0, **changes: Any) -> Any:
+    """In float64, with words far enough from the identity for order to matter; 1 is [CLS], 2 [SEP], 0 padding."""
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": 31, "mlp_width": 8, "cls_token_id": 1, "sep_token_id": 2, "initializer_range": 0.3}
+    config = cmow.MatrixEmbeddingConfig(**(encoder_sizes(student) | sizes | {"diffcat": False} | changes))
+    return (kind or cmow.MatrixEmbeddingForSequenceClassification)(config).double().eval()
+
+
+def rows(*texts: list[int]) -> tuple[Tensor, Tensor]:
+    """Ids padded on the right, and their mask."""
+    L = max(map(len, texts))
+    ids = torch.tensor([text + [0] * (L - len(text)) for text in texts])
+    return ids, ids > 0
+
+
+def product(table: Any, words: list[int]) -> Tensor:
+    """The definition: I (I + row_1) (I + row_2) ..."""
+    s = round(table.embedding_dim**0.5)
+    P = torch.eye(s, dtype=torch.float64)
+    for word in words:
+        P = P @ (torch.eye(s, dtype=torch.float64) + table.weight[word].view(s, s))
+    return P.flatten()
+
+
+@pytest.mark.parametrize("L", [1, 2, 3, 7, 16, 33])
+def test_products_are_the_definition_and_so_are_their_gradients(L: int) -> None:
+    torch.manual_seed(L)
+    M = (torch.eye(4) + 0.3 * torch.randn(2, L, 4, 4)).double().requires_grad_()
+    P = list(accumulate(M.unbind(1), torch.matmul))
+    for found, wanted in ((prefix_products(M), torch.stack(P, 1)), (ordered_product(M), P[-1])):
+        close(found, wanted)
+        close(*(torch.autograd.grad(x.square().sum(), M, retain_graph=True)[0] for x in (found, wanted)))
+    if L < 4:
+        assert torch.autograd.gradcheck(prefix_products, (M,))
+
+
+@pytest.mark.parametrize("student", STUDENTS)
+def test_encodings_are_the_definition(student: str) -> None:
+    """A text's, and for the masked language model those of tokens 1..i and i..L at every i."""
+    net, texts = model(student).embeddings, [[5, 6, 7, 8, 9], [8, 6, 5]]
+    pooled, sides = net.pooled(*rows(*texts)), net.both_sides(*rows(*texts))
+    backward = net.backward_matrices if net.bidirectional else net.forward_matrices
+    for row, words in enumerate(texts):
+        total, forward = net.vectors.weight[words].sum(0), product(net.forward_matrices, words)
+        close(pooled[row], torch.cat([total, forward, product(net.backward_matrices, words[::-1])]))
+        for i in range(len(words)):
+            before, after = words[: i + 1], words[i:]
+            parts = [net.vectors.weight[before].sum(0), product(net.forward_matrices, before)]
+            parts += [net.vectors.weight[after].sum(0), product(backward, after[::-1] if net.bidirectional else after)]
+            close(sides[row, i], torch.cat(parts))
+    one, other = net.pooled(*rows([5, 6, 7], [7, 5, 6]))
+    assert torch.allclose(one, other) == student.startswith("cbow")
+
+
+@pytest.mark.parametrize("head", cmow.HEADS)
+@pytest.mark.parametrize("diffcat", [False, True])
+@pytest.mark.parametrize("student", STUDENTS)
+def test_padding_changes_nothing_and_all_weights_learn(student: str, diffcat: bool, head: str, tmp_path: Path) -> None:
+    net = model(student, diffcat=diffcat, head=head, num_labels=3)
+    ids, mask = rows([1, 5, 6, 7, 2, 8, 9, 2], [1, 5, 2, 4, 2])
+    logits = net(ids, mask).logits
+    close(net(*rows([1, 5, 2, 4, 2])).logits, logits[[1]])
+    close(net(ids.where(mask, 13), mask).logits, logits, rtol=0, atol=0)  # nobody reads what stands under the mask
+    logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.numel())
+    assert not any(p.grad[0].any() for p in net.embeddings.parameters() if p.numel())  # of padding
+    net.save_pretrained(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path).double().eval()
+    close(again(ids, mask).logits, logits)
+
+
+def test_padding_is_the_identity_and_diffcat_encodes_texts_apart() -> None:
+    net = model(diffcat=True)
+    pooled = net.embeddings.pooled
+    empty = torch.cat([torch.zeros(9), *2 * [torch.eye(3).flatten()]]).double()
+    assert torch.equal(pooled(torch.tensor([[5, 6]]), torch.zeros(1, 2, dtype=torch.bool))[0], empty)
+    (joined,) = net.encodings(net.texts(*rows([1, 5, 6, 7, 2, 8, 9, 2], [1, 5, 6, 2])))
+    for found, a, b in zip(joined, ([5, 6, 7], [5, 6]), (pooled(*rows([8, 9]))[0], empty), strict=True):
+        a = pooled(*rows(a))[0]
+        close(found, torch.cat([a, b, (a - b).abs()]))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "diffcat", "head", "C", "printed"),
+    [("cmow", False, "linear", 2, 3_138), ("cmow", False, "mlp", 2, 789_002), ("cmow", False, "bilstm", 21, 11_093_621),
+     ("hybrid", False, "cnn", 2, 2_958), ("hybrid", False, "bilstm", 21, 5_930_517),
+     ("bidirectional", True, "mlp", 2, 3_605_002), ("bidirectional", True, "cnn", 2, 11_764)],
+)  # fmt: skip
+def test_heads_have_the_papers_sizes(encoder: str, diffcat: bool, head: str, C: int, printed: int) -> None:
+    with torch.device("meta"):
+        config = cmow.MatrixEmbeddingConfig(**encoder_sizes(encoder), diffcat=diffcat, head=head, num_labels=C)
+        net = cmow.MatrixEmbeddingForSequenceClassification(config)
+    assert sum(p.numel() for p in net.head.parameters()) == printed
+    assert net.embeddings.width == {"cmow": 784, "hybrid": 800, "bidirectional": 1200}[encoder]
+
+
+def test_losses_are_the_papers() -> None:
+    rng = np.random.default_rng(0)
+    s, t, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 4)), np.array([0, 1, 2, 3, 0, 1])
+
+    def log_softmax(z: Any) -> Any:
+        return z - np.log(np.exp(z).sum(1, keepdims=True))
+
+    def KL(T: float) -> Any:
+        p, q = log_softmax(t / T), log_softmax(s / T)
+        return T**2 * (np.exp(p) * (p - q)).sum(1).mean()
+
+    S, L, Y = torch.tensor(s, requires_grad=True), torch.tensor(t), torch.tensor(y)
+    CE = -log_softmax(s)[np.arange(6), y]
+    for loss, soft in (("kl", KL(3.0)), ("mse", ((s - t) ** 2).mean())):
+        args = Args(alpha=0.3, temperature=3.0, loss=loss)  # type: ignore[arg-type]
+        assert cmow.distillation_loss(args, S, L, Y).item() == pytest.approx(0.3 * soft + 0.7 * CE.mean(), rel=1e-9)
+        assert torch.autograd.gradcheck(lambda x, args=args: cmow.distillation_loss(args, x, L, Y), (S,))
+        squares = 0.3 * (s[:, 0] - t[:, 0]) ** 2 + 0.7 * (s[:, 0] - y) ** 2  # of a regression
+        assert cmow.distillation_loss(args, S[:, :1], L[:, :1], Y.double()).item() == pytest.approx(squares.mean())
+    masked = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) > 0, Y, -100)
+    assert cmow.general_loss(S, L, masked).item() == pytest.approx(5 * KL(2.0) + 2 * CE[[1, 4]].mean(), rel=1e-9)
+    assert torch.autograd.gradcheck(lambda x: cmow.general_loss(x, L, masked), (S,))
+    assert cmow.general_loss(S, L, torch.full((6,), -100)).item() == pytest.approx(5 * KL(2.0))  # nothing was masked
+
+
+def test_no_gradient_reaches_the_teacher() -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    bert, student = BertForSequenceClassification(BertConfig(vocab_size=31, **sizes)), model().train()
+    ids, mask = rows([1, 5, 6, 7, 2], [1, 8, 2])
+    inputs = {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.tensor([0, 1])}
+    (batch,) = split_batch(inputs, ["a", "b"], 1, "classification", 0, Ledger(), torch.device("cpu"))
+    soft = Teacher("", bert, None, "")(batch).logits
+    cmow.distillation_loss(Args(), student(**batch.inputs).logits, soft.double(), batch.labels).backward()
+    assert all(p.grad is None for p in bert.parameters())
+    assert all(p.grad is not None for p in student.parameters())
+
+
+def test_first_embeddings_are_those_of_the_folder(tmp_path: Path) -> None:
+    made, net = model(kind=cmow.MatrixEmbeddingForMaskedLM), model(num_labels=3, seed=1)
+    made.save_pretrained(tmp_path)
+    cmow.load_embeddings(net.embeddings, tmp_path)
+    close(net.embeddings.state_dict(), made.embeddings.state_dict(), rtol=0, atol=0)
+    with pytest.raises(BadInput, match="--init"):
+        cmow.load_embeddings(model("hybrid-3-9").embeddings, tmp_path)
+
+
+def test_stsb_has_21_classes() -> None:
+    task = load("pocket/stsb", None)
+    short = replace(task.splits["train"], labels=[0.0, 1.0, 1.05, 2.5, 4.97, 5.0])  # 2.5: between classes 7 and 8
+    classes = cmow.stsb_classes(replace(task, splits=task.splits | {"train": short}))
+    assert classes.splits["train"].labels == [0, 0, 0, 8, 20, 20]
+    assert (classes.task.labels[0], classes.task.labels[20], len(classes.task.labels)) == ("1.0", "5.0", 21)
+
+
+@pytest.mark.parametrize("changes", [
+    {"student": "2x128"}, {"student": "cbow-3-4"}, {"student": "hybrid-20"}, {"student": "cmow-0"}, {"init": ","},
+    {"init": "/no/such/folder"}, {"head": "cnn", "student": "hybrid-10-50"}, {"head": "cnn", "student": "cmow-2"},
+    {"corpus": "/no/such/file"}, {"task": "pocket/lm"},
+], ids=str)  # fmt: skip
+def test_wrong_arguments_are_named(changes: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="|".join(f"^--{name}" for name in changes)):
+        Args(**changes).check()
