@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import io
 import multiprocessing
 import os
 import random
@@ -199,48 +201,30 @@ def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-Call = Callable[..., tuple[int, str, str]]
-
-
 def in_process(capsys: pytest.CaptureFixture[str], method: Any) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    for run_script in calls(capsys):
-        yield functools.partial(run_script, method.__name__.split(".")[1])
+    yield functools.partial(call, method.__name__.split(".")[1])
 
 
 @pytest.fixture
-def inside(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    for run_script in calls(capsys):
-        yield functools.partial(run_script, "mc3kd")
+def inside() -> Callable[..., tuple[int, str, str]]:
+    return functools.partial(call, "mc3kd")
 
 
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    yield from calls(capsys)
-
-
-def calls(capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+def call(method: str, *argv: object) -> tuple[int, str, str]:
     """`call("mc3kd", "--seed", 1)` runs a script in this process, which saves its start-up: (code, stdout, stderr)."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     deterministic = torch.are_deterministic_algorithms_enabled()
-
-    def run_script(method: str, *argv: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        forget_engine()
-        code = main_of(method, *argv)
-        done = capsys.readouterr()
-        return code, done.out, done.err
-
-    yield run_script
+    out, err = io.StringIO(), io.StringIO()
     forget_engine()
-    torch.use_deterministic_algorithms(deterministic)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def forget_engine() -> None:
-    """Another precision, or another number of processes, may be asked for next."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    parallel._engine = None
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main_of(method, *argv)
+    finally:
+        forget_engine()
+        torch.use_deterministic_algorithms(deterministic)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, out.getvalue(), err.getvalue()
 
 
 def main_of(method: str, *argv: object) -> int:
@@ -250,9 +234,16 @@ def main_of(method: str, *argv: object) -> int:
         args.run(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
     except SystemExit as stop:
         code = int(stop.code or 0)
-    for folder in list(run._locks):  # as the end of a process does
-        run.release(folder)
+    finally:
+        for folder in list(run._locks):  # as the end of a process does
+            run.release(folder)
     return code
+
+
+def forget_engine() -> None:
+    """Another precision, or another number of processes, may be asked for next."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    parallel._engine = None
 
 
 def in_two_processes(function: Callable[..., Any], *given: Any) -> list[Any]:
