@@ -186,16 +186,6 @@ def other(rng: Random, options: Sequence[T], *taken: T) -> T:
             return pick
 
 
-def draw_few(rng: Random, options: Sequence[T], count: int) -> list[T]:
-    """What `rng.sample` draws from up to 21 options, in half of its time."""
-    pool, picks = list(options), []
-    for left in range(len(pool), len(pool) - count, -1):
-        index = rng.choice(range(left))
-        picks.append(pool[index])
-        pool[index] = pool[left - 1]
-    return picks
-
-
 def usual(rng: Random) -> bool:
     """Events have a usual course (more praise than blame, more from near to far), as they do in real text."""
     return rng.random() < USUAL

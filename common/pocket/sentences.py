@@ -39,7 +39,6 @@ from common.pocket.grammar import (
     draw_aspects,
     draw_clause,
     draw_construction,
-    draw_few,
     draw_opinion,
     draw_quantified,
     draw_role,
@@ -208,7 +207,7 @@ def stsb(rng: Random, _: Split) -> Example:
     agent, verb, place = second.agent.noun, second.verb, second.place
     thing, adj = second.patient.noun, second.patient.adj
     score = 5.0
-    for slot in draw_few(rng, _SLOTS, rng.choice(_CHANGES)):
+    for slot in rng.sample(_SLOTS, rng.choice(_CHANGES)):
         near = 0.0
         if slot == "agent":
             agent, near = _another(rng, clause.agent.noun)
