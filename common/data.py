@@ -146,9 +146,8 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
     if task.kind == "span QA" and name == "train":  # an answer that is not in the context teaches nothing
         kept = [i for i, answers in enumerate(labels) if answers[0][1] >= 0]
         if len(kept) < total:
-            warn(
-                f"{task.name} train: {total - len(kept)} of {total} questions left out, their answer is not in the text"
-            )
+            left = f"{total - len(kept)} of {total} questions left out"
+            warn(f"{task.name} train: {left}, their answer is not in the text")
         if not kept:
             raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
         split = split.rows(kept)
@@ -466,10 +465,6 @@ class Batches:
         by_length: bool = False,
         multiple: int = 1,
     ) -> None:
-        if batch_size < 1 or seed < 0:
-            raise BadInput(f"batch size {batch_size}, seed {seed}: at least 1 and at least 0 are needed")
-        if not len(encoded):
-            raise BadInput("no training examples to draw batches from")
         self.encoded, self.tokenizer, self.batch_size, self.seed = encoded, tokenizer, batch_size, seed
         self.by_length, self.multiple = by_length, multiple
         self._epochs: dict[int, list[int]] = {}
@@ -481,8 +476,6 @@ class Batches:
 
     def indices(self, step: int) -> list[int]:
         """The examples of batch `step` (from 0): for messages, and for caches by example."""
-        if step < 0:
-            raise IndexError(f"step {step} is negative")
         size = len(self.encoded)
         first = step * self.batch_size
         return [self._epoch(at // size)[at % size] for at in range(first, first + self.batch_size)]

@@ -15,6 +15,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from common import pocket
-from common.errors import BadInput, speaks
+from common.errors import BadInput, first_line, speaks
 from common.tasks import GENERATED, TASKS, Task, find_files
 
 
@@ -258,10 +259,7 @@ def local_rows(task: Task, data_dir: str) -> tuple[dict[str, Rows], str]:
     if "" in files:
         return _saved_rows(task, files[""])
     names = ", ".join(path.name for path in files.values())
-    ids = files.pop("dev ids", None)
     rows = {split: _read_file(task, path) for split, path in files.items()}
-    if ids is not None:
-        rows = _split_by_ids(rows["train"], ids)
     return rows, f"{next(iter(files.values())).parent.name}: {names}"
 
 
@@ -272,9 +270,7 @@ def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
     try:
         saved = datasets.load_from_disk(str(folder))
     except Exception as error:
-        raise BadInput(
-            f"{folder}: save_to_disk folder cannot be read ({' '.join(str(error).split())[:160]})"
-        ) from error
+        raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
     rows = {}
     for split in task.splits:
         theirs = split.replace("dev", "validation")
@@ -323,15 +319,11 @@ def _read_file(task: Task, path: Path) -> Rows:
         return _read_json(task, path, text)
     if task.kind == "token classification":
         return _read_conll(path, text)
-    return _read_lines(path, text) if task.kind == "language modelling" else _read_table(task, path, text)
-
-
-def _read_lines(path: Path, text: str) -> Rows:
-    """Running text, whose lines keep their ends: LF, whatever the file has."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    rows = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-    official = path.name.startswith("wiki.")
-    return Rows({"text": rows}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
+    if task.kind == "language modelling":  # lines keep their ends: LF, whatever the file has
+        lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
+        official = path.name.startswith("wiki.")
+        return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
+    return _read_table(task, path, text)
 
 
 def _read_table(task: Task, path: Path, text: str) -> Rows:
@@ -373,9 +365,6 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
             warn(f"{path}: {len(good) - len(agreed)} rows without an agreed label left out")
         good = agreed
     found = {ours: [rows[i][header.index(theirs)] for i in good] for ours, theirs in columns.items()}
-    if "#1 ID" in header and "#2 ID" in header:  # what MRPC's list of dev pairs refers to
-        first, second = header.index("#1 ID"), header.index("#2 ID")
-        found["pair"] = ["\t".join((rows[i][first], rows[i][second])) for i in good]
     return Rows(
         found,
         lambda i: f"{path} line {lines[good[i]]}",
@@ -384,26 +373,6 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
         official=official,
         files=[str(path)],
     )
-
-
-def _split_by_ids(rows: Rows, ids: Path) -> dict[str, Rows]:
-    """MRPC's published training pairs, parted into GLUE's train and dev by the list of dev pairs."""
-    listed = {line.strip() for line in ids.read_text(encoding="utf-8-sig").splitlines()}
-    parts: dict[str, list[int]] = {"train": [], "dev": []}
-    for i, pair in enumerate(rows.columns["pair"]):
-        parts["dev" if pair in listed else "train"].append(i)
-    if not parts["dev"]:
-        raise BadInput(
-            f"{ids}: none of its pairs of ids is in {rows.files[0]}; two tab-separated ids a line are needed"
-        )
-    return {
-        split: replace(
-            rows,
-            columns={name: [values[i] for i in chosen] for name, values in rows.columns.items()},
-            place=lambda i, chosen=chosen: rows.place(chosen[i]),  # type: ignore[misc]
-        )
-        for split, chosen in parts.items()
-    }
 
 
 def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -441,30 +410,18 @@ def _read_questions(path: Path, text: str) -> Rows:
     try:
         found = json.loads(text)
         if isinstance(found, list):
-            rows = [
-                hotpot_row({"id": r["_id"], "question": r["question"], "context": r["context"], "label": r["answer"]})
-                for r in found
-            ]
+            rows = [hotpot_row({"id": row["_id"], "label": row["answer"], **{key: row[key] for key in _QUESTION}})
+                    for row in found]  # fmt: skip
         else:
             rows = [
-                {
-                    "id": str(qa["id"]),
-                    "question": qa["question"],
-                    "context": paragraph["context"],
-                    "label": {
-                        name: [answer.get(name) for answer in qa["answers"]] for name in ("text", "answer_start")
-                    },
-                }
-                for article in found["data"]
-                for paragraph in article["paragraphs"]
-                for qa in paragraph["qas"]
-            ]
+                {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
+                 "label": {key: [answer.get(key) for answer in asked["answers"]] for key in ("text", "answer_start")}}
+                for article in found["data"] for paragraph in article["paragraphs"] for asked in paragraph["qas"]
+            ]  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(
-            f"{path}: not SQuAD's layout (no {error}); data, paragraphs, context, qas are expected"
-        ) from error
+        raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, qas are expected") from error
     if not rows:
         raise BadInput(f"{path}: no questions")
     return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=True, files=[str(path)])
@@ -522,4 +479,4 @@ def _read_parquet(task: Task, path: Path) -> Rows:
         table = datasets.Dataset(pyarrow.parquet.read_table(path))
         return _dataset_rows(table, _pick_columns(task, table.column_names, path), str(path))
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
-        raise BadInput(f"{path}: not a readable Parquet file ({' '.join(str(error).split())[:160]})") from error
+        raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error

@@ -227,13 +227,12 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
     if (folder / "state.json").is_file():
         raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
     names, suffixes = _LAYOUTS.get(task.kind, (_STEMS, _SUFFIXES))
-    if task.name == "mrpc" and not _find(folder, "train", suffixes) and (folder / _MSR_TRAIN).is_file():
-        return _msr_files(folder)
     files = {}
     for split in task.splits:
         stem, _, suffix = split.partition("_")
         stems = [f"{stem}_{suffix}".rstrip("_") for stem in names[stem]]
-        found = [path for stem in stems for path in _find(folder, stem, suffixes)]
+        found = [path for stem in stems for end in suffixes if (path := folder / f"{stem}{end}").is_file()]
+        found += [path for stem in stems for path in sorted(folder.glob(f"{stem}-*-of-*.parquet"))]  # as on the hub
         if not found:
             wanted = f"{' or '.join(stem + suffixes[0] for stem in stems)} (or {' '.join(suffixes[1:])})"
             wanted += f", there or in {task.folder}/" if folder == root else ""
@@ -245,30 +244,6 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
             raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
         files[split] = found[0]
     return files
-
-
-def _find(folder: Path, stem: str, suffixes: Sequence[str]) -> list[Path]:
-    """The files that may hold a split, the one-file Parquet name of a hub repository included."""
-    named = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
-    return named + sorted(folder.glob(f"{stem}-*-of-*.parquet"))
-
-
-_MSR_TRAIN, _MSR_TEST = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt"
-
-
-def _msr_files(folder: Path) -> dict[str, Path]:
-    """MRPC as first published: train and test, and, in GLUE, the ids of the training pairs that are dev.
-
-    With the ids this is GLUE's train and dev. Without them the corpus's own test split, whose labels are public, is
-    what is reported.
-    """
-    files = {"train": folder / _MSR_TRAIN}
-    ids = [path for name in ("dev_ids.tsv", "mrpc_dev_ids.tsv") if (path := folder / name).is_file()]
-    if ids:
-        return files | {"dev ids": ids[0]}
-    if (folder / _MSR_TEST).is_file():
-        return files | {"test": folder / _MSR_TEST}
-    raise BadInput(f"{folder}: no dev split for mrpc; needs dev_ids.tsv or {_MSR_TEST} beside {_MSR_TRAIN}")
 
 
 # --- class names ---------------------------------------------------------------------------------------------

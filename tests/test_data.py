@@ -216,17 +216,6 @@ def test_official_layout(name: str, inside: bool, tmp_path: Path, capsys: pytest
     assert ("1 rows without an agreed label left out" in warned) == (name == "mnli")
 
 
-def test_mrpc_as_first_published(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        write(tmp_path / f"msr_paraphrase_{part}.txt", "\ufeff" + MRPC + "1\t5\t6\tE\tF\n")
-    assert data.load("mrpc", str(tmp_path)).reported == ("test",)
-    write(tmp_path / "dev_ids.tsv", "5\t6\r\n")
-    task = data.load("mrpc", str(tmp_path))
-    assert (task.splits["train"].ids, task.splits["dev"].texts) == (["train-0", "train-1"], [("E", "F")])
-    write(tmp_path / "dev_ids.tsv", "70\t80\n")
-    refused(lambda: data.load("mrpc", str(tmp_path)), "dev_ids.tsv: none of its pairs")
-
-
 def save(path: Path, rows: list[dict[str, Any]]) -> None:
     """As the suffix says."""
     if path.suffix == ".csv":

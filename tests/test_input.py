@@ -184,7 +184,6 @@ def test_files(task: str, file: str, content: str | bytes, says: tuple[str, ...]
         ("sst2", [], ("no train split", "no files")),
         ("mnli", ["train.tsv", "dev_matched.tsv"], ("no dev_mismatched split", "validation_mismatched.tsv")),
         ("wikitext-2", [], ("no train split for wikitext-2; needs wiki.train.raw",)),
-        ("mrpc", ["msr_paraphrase_train.txt"], ("no dev split for mrpc; needs dev_ids.tsv or msr_paraphrase_test",)),
         ("rte", ["state.json"], ("one split written by save_to_disk",)),
     ],
 )
