@@ -228,10 +228,8 @@ class BigBird(nn.Module):
         super().__init__()
         self.block, self.random, self.layer = block, random, layer
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        limit = (5 + 2 * self.random) * self.block
-        return full_if_short(limit, self.sparse, query, key, value, mask, scale, dropout)
+    def forward(self, *inputs: Any, **_: Any) -> Tensor:
+        return full_if_short((5 + 2 * self.random) * self.block, self.sparse, *inputs)
 
     def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
                dropout: float) -> Tensor:  # fmt: skip
@@ -245,7 +243,7 @@ class BigBird(nn.Module):
         table = torch.stack([torch.zeros_like(i), before, i, after, last.expand(B, n)], -1)
         # and the random ones, drawn among a text's own blocks: (B, n, H, r)
         drawn = [random_blocks(1 + end, H, self.random, self.layer).to(device) for end in last[:, 0].tolist()]
-        others = torch.stack([F.pad(blocks, (0, 0, 0, 0, 0, n - len(blocks))) for blocks in drawn])
+        others = torch.stack([F.pad(numbers, (0, 0, 0, 0, 0, n - len(numbers))) for numbers in drawn])
         table = torch.cat([table[:, :, None].expand(-1, -1, H, -1), others], -1)
         source = Keys(blocks(key, c), blocks(value, c), mask_blocks(mask, c), table)
         out = attend_blocks(query, c, [source], scale, dropout)
@@ -285,10 +283,8 @@ class Lsg(nn.Module):
         self.block, self.sparse_block, self.factor = block, sparse_block, factor
         self.sparsity, self.global_count = sparsity, global_count
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        limit = 2 * self.block + self.global_count
-        return full_if_short(limit, self.sparse, query, key, value, mask, scale, dropout)
+    def forward(self, *inputs: Any, **_: Any) -> Tensor:
+        return full_if_short(2 * self.block + self.global_count, self.sparse, *inputs)
 
     def sparse(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
                dropout: float) -> Tensor:  # fmt: skip
@@ -350,9 +346,8 @@ class Nystromformer(nn.Module):
         self.conv = nn.Conv2d(H, H, (kernel, 1), padding=(kernel // 2, 0), bias=False, groups=H)
         nn.init.zeros_(self.conv.weight)  # a converted model starts from its own attention
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
-                dropout: float, **_: Any) -> Tensor:  # fmt: skip
-        out = full_if_short(self.landmarks, self.sparse, query, key, value, mask, scale, dropout)
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *more: Any, **_: Any) -> Tensor:
+        out = full_if_short(self.landmarks, self.sparse, query, key, value, mask, *more)
         tokens = value if mask is None else value * mask[:, None, :, None]
         return out + self.conv(tokens).transpose(1, 2)
 
