@@ -1,84 +1,193 @@
-"""The command line: every mistake ends as one line that names the argument, and exit code 2."""
+"""The command line of every script: ranges, names, what two arguments may not be together; one line and exit code 2."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
-from conftest import ROOT, SCRIPT
+from conftest import ROOT
 
 from common import args
-from common.args import BadInput
-from methods import mc3kd
+from common.args import BUDGETS, BadInput, CommonArgs
+
+METHODS = sorted(path.stem for path in (ROOT / "methods").glob("[a-z]*.py"))
+ARGS: dict[str, type[CommonArgs]] = {name: importlib.import_module(f"methods.{name}").Args for name in METHODS}
+FIELDS = {(name, f.name): f for name, cls in ARGS.items() for f in dataclasses.fields(cls)}
+ONCE = {(name, field): f for (name, field), f in FIELDS.items() if name == METHODS[0] or not hasattr(CommonArgs, field)}
 
 
-def test_nothing_typed_is_valid() -> None:
-    made = args.parse(mc3kd.Args, "doc", [])
-    assert made == mc3kd.Args()
-    assert made.tasks == ["pocket/sst2"]
-    assert made.variants == ["finetune", "mc3kd"]
+def refused(name: str, **values: Any) -> str:
+    with pytest.raises(BadInput) as error:
+        ARGS[name](**values).check()
+    return str(error.value)
 
 
-def test_values_arrive(tmp_path: Path) -> None:
-    typed = "--seed 0 --lr 1e-4 --task pocket/rte,pocket/sst2 --variant kd,kd --resume --batch_size 8 --beta 0"
-    made = args.parse(mc3kd.Args, "doc", typed.split())
-    assert (made.seed, made.lr, made.batch_size, made.beta, made.resume) == (0, 1e-4, 8, 0.0, True)
-    assert made.tasks == ["pocket/rte", "pocket/sst2"]
-    assert made.variants == ["kd"]
+# --- each argument by itself -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "field"), ONCE, ids="-".join)
+def test_a_field_is_what_it_declares(name: str, field: str) -> None:
+    """A line of help; at its bounds accepted, one step outside refused; no number that is none."""
+    declared = ONCE[name, field]
+    rules, kind = declared.metadata["help"].rules, get_type_hints(ARGS[name])[field]
+    assert len(declared.metadata["help"]) > 10
+    args.check_field(field, declared.default, rules)
+    if {int, float} & {kind, *get_args(kind)}:
+        step = 1 if int in (kind, *get_args(kind)) else 1e-9
+        for end, outside in (("low", -step), ("high", step)):
+            if rules[end] is not None:
+                args.check_field(field, rules[end], rules)
+                assert refused(name, **{field: rules[end] + outside}).startswith(f"--{field.replace('_', '-')} ")
+        for end, inside in (("above", step), ("below", -step)):
+            if rules[end] is not None:
+                args.check_field(field, rules[end] + inside, rules)
+                assert refused(name, **{field: rules[end]}).startswith(f"--{field.replace('_', '-')} ")
+        for value in (math.nan, math.inf, -math.inf):
+            assert refused(name, **{field: value}).startswith(f"--{field.replace('_', '-')} ")
+    if rules["names"]:
+        args.check_field(field, ",".join(rules["names"]), rules)
+        for wrong in ("", ",", "nonsense", f"{next(iter(rules['names']))},nonsense"):
+            assert refused(name, **{field: wrong}).startswith(f"--{field.replace('_', '-')} ")
+
+
+def test_every_number_has_a_lower_end() -> None:
+    free = {
+        field for (name, field), declared in FIELDS.items()
+        if {int, float} & {(kind := get_type_hints(ARGS[name])[field]), *get_args(kind)}
+        and not any(declared.metadata["help"].rules[end] is not None for end in ("low", "above"))
+    }  # fmt: skip
+    assert not free
+
+
+def test_one_name_has_one_meaning() -> None:
+    """Whatever two scripts share is of one type; what all share may have another default and a text of its own."""
+    for field in {field for _, field in FIELDS}:
+        kinds = {str(get_type_hints(cls)[field]).split(" | None")[0] for cls in ARGS.values() if hasattr(cls, field)}
+        assert len({kind.removeprefix("<class '").removesuffix("'>") for kind in kinds}) <= 1, field
+    for name, cls in ARGS.items():
+        assert (cls().alpha, cls().temperature) == (0.9, 2.0), name
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("smoke", ("examples", 640)),
-        ("quick", ("examples", 25_600)),
-        ("standard", ("examples", 256_000)),
-        ("paper", ("paper", 0)),
-        ("5000", ("examples", 5000)),
-        ("600s", ("seconds", 600)),
-    ],
+    [*((name, ("examples", count)) for name, count in BUDGETS.items()), ("paper", ("paper", 0)),
+     ("5000", ("examples", 5000)),
+     ("0", None), ("-1", None), ("600s", None), ("1e3", None), ("huge", None), ("", None)],
+)  # fmt: skip
+def test_budgets(text: str, expected: tuple[str, int] | None) -> None:
+    if expected:
+        assert args.parse_budget(text) == expected
+    else:
+        assert "--budget" in refused("mc3kd", budget=text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "x128", "3x", "0x128", "3x0", "3x100", "-3x128", "3x128x2", "3.5x128", "3X128"]
 )
-def test_budgets(text: str, expected: tuple[str, int]) -> None:
-    assert args.parse_budget(text) == expected
-
-
-def test_student_shape() -> None:
+def test_shapes(text: str) -> None:
+    assert "--student" in refused("mc3kd", student=text)
     assert args.student_shape("3x128") == (3, 128)
-    with pytest.raises(BadInput, match="LAYERSxWIDTH"):
-        args.student_shape("3x128x2")
 
 
-def test_split_list_keeps_order_and_drops_repetitions() -> None:
+@pytest.mark.parametrize("text", ["0", "2,2", "4,2", "2,x", "-1", "evenly", "1,,2"])
+def test_layers_to_keep(text: str) -> None:
+    assert "--keep" in refused("mc3kd", keep=text)
+    assert args.layer_list("2,4,12") == [2, 4, 12]
+
+
+# --- two arguments together ------------------------------------------------------------------------------------------
+
+TOGETHER = [
+    ("all", "--resume --force", "--resume and --force"),
+    ("all", "--budget 16", "--budget 16: pays for no step of --batch-size 32"),
+    ("all", "--task ,", "--task"),
+    ("all", "--task pocket/sst22", "did you mean pocket/sst2"),
+    ("all", "--task pocket/rte --data-dir .", "is built in and reads no files"),
+    ("all", "--teacher=", "--teacher '': names nothing"),
+    ("all", "--out-dir README.md/x", "is not a folder"),
+    ("all", "--cache-dir README.md", "is not a folder"),
+    ("all", "--nonsense 3", "--nonsense: no such argument"),
+    ("all", "--see 3", "--see: no such argument"),  # no abbreviations
+    ("all", "--seed", "--seed: expected one argument"),
+    ("all", "--seed x", "--seed: invalid int value"),
+    ("all", "--device tpu", "--device: invalid choice"),
+    ("mc3kd", "--task pocket/ner", "is token classification; this method does classification, regression"),
+    ("mc3kd", "--variant dynakd", "--variant dynakd: chooses among several teachers"),
+    ("mc3kd", "--variant pkd-skip --student 1x128", "PKD leaves out the last layer"),
+    ("mc3kd", "--variant takd --assistant 3", "--assistant '3': must be LAYERSxWIDTH"),
+    ("mc3kd", "--task pocket/lm --variant pkd-last", "compares [CLS] vectors, and pocket/lm has none"),
+    ("mc3kd", "--task pocket/lm --tokens cls", "--tokens cls: compares [CLS] vectors"),
+    ("cka", "--minibatches 5", "--minibatches 5: must divide --batch-size 32"),
+    ("cka", "--accumulate 2", "--accumulate 2: is --minibatches here"),
+    ("cka", "--layer-map 0,2", "--layer-map 0,2: must be uniform"),
+    ("cka", "--prompt x", "--prompt 'x': is for translation and summarisation"),
+    ("cka", "--variant wopt --task pocket/xsum", "--variant wopt: is cka where nothing is pre-trained"),
+    ("cka", "--variant cka --init README.md", "is pre-trained; --pretraining off"),
+    ("cmow", "--init nowhere", "--init nowhere: must be random, general, or a folder"),
+    ("cmow", "--student lstm-3", "--student 'lstm-3': must be cbow"),
+    ("cmow", "--head cnn --student hybrid-3-10", "--head cnn: needs matrices"),
+    ("xtc", "--bits 3", "--bits '3': must be one or several of 32, 2, 1"),
+    ("xtc", "--export a.packed --bits 1,2", "--export a.packed: one file holds one student"),
+    ("xtc", "--export README.md --variant xtc", "--export README.md: exists"),
+    ("efficient_attention", "--convert-share 0.5 --distil-share 0.5", "leaves nothing to fine-tune with"),
+    ("efficient_attention", "--attention lsg --window 6", "--window 6: LSG keeps every other token"),
+    ("efficient_attention", "--init random", "--init random: convert-distil goes on from the pretrained model"),
+    ("efficient_attention", "--corpus nowhere.txt", "--corpus"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "typed", "says"), TOGETHER, ids=[" ".join(row[:2]) for row in TOGETHER])
+def test_what_cannot_be_is_one_line_and_exit_code_2(
+    name: str, typed: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for method in METHODS if name == "all" else [name]:
+        with pytest.raises(SystemExit) as stop:
+            args.parse(ARGS[method], None, typed.split())
+        err = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert says in err
+
+
+def test_what_is_typed_arrives() -> None:
+    typed = "--seed 0 --lr 1e-4 --task pocket/rte,pocket/sst2 --variant kd,kd --resume --batch_size 8 --beta 0"
+    made = args.parse(ARGS["mc3kd"], None, typed.split())
+    assert (made.seed, made.lr, made.batch_size, made.resume, made.beta) == (0, 1e-4, 8, True, 0)  # type: ignore[attr-defined]
+    assert (made.tasks, made.variants) == (["pocket/rte", "pocket/sst2"], ["kd"])
     assert args.split_list(" b, a,,b ") == ["b", "a"]
+    for cls in ARGS.values():
+        assert args.parse(cls, None, []) == cls()
 
 
-def test_help_names_every_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        args.parse(mc3kd.Args, mc3kd.__doc__, ["--help"])
-    text = capsys.readouterr().out
-    assert stop.value.code == 0
-    for field in dataclasses.fields(mc3kd.Args):
-        assert f"--{args.dashed(field.name)}" in text
-        assert f"--{field.name}" not in text or "_" not in field.name  # one spelling is enough to read
-    assert "python methods/mc3kd.py" in text
+# --- help ---
 
 
-@pytest.mark.parametrize(("typed", "code"), [("--help", 0), ("--budget huge", 2), ("--task nonsense", 2)])
-def test_help_and_mistakes_do_not_wait_for_torch(typed: str, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_help_and_mistakes_do_not_wait_for_torch(method: str, tmp_path: Path) -> None:
     """A torch that raises on import stands first on the path: whoever imports it fails."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('torch was imported')\n")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, str(SCRIPT), *typed.split()]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
-    assert "torch was imported" not in done.stderr
-    assert done.returncode == code
-    assert ("--temperature" in done.stdout) == (code == 0)
-    # the trap works: the script itself, once its arguments are right, does import torch
-    if code == 0:
-        done = subprocess.run([*command[:2]], capture_output=True, text=True, env=environment, cwd=tmp_path)
-        assert "torch was imported" in done.stderr
+    command, environment = [sys.executable, f"methods/{method}.py"], os.environ | {"PYTHONPATH": str(tmp_path)}
+
+    def started(*typed: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *typed], capture_output=True, text=True, env=environment, cwd=ROOT)
+
+    done = started("--help")
+    assert done.returncode == 0, done.stderr
+    assert f"python methods/{method}.py" in done.stdout
+    options = {word.rstrip(",") for word in done.stdout.split() if word.startswith("--")}
+    assert {f"--{field.replace('_', '-')}" for name, field in FIELDS if name == method} <= options
+    assert not {option for option in options if "_" in option}  # one spelling is enough to read
+    done = started("--task", "nonsense")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    if method == METHODS[0]:  # the trap works: a script whose arguments are right does import torch
+        assert "torch was imported" in started().stderr
