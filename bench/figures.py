@@ -75,6 +75,8 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
     for position in marked:
         axes.axvline(position, color="grey", linestyle=":", linewidth=1)
     axes.set(title=title, xlabel=x, ylabel=y)
+    if not log:
+        axes.locator_params(axis="x", integer=True)
     for which in (axes.xaxis, axes.yaxis) if log else ():
         getattr(axes, f"set_{which.axis_name}scale")("log", base=2)
         which.set_major_formatter("{x:g}")

@@ -59,7 +59,7 @@ from filelock import FileLock, Timeout
 from bench.cli import Parser, add_engine, check_engine, dashed
 from common import results
 from common.args import BadInput, CommonArgs, Interrupted, fail, interrupt, read, split_list
-from common.tasks import task_of
+from common.tasks import check_name
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster
@@ -73,19 +73,14 @@ SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no f
 
 
 def methods() -> list[str]:
-    """The scripts under methods/: the files that define VARIANTS and Args."""
+    """The scripts under methods/."""
     return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
 
 
 def is_method(path: Path) -> bool:
-    found: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return {"VARIANTS", "Args"} <= found
+    """Whether a file has what every method's script has: its arguments, a class `Args`, and a function `main`."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {"Args", "main"} <= {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 def script_of(method: Any) -> str:
@@ -164,9 +159,9 @@ def read_file(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not TOML ({error})") from error
 
 
-def folder_of(path: Path) -> Path:
+def out_of(path: Path) -> str:
     """Where the results of a file go."""
-    return results.ROOT / str(read_file(path).get("out", f"runs/{path.stem}"))
+    return str(read_file(path).get("out", f"runs/{path.stem}"))
 
 
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
@@ -205,7 +200,7 @@ def jobs_of(label: str, script: str, table: dict[str, Any], out: Path) -> list[J
         words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     jobs = []
     for task in tasks:
-        if Args.KINDS is not None and (kind := task_of(task).kind) not in Args.KINDS:
+        if Args.KINDS is not None and (kind := check_name(task, table.get("data_dir")).kind) not in Args.KINDS:
             print(f"left out: {label} on {task}, which is {kind}; {script} does {', '.join(Args.KINDS)}",
                   file=sys.stderr)  # fmt: skip
             continue
@@ -483,7 +478,7 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks")
     if options.file is not None:
         table = read_file(options.file) | changes
-        return build(table, options.out or str(folder_of(options.file)), str(options.file)), options
+        return build(table, options.out or out_of(options.file), str(options.file)), options
     if options.tasks is None:
         raise BadInput(f"--methods {options.methods}: on which --tasks? For example pocket/cola,pocket/rte")
     rows = [{"method": name} for name in split_list(options.methods)]

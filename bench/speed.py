@@ -67,6 +67,7 @@ from common.args import BadInput, fail, read
 from common.layers.attention import ATTENTIONS, convert
 from common.losses import kd_loss
 from common.pocket.models import SPECIAL_TOKENS
+from common.tasks import TASKS
 
 TOLERANCE = 0.2
 Contenders = dict[str, Callable[[], float]]  # name -> what it needed, in seconds or bytes
@@ -142,7 +143,7 @@ def material(folder: Path, sizes: Sizes, rows: int, draw: Callable[[random.Rando
         shape: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 4 * width}
         shape |= {"num_attention_heads": max(1, width // 64), "vocab_size": sizes.words}
         teacher = BertForSequenceClassification(
-            BertConfig(**shape, **models.task_settings(run.task_of(task)))  # the labels' names: a head that is known
+            BertConfig(**shape, **models.task_settings(TASKS[task]))  # the labels' names: a head that is known
         )
     models.save(teacher, tokenizer, folder / "teacher", "")
     words_ = (

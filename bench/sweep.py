@@ -90,9 +90,7 @@ def main(argv: list[str]) -> None:
         method = run.module_of(script)
         if not hasattr(method, "grid"):
             raise BadInput(f"{options.method}: declares no grid; a function `grid` in {script} would")
-        if wrong := [name for name in names if name not in method.VARIANTS] or ([] if names else [options.variants]):
-            raise BadInput(f"--variants {wrong[0]!r}: must be one or several of {', '.join(method.VARIANTS)}")
-        args = read(method.Args, method.__doc__, words)
+        args = read(method.Args, method.__doc__, [*words, "--variant", options.variants])
         if len(args.tasks) != 1:
             raise BadInput(f"--task {args.task}: a sweep is over one task")
         plan = plan_of(script, words, args, names, options.trials, options.draw)

@@ -268,7 +268,7 @@ def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
 
 def folder_of(name: str) -> Path:
     """The folder of a matrix's results, or a folder as it is."""
-    return run.folder_of(Path(name)) if name.endswith(".toml") else Path(name)
+    return results.ROOT / run.out_of(Path(name)) if name.endswith(".toml") else Path(name)
 
 
 # --- printing ------------------------------------------------------------------------------------------------

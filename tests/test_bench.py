@@ -1,188 +1,695 @@
-"""The bench's arithmetic, and that README.md says what the checked-in results say."""
+"""The bench: what it runs and how it goes on, its tables and their statistics, the pages, the papers' tables, sizes."""
 
-import dataclasses
-import importlib
+from __future__ import annotations
+
+import copy
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ENVIRONMENT, ROOT
+from scipy import stats
 
-from bench import bench_xtc, mc3kd_claims, pocket_suite, readme, stats, sweep, xtc_pocket
-from common import data, results
-from common.data import Split, TaskData
-from methods import mc3kd
+from bench import __main__ as entry
+from bench import figures, papers, readme, report, run, sizes, speed, sweep, table
+from bench.run import Job, Matrix
+from common import results, tasks
+from common.args import BadInput, CommonArgs
+from common.tasks import Split, TaskData
 
-
-@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
-def test_pages_have_not_drifted(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert readme.filled(text) == text, "python -m bench.readme rewrites the tables"
-
-
-def test_every_table_stands_on_a_page_and_is_filled() -> None:
-    pages = "".join(page.read_text(encoding="utf-8") for page in readme.PAGES)
-    for name in readme.TABLES:
-        assert f"<!-- table {name} -->" in pages
-        assert f"<!-- table {name} -->\n<!-- end -->" not in pages, f"table {name} is empty"
+RECORD = json.loads(next((ROOT / "bench/results/rte-minilm").rglob("result.json")).read_text())
+Capture = pytest.CaptureFixture[str]
 
 
-def test_links_of_the_pages_lead_somewhere() -> None:
-    for page in readme.PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+def refused(capsys: Capture, *argv: str) -> str:
+    """What a command says that ends with one line and exit code 2."""
+    with pytest.raises(SystemExit) as stop:
+        entry.main(list(argv))
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, err[:7], err.count("\n")) == (2, "", "error: ", 1), err
+    return err
 
 
-def test_drift_is_seen() -> None:
-    text = readme.PAGES[0].read_text(encoding="utf-8")
-    inside = text.index("<!-- table pocket -->") + len("<!-- table pocket -->\n") + 30
-    assert readme.filled(text[:inside] + "9" + text[inside:]) == text
+# --- running a matrix: a small script stands in for the methods' ------------------------------------------------
+
+# Writes a result for each variant, its process id into it; fails at variants for which there is a file FAIL-<variant>.
+STAND_IN = """
+import os, signal, sys, time
+from pathlib import Path
+out, seed, seconds, _, variants = sys.argv[1:]
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+with open(Path(out).parent / "starts.txt", "a") as file:
+    file.write(f"{Path(out).name} {seed} {variants}\\n")
+for variant in variants.split(","):
+    place = Path(out) / "mc3kd" / "pocket" / "rte" / variant / f"seed{seed}" / "result.json"
+    if not place.exists():
+        if (Path(out).parent / f"FAIL-{variant}").exists():
+            sys.exit(f"error: {variant} is broken")
+        time.sleep(float(seconds))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(str(os.getpid()))
+    print(f"saved: {place.parent}")
+"""
 
 
-def test_points_of_a_sweep() -> None:
-    """Distinct points, the same for the same draw, all of a small grid."""
-    grid = {"lr": (1.0, 2.0, 3.0), "alpha": (0.1, 0.2)}
-    some, again, other = (sweep.points(grid, 4, draw) for draw in (0, 0, 1))
+def stand_in(folder: Path, seeds: int = 4, seconds: float = 0.0, variants: str = "kd,mc3kd") -> Matrix:
+    """A matrix of one row whose commands are the stand-in's."""
+    path, out = folder / "stand_in.py", folder / "out"
+    path.write_text(STAND_IN)
+    out.mkdir(exist_ok=True)
+    jobs = []
+    for seed in range(seeds):
+        args = CommonArgs(task="pocket/rte", variant=variants, seed=seed)
+        words = (str(path), str(out / "row"), str(seed), str(seconds), "--variant", variants)
+        jobs.append(Job("row", "pocket/rte", seed, words, args))
+    return Matrix(out, jobs)
+
+
+def cells(out: Path) -> dict[str, str]:
+    """Result -> the id of the process that made it."""
+    return {str(path.relative_to(out)): path.read_text() for path in sorted(out.rglob("result.json"))}
+
+
+def starts(plan: Matrix) -> list[str]:
+    return (plan.out / "starts.txt").read_text().splitlines()
+
+
+def test_commands_run_once_and_what_is_lost_runs_again(tmp_path: Path) -> None:
+    plan = stand_in(tmp_path)
+    assert run.execute(plan, 2, 1) == []
+    before = cells(plan.out)
+    assert len(before) == 8
+    assert run.execute(plan, 2, 1) == []
+    assert (cells(plan.out), len(starts(plan))) == (before, 4)
+    lost = "row/mc3kd/pocket/rte/kd/seed2/result.json"
+    (plan.out / lost).unlink()
+    run.execute(plan, 2, 1)
+    assert {name for name, made in cells(plan.out).items() if made != before[name]} == {lost}
+    run.execute(stand_in(tmp_path, seconds=0.01), 2, 1)  # other arguments are other commands
+    assert len(starts(plan)) == 9
+
+
+def test_one_failed_variant_costs_one_cell(tmp_path: Path, capsys: Capture) -> None:
+    plan = stand_in(tmp_path)
+    (plan.out / "FAIL-kd").touch()
+    assert sorted(job.name for job in run.execute(plan, 2, 1)) == [
+        f"row pocket/rte seed {seed} kd" for seed in range(4)
+    ]
+    assert {Path(name).parts[-3] for name in cells(plan.out)} == {"mc3kd"}
+    assert capsys.readouterr().out.count("FAILED (1): error: kd is broken") == 8
+    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    paths, missing = table.cells_of(plan.out)
+    assert len(paths) == 4
+    assert missing[0].startswith("row-pocket-rte-seed-0-kd: FAILED (1): error: kd is broken")
+    (plan.out / "FAIL-kd").unlink()  # mended, and started again
+    before = cells(plan.out)
+    assert run.execute(plan, 2, 1) == []
+    assert len(cells(plan.out)) == 8
+    assert {name: cells(plan.out)[name] for name in before} == before
+
+
+def test_what_was_made_by_hand_is_no_cell(tmp_path: Path) -> None:
+    """Another variant, and another seed, in the folder of the matrix, which a table leaves out."""
+    plan = stand_in(tmp_path, seeds=1)
+    for place in ("row/mc3kd/pocket/rte/pkd/seed0", "row/mc3kd/pocket/rte/kd/seed9", "mc3kd/pocket/rte/kd/seed0"):
+        (plan.out / place).mkdir(parents=True)
+        (plan.out / place / "result.json").write_text("by hand")
+    run.execute(plan, 1, 1)
+    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    assert [path.parts[-3:] for path in table.cells_of(plan.out)[0]] == [
+        (variant, "seed0", "result.json") for variant in ("kd", "mc3kd")
+    ]
+
+
+RUNNER = """
+import signal, sys
+from pathlib import Path
+sys.path[:0] = [{root!r}, {tests!r}]
+import test_bench
+from bench import run
+from common.args import interrupt
+for number in {handled}:
+    signal.signal(number, interrupt)
+run.execute(test_bench.stand_in(Path({folder!r}), seconds=0.3, variants="kd"), 2, 1)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
+    """Finished cells stay as they are; a command that outlived its runner does not write beside its successor."""
+    plan = stand_in(tmp_path, seconds=0.3, variants="kd")
+    handled = [] if how is signal.SIGKILL else [int(how)]
+    text = RUNNER.format(root=str(ROOT), tests=str(Path(__file__).parent), folder=str(tmp_path), handled=handled)
+    runner = subprocess.Popen([sys.executable, "-c", text], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    while not cells(plan.out):
+        assert runner.poll() is None
+        time.sleep(0.02)
+    before = cells(plan.out)
+    runner.send_signal(how)
+    assert runner.wait() != 0
+    assert len(before) < 4
+    assert run.execute(plan, 2, 1) == []
+    after = cells(plan.out)
+    assert len(after) == 4
+    assert {name: after[name] for name in before} == before
+
+
+def test_an_orphan_is_stopped_and_no_stranger(tmp_path: Path) -> None:
+    plan = stand_in(tmp_path, seconds=60, variants="kd")
+    orphan = subprocess.Popen([sys.executable, *plan.jobs[0].words])
+    run.write_note(plan.out, plan.jobs[0], "running", pid=orphan.pid)
+    while not (plan.out / "starts.txt").exists():  # it listens to signals now
+        time.sleep(0.02)
+    run.stop_orphans(plan.out, plan.jobs)
+    orphan.wait()
+    assert not cells(plan.out)
+    run.write_note(plan.out, plan.jobs[0], "running", pid=os.getpid())  # a process that has the number by now
+    run.stop_orphans(plan.out, plan.jobs)
+
+
+def test_no_two_commands_make_one_teacher() -> None:
+    jobs = [Job(row, task, seed, (row, task, str(seed)), CommonArgs(task=task, seed=seed))
+            for row in "ab" for task in ("pocket/rte", "pocket/cola") for seed in (0, 1)]  # fmt: skip
+    waiting = run.in_order(jobs)
+    assert [(job.task, job.seed) for job in waiting[:2]] == [("pocket/rte", 0), ("pocket/cola", 0)]
+    assert [job.seed for job in waiting] == [0] * 4 + [1] * 4  # stopped early, all rows have the first seeds
+    running = [run.Running(job, None, 0.0) for job in waiting[:2]]
+    assert run.next_job(waiting[1:], running[:1], set()) is waiting[1]
+    assert run.next_job(waiting[2:], running, set()) is None
+    ready = run.next_job(waiting[2:], running, {waiting[0].teacher})
+    assert ready is not None
+    assert (ready.row, ready.task) == ("b", "pocket/rte")  # another row than those that run
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+GOOD = """
+tasks = ["pocket/rte", "pocket/translate"]
+seeds = [0, 1]
+budget = "smoke"
+[[rows]]
+method = "mc3kd"
+variant = "finetune,kd"
+[[rows]]
+method = "methods/cka.py"
+name = "narrow"
+student = "2x64"
+seeds = [3]
+"""
+
+
+def test_the_commands_of_a_file(tmp_path: Path, capsys: Capture) -> None:
+    """With what a method cannot do left out, and a script that is named by its path."""
+    (tmp_path / "small.toml").write_text(GOOD)
+    entry.main(["run", str(tmp_path / "small.toml"), "--dry-run", "--out", str(tmp_path / "out")])
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:2] == [
+        f"python methods/mc3kd.py --task pocket/rte --seed {seed} --variant finetune,kd --cache-dir runs/cache"
+        f" --budget smoke --out-dir {tmp_path}/out/mc3kd --resume  # budget smoke for each student"
+        for seed in (0, 1)
+    ]
+    assert out.splitlines()[-1] == f"# 4 commands in 2 rows; results under {tmp_path}/out"
+    assert err.startswith("left out: mc3kd on pocket/translate, which is translation")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    entry.main(["run", str(tmp_path / "small.toml"), "--dry-run", "--json", "--tasks", "pocket/rte"])
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["name"] for record in records][-1] == "narrow pocket/rte seed 3"
+    assert records[-1]["command"][:2] == ["python", "methods/cka.py"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[[rows]]", "[[rows"), "not TOML"),
+        (("seeds = [0, 1]", "seeds = 3"), "row mc3kd: seeds = 3: must be a list"),
+        (("seeds = [0, 1]", "seeds = [0, 0]"), "row mc3kd: seeds = [0, 0]: must be a list"),
+        (("pocket/translate", "pocket/none"), "pocket/none"),
+        (("methods/cka.py", "distil"), "row narrow: method 'distil': must be one of cka, cmow"),
+        (("methods/cka.py", "common/args.py"), "method 'common/args.py': must be one of"),
+        (('"narrow"', '"a/b"'), "name 'a/b'"),
+        (('"narrow"', '"mc3kd"'), "two rows are called mc3kd"),
+        (('student = "2x64"', "studnet = 2"), "row narrow: studnet: no argument of methods/cka.py"),
+        (('student = "2x64"', "seed = 2"), "row narrow: seed: no argument of methods/cka.py that may be given here"),
+        (('budget = "smoke"', 'budget = "much"'), "row mc3kd: --budget 'much'"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path: Path, capsys: Capture, change: tuple[str, str], said: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(GOOD.replace(*change).replace(', "pocket/translate"', ""))
+    err = refused(capsys, "run", str(path), "--out", str(tmp_path / "out"))
+    assert err.startswith(f"error: {path}")
+    assert said in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run", "give a file"),
+        ("run none.toml", "none.toml: cannot be read"),
+        ("run bench/quick.toml --jobs 0", "--jobs 0: must be 1 or more"),
+        ("run bench/quick.toml --seeds a", "--seeds a: must be numbers"),
+        ("run bench/quick.toml --methods cka", "give a file"),
+        ("run --methods cka", "on which --tasks?"),
+        ("run bench/quick.toml --sedes 1", "--sedes"),
+        ("run bench/quick.toml --engine ray --cpus 0", "--cpus 0"),
+        ("sweep mc3kd --variants nothing", "--variant 'nothing': must be one or several of"),
+        ("sweep mc3kd --variants kd --trials 0", "--trials 0: must be 1 or more"),
+        ("sweep mc3kd --variants kd --task pocket/rte,pocket/cola", "a sweep is over one task"),
+        ("table none", "none: no such folder"),
+        ("report none.toml", "none.toml: cannot be read"),
+        ("profile bench/results/rte-minilm", "no student is saved there"),
+        ("profile bench/results/rte-minilm --task cola", "--task cola: must be of rte"),
+        ("papers gpt", "gpt"),
+        ("papers mc3kd --table X", "--table X: mc3kd has 1, 2"),
+        ("papers mc3kd --results nowhere", "--results 'nowhere': no such folder"),
+        ("figures xtc nowhere", "nowhere: holds no result.json"),
+        ("figures ner-data pocket/rte", "pocket/rte: is classification"),
+        ("speed nothing", "nothing: no case has this word"),
+        ("paper", "no such command; there is run, "),
+    ],
+)
+def test_bad_arguments_are_one_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch, line: str, said: str) -> None:
+    monkeypatch.chdir(ROOT)
+    assert said in refused(capsys, *line.split())
+
+
+def test_every_script_is_found_and_declares_a_grid() -> None:
+    """Of arguments that it has, with values that it takes."""
+    assert {path.stem for path in (ROOT / "methods").glob("*.py")} == set(run.methods())
+    for name in run.methods():
+        module = run.module_of(run.script_of(name))
+        for variant in ("finetune", "kd"):
+            for point in sweep.points(module.grid(module.Args(), variant), 1000, 0):
+                module.Args(variant=variant, **point).check()
+
+
+@pytest.mark.parametrize("path", [*sorted((ROOT / "bench").glob("*.toml")), *sorted((ROOT / "docs").glob("*.toml"))],
+                         ids=lambda path: path.stem)  # fmt: skip
+def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their commands are ones that the scripts take, for as many cells of every row."""
+    monkeypatch.setattr(tasks, "find_files", lambda task, folder: {})  # the data of real.toml are not here
+    monkeypatch.setattr("common.text.check", lambda *_: None)
+    plan = run.build(run.read_file(path), "runs", str(path))
+    assert plan.jobs
+    for row in {job.row for job in plan.jobs}:
+        mine = [job for job in plan.jobs if job.row == row]
+        assert len(mine) == len({job.task for job in mine}) * len({job.seed for job in mine})
+    if path.stem in ("quick", "real"):
+        assert {Path(job.words[0]).stem for job in plan.jobs} == set(run.methods())
+        assert {"finetune", "kd", "pkd-skip"} <= {v for job in plan.jobs for v in job.args.variants}
+        assert len({job.args.budget for job in plan.jobs}) == 1
+
+
+# --- with the scripts themselves --------------------------------------------------------------------------------
+
+
+def test_a_matrix_its_table_profile_and_page(glue: Path, expert: Path, tmp_path: Path, capsys: Capture) -> None:
+    """A script elsewhere beside one of ours; a cell that fails; started again, nothing is repeated."""
+    path, out = tmp_path / "tiny.toml", tmp_path / "out"
+    path.write_text(f"""
+tasks = ["sst2"]
+seeds = [0]
+budget = 64
+max_length = 16
+teacher = "{expert}"
+data_dir = "{glue}"
+cache_dir = "{tmp_path / "cache"}"
+student = "2x16"
+[[rows]]
+method = "mc3kd"
+variant = "finetune,kd"
+selection_examples = 32
+[[rows]]
+method = "docs/dist.py"
+variant = "dist"
+[[rows]]
+method = "mc3kd"
+name = "wrong"
+variant = "kd"
+init = "{tmp_path}"
+""")
+    command = [sys.executable, "-m", "bench", "run", str(path), "--out", str(out), "--jobs", "1"]
+    first = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
+    assert first.returncode == 1, first.stdout + first.stderr
+    assert "dist sst2 seed 0: done in" in first.stdout
+    assert "wrong sst2 seed 0: FAILED (2): error: --init" in first.stdout
+    before = {one: one.stat().st_mtime_ns for one in out.rglob("result.json")}
+    assert len(before) == 3
+    again = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "3 commands, 2 of them done before" in again.stdout
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["table", str(out)])
+    shown = capsys.readouterr().out
+    assert stop.value.code == 1
+    assert re.search(r"^dist +\d", shown, re.MULTILINE)
+    assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
+    entry.main(["profile", str(out), "--data-dir", str(glue), "--rounds", "0"])
+    rows = json.loads((out / "profile.json").read_text())["rows"]
+    assert {row["row"] for row in rows} == {"mc3kd/mc3kd/finetune", "mc3kd/mc3kd/kd", "dist/dist/dist"}
+    assert all(min(row["milliseconds"].values()) > 0 and row["bytes"] > 0 for row in rows)
+    assert {one: one.stat().st_mtime_ns for one in out.rglob("result.json")} == before
+
+
+def test_a_sweep(glue: Path, expert: Path, tmp_path: Path, capsys: Capture) -> None:
+    """As many trials for every variant, scored on the tuning split; started again, nothing is repeated."""
+    some, again, other = (sweep.points({"lr": (1.0, 2.0, 3.0), "alpha": (0.1, 0.2)}, 4, draw) for draw in (0, 0, 1))
     assert some == again != other
     assert len({tuple(point.items()) for point in some}) == 4
-    assert len(sweep.points(grid, 100, 0)) == 6
-
-
-def test_a_sweep_scores_on_the_tuning_split_and_goes_on(
-    glue: Path, expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    argv = f"mc3kd --variants kd,mc3kd --trials 2 --task sst2 --data-dir {glue} --teacher {expert} --student 2x16"
-    argv += f" --budget 64 --max-length 16 --selection-examples 32 --out-dir {tmp_path}"
-    sweep.main(argv.split())
-    first = capsys.readouterr().out
-    assert "mc3kd on sst2, 2 trials, Acc on the tuning split" in first
+    line = f"sweep mc3kd --variants finetune,kd --trials 2 --jobs 1 --task sst2 --data-dir {glue} --teacher {expert}"
+    line += f" --student 2x16 --budget 64 --max-length 16 --selection-examples 32 --out-dir {tmp_path}"
+    entry.main(line.split())
+    first = capsys.readouterr().out.partition("\nfinetune on")[2]
+    assert "kd on sst2, 2 trials, Acc on the tuning split" in first
     records = [results.load(path) for path in tmp_path.rglob("result.json")]
     assert len(records) == 4
     assert {tuple(record["metrics"]) for record in records} == {("held_out",)}
-    sweep.main(argv.split())
-    again = capsys.readouterr().out
-    assert again.count("finished before") == 4
-    assert again.split("trials", 1)[1].count("--lr") == first.split("trials", 1)[1].count("--lr") == 4
+    entry.main(line.split())
+    shown, _, last = capsys.readouterr().out.partition("\nfinetune on")
+    assert shown.startswith("4 commands, 4 of them done before")
+    assert last == first
+    assert last.count("--lr") == 4
 
 
-@pytest.mark.parametrize("method", ["cka", "cmow", "efficient_attention", "mc3kd", "xtc"])
-def test_every_method_declares_a_grid(method: str) -> None:
-    """Of arguments that it has, with values that it takes."""
-    module = importlib.import_module(f"methods.{method}")
-    for variant in ("finetune", "kd"):
-        for point in sweep.points(module.grid(module.Args(), variant), 1000, 0):
-            dataclasses.replace(module.Args(variant=variant), **point).check()
+# --- statistics -------------------------------------------------------------------------------------------------
 
 
-def test_every_variant_has_as_many_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The undistilled student's grid has three points, MC3KD's 36: three trials each."""
-    asked: list[tuple[str, int]] = []
-
-    def record(name: str, args: object, variant: str, trials: int, draw: int) -> list[object]:
-        asked.append((variant, trials))
-        return []
-
-    monkeypatch.setattr(sweep, "sweep", record)
-    sweep.main(["mc3kd", "--variants", "finetune,mc3kd", "--task", "pocket/rte"])
-    assert asked == [("finetune", 3), ("mc3kd", 3)]
-
-
-def test_interval_covers_as_often_as_it_says() -> None:
-    """Of many samples of five from a known normal distribution, 95% of the intervals hold the mean."""
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize(("tasks_", "seeds"), [(1, 3), (1, 5), (4, 3)])
+def test_intervals_hold_the_mean_as_often_as_they_say(tasks_: int, seeds: int, skewed: bool) -> None:
+    """95 of 100 intervals hold the mean, 3; with few seeds of several tasks somewhat more, and of a skewed
+    distribution, which paired differences hardly have, somewhat less."""
+    rng, spreads = np.random.default_rng(1), np.linspace(1, 2, tasks_)[:, None]
     hits = 0
-    for sample in rng.normal(3.0, 2.0, size=(2000, 5)):
-        mean, low, high = stats.interval(list(sample))
-        assert low is not None
-        assert high is not None
-        assert low < mean < high
-        hits += low <= 3.0 <= high
-    assert hits / 2000 == pytest.approx(0.95, abs=0.015)
+    for _ in range(3000):
+        draws = rng.gamma(4.0, 0.5, (tasks_, seeds)) - 2 if skewed else rng.normal(0, 1, (tasks_, seeds))
+        _, low, high = table.interval(*(3 + spreads * draws).tolist())
+        hits += low <= 3 <= high  # type: ignore[operator]
+    assert (0.90 if skewed else 0.935) <= hits / 3000 <= 0.985
 
 
-def test_one_value_has_no_interval() -> None:
-    assert stats.interval([0.5]) == (0.5, None, None)
+def test_a_bootstrap_of_three_seeds_is_too_sure() -> None:
+    """Which is why there is none: its 95% interval of three values holds the mean in about three cases of four."""
+    rng = np.random.default_rng(1)
+    draws = rng.normal(3, 1, (400, 3))
+    percentile = stats.bootstrap((draws,), np.mean, axis=1, method="percentile", n_resamples=999, rng=rng)
+    low, high = percentile.confidence_interval
+    assert np.mean((low <= 3) & (high >= 3)) < 0.82
+    assert np.mean((draws.min(1) <= 3) & (draws.max(1) >= 3)) == pytest.approx(0.75, abs=0.06)
 
 
-def test_summary_by_hand() -> None:
-    table = {
-        "a": {"teacher": 0.9, "bag_of_words": 0.5, "finetune": [0.7, 0.6], "kd": [0.8, 0.8]},
-        "b": {"teacher": 0.8, "bag_of_words": 0.6, "finetune": [0.5, 0.6], "kd": [0.6, 0.8]},
-    }
-    figures = pocket_suite.summary(table)
-    assert figures["teacher"] == pytest.approx(0.85)
-    assert figures["lowest_teacher"] == 0.8
-    assert figures["lead_over_bag_of_words"] == pytest.approx(0.30)
-    assert figures["lead_over_finetune"][0] == pytest.approx(0.25)
-    assert figures["kd_minus_finetune"][0] == pytest.approx(0.15)
-    assert figures["share_recovered"][0] == pytest.approx((0.1 / 0.25 + 0.2 / 0.25) / 2)
-
-
-def test_bag_of_words_sees_words_and_not_their_order() -> None:
-    """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
-    task = data.TASKS["sst2"]
-
-    def split(texts: list[str], labels: list[int]) -> Split:
-        return Split([str(i) for i in range(len(texts))], [(text,) for text in texts], labels)
-
-    by_word = split(["good film", "bad film"] * 50, [1, 0] * 50)
-    by_order = split(["good x x bad", "bad x x good"] * 50, [1, 0] * 50)
-    far = split(["a x good x b x bad x a", "a x bad x b x good x a"] * 50, [1, 0] * 50)
-    for found, expected in ((by_word, 1.0), (by_order, 1.0), (far, 0.5)):
-        loaded = TaskData("sst2", task, "local", "here", {"train": found, "dev": found}, "0", ("dev",))
-        assert pocket_suite.bag_of_words(loaded) == expected
-
-
-def test_claims_are_paired_by_seed_and_named() -> None:
-    """A constant lead is distinguishable however far the seeds are apart; noise around nothing is not."""
+def test_intervals_and_verdicts_by_hand() -> None:
+    """One task: the t interval of the textbook; two tasks alike: variances and degrees of freedom add up."""
+    known = stats.ttest_1samp([0.1, 0.2, 0.6], 0).confidence_interval()
+    assert table.interval([0.1, 0.2, 0.6]) == pytest.approx((0.3, known.low, known.high))
+    half = stats.t.ppf(0.975, 2) * np.sqrt(2.0 / 2 + 2.0 / 2) / 2
+    assert table.interval([0.0, 2.0], [10.0, 12.0]) == pytest.approx((6.0, 6.0 - half, 6.0 + half))
+    assert table.interval([1.0], [2.0, 3.0]) == (1.75, None, None)
     base = [0.50, 0.70, 0.60, 0.80, 0.55]
-    assert stats.difference([x + 0.02 for x in base], base).endswith("higher")
-    assert stats.difference([x - 0.02 for x in base], base).startswith("-2.0 [-2.0, -2.0], lower")
-    noise = [0.03, -0.02, 0.01, -0.03, 0.01]
-    assert stats.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
-    assert stats.difference([0.6], [0.5]) == "+10.0 (one seed)"
+    assert table.difference([x - 0.02 for x in base], base) == "-2.0 [-2.0, -2.0], lower"
+    noise = (0.03, -0.02, 0.01, -0.03, 0.01)
+    assert table.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
+    assert table.difference([0.6], [0.5]) == "+10.0 (one seed)"
 
 
-def test_the_text_of_the_claims() -> None:
-    """Every variant under both teachers, in points, and RCCC beside the score."""
-    variants = {name: {"score": [0.5, 0.6], "rccc": [0.8, 0.7], "layers": []} for name in mc3kd.VARIANTS}
-    entry = {"variants": variants, "score": 0.7, "rccc": 0.25}
-    report = {
-        "seeds": [0, 1],
-        "metrics": {"pocket/cola": "matthews"},
-        "tasks": {"pocket/cola": dict.fromkeys(mc3kd_claims.TEACHERS, entry)},
-    }
-    text = mc3kd_claims.text(report)
-    assert "| *teacher* | 70.0 | 25.0 | 70.0 | 25.0 |" in text
-    for name in mc3kd.VARIANTS:
-        assert f"| {name} | 55.0 ± 7.1 | 75.0 ± 7.1 | 55.0 ± 7.1 | 75.0 ± 7.1 |" in text
+# --- tables -----------------------------------------------------------------------------------------------------
 
 
-def test_the_text_of_xtcs_table() -> None:
-    """Every student and column in points, sizes, and differences of the right columns."""
-    row = {column: [0.1 * i, 0.1 * i + 0.02] for i, column in enumerate(xtc_pocket.COLUMNS, 1)} | {"bytes": 230_000}
-    table = {
-        "students": {layers: dict.fromkeys(xtc_pocket.BITS, row) for layers in xtc_pocket.STUDENTS},
-        "teacher": {"score": 0.9, "bytes": 4_000_000},
-    }
-    found = {"seeds": [0, 1], "metrics": {"pocket/cola": "matthews"}, "tasks": {"pocket/cola": table}}
-    text = xtc_pocket.text(found)
-    for student in xtc_pocket.STUDENTS.values():
-        for bits in xtc_pocket.BITS:
-            assert f"| {student} | {bits} | 0.23 | 11.0 ± 1.4 | 21.0 ± 1.4 | 31.0 ± 1.4 | 41.0 ± 1.4 |" in text
-    assert "| 1S against KD | 1 | +10.0 [+10.0, +10.0], higher |" in text
-    assert "| 3S against 1S | 2 | +20.0 [+20.0, +20.0], higher |" in text
-    assert "| 1 against 32 bits, 1S | 1 | +0.0 [+0.0, +0.0], not distinguishable |" in text
+def write(root: Path, score: float, seed: int, variant: str = "kd", task: str = "rte", method: str = "mc3kd",
+          settings: dict[str, Any] | None = None, **changes: Any) -> Path:  # fmt: skip
+    """A result as the scripts write it, with some fields changed."""
+    record = copy.deepcopy(RECORD) | {"task": task, "variant": variant, "seed": seed, "method": method}
+    record["comparable"] = f"task:{task}|schema:1"
+    record["settings"] |= {"seed": seed} | (settings or {})
+    name = "accuracy" if task != "cola" else "matthews"
+    record["metrics"], record["primary"] = {"dev": {name: score}}, {"name": name, "value": score}
+    record["teacher"]["metrics"] = {"dev": {name: 0.9}}
+    for key, value in changes.items():
+        record[key] = {**record[key], **value} if isinstance(value, dict) else value
+    path = root / method / task / variant / f"seed{seed}" / "result.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record))
+    return path
 
 
-def test_the_text_of_packed_models() -> None:
-    """Milliseconds of one sentence, and ratios to float32."""
-    found = {
-        "length": 32,
-        "environment": {"hardware": {"device": "a processor", "threads": 1}},
-        "models": {
-            name: {"disk": 1_000_000 * k, "batches": {"32": {"seconds": 0.32 * k, "memory": 2_000_000 * k}}}
-            for name, k in (("float32", 4), ("1 bit", 1))
-        },
-    }
-    assert "| 1 bit | 1.0 | 10.0 (0.25 x) | 2 (0.25 x) |" in bench_xtc.text(found)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three rows, two tasks, three seeds: KD 10 points above the undistilled student, mc3kd within the noise of KD."""
+    base = {"rte": (0.60, 0.62, 0.61), "cola": (0.30, 0.34, 0.32)}
+    noise = {"rte": (0.02, -0.02, 0.01), "cola": (-0.01, 0.02, -0.02)}
+    for task, scores in base.items():
+        for seed, start in enumerate(scores):
+            write(tmp_path, start, seed, "finetune", task)
+            write(tmp_path, start + 0.10 + 0.001 * seed, seed, "kd", task)
+            write(tmp_path, start + 0.10 + noise[task][seed], seed, "mc3kd", task)
+    return tmp_path
+
+
+def row(found: table.Table, variant: str, method: str | None = None) -> table.Row:
+    return next(one for one in found.rows if one.variant == variant and method in (None, one.method))
+
+
+def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> None:
+    for seed in range(3):  # of another kind, and of another script, which has a baseline of its own
+        write(folder, 0.2, seed, "kd-1bit", "rte", "xtc", {"bits": 1}, student={"bytes": 10})
+        write(folder, 0.5, seed, "kd", "rte", "efficient_attention")
+        write(folder, 0.4, seed, "finetune", "rte", "efficient_attention")
+    found = table.load([folder])
+    gain = found.difference(row(found, "kd", "mc3kd"), "undistilled")
+    assert gain is not None
+    assert gain.mean.mean == pytest.approx(0.101)
+    assert found.difference(row(found, "kd", "mc3kd"), "vanilla KD") is None
+    assert found.difference(row(found, "kd-1bit"), "undistilled") is None
+    baseline = found.baseline(row(found, "kd", "efficient_attention"), "undistilled")
+    assert baseline is row(found, "finetune", "efficient_attention")
+    assert list(found.kinds())[-1].endswith(", 1 bit")
+    text = table.markdown(found)
+    assert re.search(r"\| vanilla KD \| 42\.1 ± 2\.1 \| 71\.1 ± 1\.1 \|", text)
+    assert re.search(r"\| vanilla KD \| \+10\.1 \[\+\S+, \+\S+\], higher \| - \| mc3kd \|", text)
+    assert re.search(r"\| mc3kd \| \+10\.0 \[.*\], higher \| -0\.1 \[.*\], not distinguishable \| mc3kd \|", text)
+
+
+def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
+    for seed in range(3):
+        (folder / f"mc3kd/cola/mc3kd/seed{seed}/result.json").unlink()
+    (folder / "mc3kd/rte/kd/seed0/result.json").unlink()
+    found = table.load([folder])
+    gain = found.difference(row(found, "mc3kd"), "vanilla KD")
+    assert gain is not None
+    assert gain.mean.mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
+    assert found.mean(row(found, "mc3kd")) is None
+    assert "(1 of 2 tasks)" in table.markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"comparable": "task:rte|data:other|schema:1"}, "not comparable with"),
+        ({"settings": {"lr": 3e-3}}, "lr differs from"),
+        ({"teacher": {"signature": "another"}}, "teacher differs from"),
+        ({"primary": {"name": "perplexity", "value": 0.5}}, "a perplexity"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(folder: Path, changes: dict[str, Any], said: str) -> None:
+    path = write(folder, 0.5, 2, "kd", "rte", **changes)
+    with pytest.raises(BadInput, match=said) as error:
+        table.load([folder])
+    assert str(path.parent.parent) in str(error.value)
+
+
+def test_one_cell_twice_is_refused_and_tuning_is_left_out(folder: Path, tmp_path_factory: Any) -> None:
+    other = tmp_path_factory.mktemp("other")
+    write(other, 0.5, 0, "kd", "rte")
+    with pytest.raises(BadInput, match="the same cell as"):
+        table.load([folder, other])
+    write(other, 0.5, 0, "kd", "rte", settings={"tune": True})
+    assert len(table.load([folder, other]).rows) == 3
+
+
+class Page(HTMLParser):
+    """Counts tags and collects links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+
+def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
+    to = tmp_path / "page"
+    entry.main(["report", str(folder), "--to", str(to)])
+    text = (to / "index.html").read_text(encoding="utf-8")
+    page = Page()
+    page.feed(text)
+    assert (page.seen.count("table"), page.seen.count("svg")) == (3, 2)
+    assert all(link.startswith("#") for link in page.links), "nothing comes from elsewhere"
+    assert "url(http" not in text
+    for words in ("How a difference is called", 'class="higher"', RECORD["environment"]["versions"]["torch"]):
+        assert words in text
+    assert (to / "RESULTS.md").read_text(encoding="utf-8").count("![") == 2
+    report.write(table.load([folder]), [folder], to)
+    assert (to / "index.html").read_text(encoding="utf-8") == text
+    points = [(1.0, 50.0, "a"), (2.0, 40.0, "b"), (2.0, 60.0, "c"), (3.0, 60.0, "d"), (4.0, 61.0, "e")]
+    assert [label for _, _, label in figures.frontier(points)] == ["a", "c", "e"]
+
+
+# --- the pages --------------------------------------------------------------------------------------------------
+
+
+def test_pages_have_not_drifted() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in readme.PAGES}
+    for page, text in texts.items():
+        assert readme.filled(text) == text, f"{page.name}: python -m bench readme rewrites the tables"
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+    pages = "".join(texts.values())
+    assert all(f"<!-- table {name} -->\n" in pages for name in readme.TABLES)
+    inside = pages.index("<!-- table pocket -->") + 60
+    assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
+
+
+# --- sizes, speed, figures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", sizes.CELLS)
+def test_sizes_are_those_in_print(method: str) -> None:
+    """But for typos, which are named."""
+    cells = sizes.CELLS[method]()
+    assert len(cells) == {"cka": 17, "cmow": 168, "efficient_attention": 17, "xtc": 32}[method]
+    assert not [cell for cell in cells if cell.remark == "MISMATCH"]
+    if method == "cmow":
+        cell = next(c for c in cells if c.printed == "110,936,21")
+        assert (cell.table, cell.row, cell.found) == ("VII", "cmow + bilstm", 11_093_621)
+
+
+def test_ratios_that_are_a_fifth_worse_are_called() -> None:
+    for name, before, now, called in (
+        ("x, loop / bare", 1.0, 1.19, False), ("x, loop / bare", 1.0, 1.21, True),
+        ("x, library / ours", 2.4, 2.01, False), ("x, library / ours", 2.4, 1.99, True),
+        ("x, loop / fast", 5.0, 9.0, False),
+    ):  # fmt: skip
+        assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
+    checked_in = json.loads((ROOT / "bench/results/kernels.json").read_text())["ratios"]
+    ratios = {f"{name}, {a} / {b}" for name, case in speed.CASES.items() for a, b in case.ratios}
+    assert checked_in.keys() <= ratios
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", speed.CASES)
+def test_no_kernel_is_a_fifth_slower_than_it_was(name: str) -> None:
+    before = json.loads((ROOT / "bench/results/kernels.json").read_text())["ratios"]
+    found = speed.measure([name])
+    assert found
+    assert not speed.worse(before, found)
+
+
+def test_words_alone_do_not_know_their_order() -> None:
+    """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
+    for texts, expected in (
+        (["good film", "bad film"], 1.0), (["good x x bad", "bad x x good"], 1.0),
+        (["good x film x bad", "bad x film x good"], 0.5),
+    ):  # fmt: skip
+        split = Split([str(i) for i in range(100)], [(text,) for text in texts * 50], [1, 0] * 50)
+        splits = {"train": split, "dev": split}
+        task = TaskData("sst2", tasks.TASKS["sst2"], "local", "here", splits, "0", ("dev",))
+        assert figures.words_alone(task) == expected
+
+
+# --- the papers' tables -----------------------------------------------------------------------------------------
+
+PAPERS = {method: papers.load(method) for method in papers.methods()}
+
+
+def test_every_label_and_column_means_something() -> None:
+    for paper in PAPERS.values():
+        for one in paper.tables:
+            for line in one.rows:
+                said = papers.meaning(paper, one, line)
+                commands, why = papers.commands(paper, one, line)
+                assert said.teacher or said.reason or said.values
+                assert commands or why
+                assert all(papers.filled(paper.columns[column], said.values) for column in one.columns)
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_every_command_is_one_that_the_script_takes(method: str) -> None:
+    paper = PAPERS[method]
+    lines = {tuple(line) for one in paper.tables for row in one.rows for line in papers.commands(paper, one, row)[0]}
+    assert lines
+    for line in lines:
+        assert line[:3] == ("python", f"methods/{method}.py", "--task")
+        assert papers.wanted_args(method, line[2:]).budget == "paper"
+
+
+def test_means_in_print_are_the_means_of_what_is_printed() -> None:
+    """Of XTC's tables, but for rows of differences; a mistyped figure would show."""
+    paper, checked = PAPERS["xtc"], 0
+    for one in paper.tables:
+        for line in one.rows:
+            figures_ = {c: [float(n.rstrip("%")) for n in cell.split("/")]
+                        for c, cell in zip(one.columns, line.cells, strict=True) if cell != "-"}  # fmt: skip
+            specs = {c: papers.spec(paper.columns[c]) for c in figures_ if "{" not in paper.columns[c]}
+            values = {ref: n for c, s in specs.items() if not s.mean and len(s.refs) == len(figures_[c])
+                      for ref, n in zip(s.refs, figures_[c], strict=True)}  # fmt: skip
+            for column, spec in specs.items():
+                if spec.mean and set(spec.refs) <= set(values) and line.labels[-1] not in ("difference", "std"):
+                    mean = sum(values[ref] for ref in spec.refs) / len(spec.refs)
+                    assert abs(figures_[column][0] - mean) < 0.055, (one.name, line)
+                    checked += 1
+    assert checked > 400
+
+
+def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path, capsys: Capture) -> None:
+    """A reproduction is the mean of its seeds; a smaller budget is named; another student is of no row."""
+    one = next(found for found in PAPERS["mc3kd"].tables if found.name == "3")
+    said = papers.meaning(PAPERS["mc3kd"], one, one.rows[2])
+    given = papers.options(PAPERS["mc3kd"], one, said.values, "rte")
+    args = papers.wanted_args("mc3kd", ("--task", "rte", *(word for pair in given.items() for word in pair)))
+    base = copy.deepcopy(RECORD) | {"variant": args.variant, "source": "hub", "settings": args.settings()}
+    base["settings"]["init"] = "first 3 layers of bert-base-uncased"
+    base["budget"] = {"name": "paper", "kind": "paper", "amount": 9960, "comparable": False}
+    base["teacher"] |= {"name": "weights/bert-base-uncased", "metrics": {"dev": {"accuracy": 0.7}}}
+    base.pop("digest", None)
+
+    def printed(**changes: Any) -> str:
+        number = len(list(tmp_path.rglob("result.json")))
+        record = copy.deepcopy(base) | {k: v for k, v in changes.items() if k != "settings"}
+        record["settings"] |= changes.get("settings", {})
+        results.save(tmp_path / str(number), record)
+        papers.main(["mc3kd", "--results", str(tmp_path)])
+        return capsys.readouterr().out
+
+    few = {"name": "6400", "kind": "examples", "amount": 6400, "comparable": True}
+    assert re.search(r"RTE +60\.29 +55\.00 +-5\.29 +budget 6400\n", printed(budget=few, metrics=dev(0.55)))
+    assert re.search(r"RTE +60\.29 +61\.00 +\+0\.71\n", printed(metrics=dev(0.61)))
+    assert re.search(r"RTE +60\.29 +62\.00 +\+1\.71 +2 seeds\n", printed(metrics=dev(0.63), seed=1))
+    tables, _, others = printed(metrics=dev(0.99), settings={"student": "3x384"}).partition("that are of no row")
+    assert "99.00" not in tables
+    assert "99.00" in others
+
+
+def dev(accuracy: float) -> dict[str, dict[str, float]]:
+    return {"dev": {"accuracy": accuracy}}
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_every_table_is_printed(method: str, capsys: Capture, tmp_path: Path) -> None:
+    entry.main(["papers", method, "--results", str(tmp_path)])
+    text = capsys.readouterr().out
+    assert all(f"\nTable {name}. " in text for name in PAPERS[method].names())
+    assert "MISMATCH" not in text
