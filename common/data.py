@@ -209,9 +209,8 @@ def _read_score(task: Task, rows: Rows, i: int) -> float:
     except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not low <= score <= high:  # false for NaN as well
-        raise BadInput(
-            f"{rows.place(i)}: score {shown(value)} is wrong; {task.name} needs a number from {low:g} to {high:g}"
-        )
+        wants = f"{task.name} needs a number from {low:g} to {high:g}"
+        raise BadInput(f"{rows.place(i)}: score {shown(value)} is wrong; {wants}")
     return score
 
 
@@ -312,7 +311,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens.
 
     For language modelling, `token_stream` is cut into blocks of `max_length` tokens; the remainder, which does not
-    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.encode`. Raises BadInput if
+    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.cut`. Raises BadInput if
     `max_length` leaves no room for text beside the special tokens, or if the text does not fill one block.
     """
     if task.kind in WINDOWED:
@@ -323,14 +322,11 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
         if not count:
             raise BadInput(f"max length {max_length}: {task.name} has {len(stream)} tokens, less than one block")
         blocks = stream[: count * max_length].view(count, max_length)
-        tokens = blocks.tolist()
-        ids = [f"block-{i}" for i in range(count)]
-        features = {"input_ids": tokens, "attention_mask": [[1] * max_length] * count}
-        return Encoded(ids, features, blocks, [max_length] * count)
+        return block_examples(blocks.tolist(), blocks)
     special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
     if max_length < special + len(task.fields):
         raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
-    features = {}
+    features: dict[str, list[list[int]]] = {}
     with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
         for start in range(0, len(split), _CHUNK):
             texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
@@ -341,19 +337,21 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     lengths = [len(tokens) for tokens in features["input_ids"]]
     if task.kind in GENERATED:
         features = {name: features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
-        return Encoded(
-            list(split.ids), features, _answer_tokens(tokenizer, split.labels, max_length), lengths, None, True
-        )
+        answers = _answer_tokens(tokenizer, split.labels, max_length)
+        return Encoded(list(split.ids), features, answers, lengths, answers=True)
     dtype = torch.float32 if task.kind == "regression" else torch.long
     return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
 
 
+def block_examples(blocks: list[list[int]], labels: Tensor) -> Encoded:
+    """Blocks of tokens without padding as examples."""
+    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+    return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, [len(block) for block in blocks])
+
+
 def _answer_tokens(tokenizer: PreTrainedTokenizerBase, answers: list[str], max_length: int) -> Tensor:
     """The answers' tokens, at most `max_length`, [N, M]; -100 after their ends."""
-    rows: list[list[int]] = []
-    for start in range(0, len(answers), _CHUNK):
-        part = answers[start : start + _CHUNK]
-        rows += tokenizer(text_target=part, truncation=True, max_length=max_length)["input_ids"]  # type: ignore[arg-type]
+    rows: Any = tokenizer(text_target=answers, truncation=True, max_length=max_length)["input_ids"]
     longest = max(map(len, rows))
     return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
 
@@ -365,25 +363,17 @@ def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
     things to predict. No other special tokens are added.
     """
     if tokenizer.eos_token_id is None:
-        raise BadInput(
-            f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
-            " give a causal language model, such as GPT-2"
-        )
-    stream: list[int] = []
-    for start in range(0, len(split), _CHUNK):
-        texts = [text for (text,) in split.texts[start : start + _CHUNK]]
-        for tokens in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:  # type: ignore[union-attr]
-            stream += [tokenizer.eos_token_id, *tokens]  # type: ignore[list-item]
-    return torch.tensor(stream)
+        raise BadInput(f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join"
+                       " documents with; give a causal language model, such as GPT-2")  # fmt: skip
+    texts: Any = tokenizer([text for (text,) in split.texts], add_special_tokens=False, verbose=False)["input_ids"]
+    return torch.tensor([i for tokens in texts for i in (tokenizer.eos_token_id, *tokens)])
 
 
 def epoch_size(tokenizer: PreTrainedTokenizerBase, data: TaskData, max_length: int) -> int:
     """The training examples of an epoch: rows, the blocks of a corpus, or the windows of documents."""
-    if data.task.kind in WINDOWED:
-        return len(encode(tokenizer, data.splits["train"], data.task, max_length))
-    if data.task.kind == "language modelling":
-        return len(token_stream(tokenizer, data.splits["train"])) // max_length
-    return len(data.splits["train"])
+    train = data.splits["train"]
+    cut = data.task.kind in (*WINDOWED, "language modelling")
+    return len(encode(tokenizer, train, data.task, max_length) if cut else train)
 
 
 def collate(
@@ -400,7 +390,7 @@ def collate(
     if min(lengths) < L:
         if tokenizer.pad_token_id is None:
             raise BadInput(
-                f"{type(tokenizer).__name__} has no padding token: set one (tokenizer.pad_token) before batching"
+                f"{type(tokenizer).__name__} has no padding token (tokenizer.pad_token) to fill batches with"
             )
         L = max(L, min(-(-L // multiple) * multiple, tokenizer.model_max_length))
     positions, padding = places(encoded, chosen, L, tokenizer.padding_side)
@@ -457,17 +447,12 @@ class Batches:
     POOL = 50
 
     def __init__(
-        self,
-        encoded: Encoded,
-        tokenizer: PreTrainedTokenizerBase,
-        batch_size: int,
-        seed: int,
-        by_length: bool = False,
-        multiple: int = 1,
-    ) -> None:
+        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int,
+        by_length: bool = False, multiple: int = 1,
+    ) -> None:  # fmt: skip
         self.encoded, self.tokenizer, self.batch_size, self.seed = encoded, tokenizer, batch_size, seed
         self.by_length, self.multiple = by_length, multiple
-        self._epochs: dict[int, list[int]] = {}
+        self._epoch = functools.lru_cache(maxsize=2)(self._order)  # a batch seldom straddles more
 
     @property
     def steps_per_epoch(self) -> int:
@@ -488,16 +473,11 @@ class Batches:
         """Batch `step` (from 0) as `collate` makes it."""
         return collate(self.tokenizer, self.encoded, self.indices(step), self.multiple)
 
-    def _epoch(self, epoch: int) -> list[int]:
-        if epoch not in self._epochs:
-            if len(self._epochs) > 1:  # two are kept: a batch seldom straddles more
-                self._epochs.pop(min(self._epochs))
-            order = _permutation(len(self.encoded), self.seed, epoch)
-            self._epochs[epoch] = self._grouped(order, epoch) if self.by_length else order
-        return self._epochs[epoch]
-
-    def _grouped(self, order: list[int], epoch: int) -> list[int]:
-        """The order in which examples of one length stand together, batch by batch."""
+    def _order(self, epoch: int) -> list[int]:
+        """The examples in the order of one epoch."""
+        order = _permutation(len(self.encoded), self.seed, epoch)
+        if not self.by_length:
+            return order
         size = self.POOL * self.batch_size
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         by_length = [i for pool in pools for i in sorted(pool, key=lambda i: self.encoded.lengths[i])]

@@ -157,9 +157,8 @@ class Texts:
         count = min(most, max(1, len(self.head) // 10))
         return replace(self, head=self.head[:-count]), self.head[-count:]
 
-    def batches(
-        self, tokenizer: Any, max_length: int, batch_size: int, seed: int, written: bool = False
-    ) -> data.Batches | StreamBatches:
+    def batches(self, tokenizer: Any, max_length: int, batch_size: int, seed: int,
+                written: bool = False) -> data.Batches | StreamBatches:  # fmt: skip
         """A training stream whose examples are texts, cut to `max_length` tokens; its `.encoded` is the head.
 
         `written`: each text is also its label, which an encoder-decoder has to write.
@@ -170,9 +169,8 @@ class Texts:
             return data.Batches(encoded, tokenizer, batch_size, seed)
         return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded)
 
-    def blocks(
-        self, tokenizer: Any, length: int, batch_size: int, seed: int, most: int | None = None
-    ) -> data.Batches | StreamBatches:
+    def blocks(self, tokenizer: Any, length: int, batch_size: int, seed: int,
+               most: int | None = None) -> data.Batches | StreamBatches:  # fmt: skip
         """A training stream whose examples are packed blocks of `length` tokens; its `.encoded` is the head's.
 
         `most`: from so many blocks on, no more texts are read.
@@ -213,10 +211,8 @@ class StreamBatches:
     again where items are texts. Every process makes the same batches. `encoded`: the stream's head.
     """
 
-    def __init__(
-        self, start: Callable[[], Iterator[Any]], make: Callable[[list[Any]], Encoded], tokenizer: Any,
-        batch_size: int, encoded: Encoded,
-    ) -> None:  # fmt: skip
+    def __init__(self, start: Callable[[], Iterator[Any]], make: Callable[[list[Any]], Encoded], tokenizer: Any,
+                 batch_size: int, encoded: Encoded) -> None:  # fmt: skip
         self.start, self.make, self.tokenizer, self.batch_size = start, make, tokenizer, batch_size
         self.encoded = encoded
         self.items, self.step = start(), 0  # what comes next, and the step that it belongs to
@@ -412,9 +408,7 @@ def blocks(tokenizer: Any, texts: Iterable[str], length: int, most: int | None =
 
 
 def as_examples(blocks: list[list[int]]) -> Encoded:
-    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
-    ids = [f"block-{i}" for i in range(len(blocks))]
-    return Encoded(ids, features, torch.zeros(len(blocks), dtype=torch.long), [len(block) for block in blocks])
+    return data.block_examples(blocks, torch.zeros(len(blocks), dtype=torch.long))
 
 
 # --- masked language modelling -------------------------------------------------------------------------------
@@ -428,9 +422,8 @@ class Masked:
     What is masked is drawn from torch's global generator: a batch that is asked for twice differs.
     """
 
-    def __init__(
-        self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0, everywhere: bool = False
-    ) -> None:
+    def __init__(self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0,
+                 everywhere: bool = False) -> None:  # fmt: skip
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
         self.encoded = batches.encoded
         self.weights = token_weights(batches.encoded, tokenizer, smoothing)
