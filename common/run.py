@@ -337,7 +337,10 @@ def choose_student(args: CommonArgs, teacher: Teacher, task: TaskData, *, init: 
             setattr(student.config, name, value)
     else:
         student = models.load_model(source, models.student_config(config, depth, width, ffn, **changes), kind)
-    return models.keep_layers(student, keep, layers), f"{keep} {layers} layers of {Path(source).name}"
+    name = models.model_name(source) if init not in ("pretrained", "teacher") else Path(source).name
+    if depth == layers:
+        return student, f"the layers of {name}"
+    return models.keep_layers(student, keep, layers), f"{keep} {layers} layers of {name}"
 
 
 # --- the model card ------------------------------------------------------------------------------------------

@@ -320,7 +320,7 @@ class Loop:
             group["lr"] = peak * factor(self.step)
 
     def _after_step(self, at: int) -> None:
-        if self.log is not None and self.step % LOG_EVERY == 0:
+        if self.log is not None and (self.step % LOG_EVERY == 0 or self.step == self.steps):
             self.log(step=at + 1, loss=round(self.loss, 6))
         self.bar.update()
         stop = self.stop
