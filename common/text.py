@@ -106,9 +106,9 @@ def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Te
         stream:FILE        as FILE, read while it is learnt from: memory does not grow with it
         stream:hub:REPO    a text data set of the hub, likewise; stream:hub:REPO:CONFIG for a part of it
 
-    Files may be packed, `.gz` or `.zst`. Raises `BadInput` for what cannot be read, with the file and its line.
+    Files may be packed, `.gz` or `.zst`; `check` has let the argument pass. Raises `BadInput` for what cannot be read,
+    with the file and its line.
     """
-    check(spec)
     sizes = ""
     if spec is None:
         unlabelled = pocket.unlabelled_bilingual if task.task.kind == "translation" else pocket.unlabelled

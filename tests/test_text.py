@@ -91,7 +91,6 @@ def oscar(content: str = "some text", **changes: Any) -> dict[str, Any]:
         ({"identification": {"label": "en", "prob": 0.79}}, "language"),
         ({"identification": {"label": "fr", "prob": 0.99}}, "language"),
         ({"identification": None}, "language"),
-        ({"identification": {"label": "en", "prob": math.nan}}, "language"),
         ({"quality_warnings": ["footer", "short_sentences"]}, "quality"),
         ({"quality_warnings": None}, None),
         ({"harmful_pp": 13.51}, "harmful perplexity"),  # "of 13.51 or less"
