@@ -29,7 +29,7 @@ def refused(name: str, **values: Any) -> str:
     return str(error.value)
 
 
-# --- each argument by itself -----------------------------------------------------------------------------------------
+# --- each argument by itself ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "field"), ONCE, ids="-".join)
@@ -102,7 +102,7 @@ def test_layers_to_keep(text: str) -> None:
     assert args.layer_list("2,4,12") == [2, 4, 12]
 
 
-# --- two arguments together ------------------------------------------------------------------------------------------
+# --- two arguments together ----------------------------------------------------------------------------------
 
 TOGETHER = [
     ("all", "--resume --force", "--resume and --force"),
@@ -168,7 +168,7 @@ def test_what_is_typed_arrives() -> None:
         assert args.parse(cls, None, []) == cls()
 
 
-# --- help ---
+# --- help ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)

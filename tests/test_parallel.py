@@ -22,7 +22,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-# --- reductions --------------------------------------------------------------------------------------------------
+# --- reductions ----------------------------------------------------------------------------------------------
 
 
 def of_mean(x: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def test_one_process_gets_back_what_it_gave() -> None:
         assert torch.equal(torch.rand(2), expected)
 
 
-# --- a training --------------------------------------------------------------------------------------------------
+# --- a training ----------------------------------------------------------------------------------------------
 
 
 class Texts:

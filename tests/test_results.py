@@ -1,18 +1,25 @@
-"""Records and tables: what is written validates, what is damaged is named, what differs is not compared."""
+"""Records, tables and metrics: what is written validates, what is damaged is named, what differs is not compared."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
+from conftest import call
+from scipy import stats
+from sklearn import metrics as sklearn
 
-from common import results
+from common import evaluate, results, run
 from common.args import BadInput
+from common.tasks import TASKS
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -28,24 +35,11 @@ def record(**changes: Any) -> dict[str, Any]:
         "budget": {"name": "smoke", "kind": "examples", "amount": 640, "comparable": True},
         "metrics": {"test": {"accuracy": 0.75}},
         "primary": {"name": "accuracy", "value": 0.75},
-        "teacher": {
-            "name": "pocket",
-            "signature": "pocket+sst2#1",
-            "parameters": 1_000_000,
-            "bytes": 4_000_000,
-            "speed": 1000.0,
-            "metrics": {"test": {"accuracy": 0.9612}},
-            "analysis": {"rccc": 0.5},
-        },
+        "teacher": {"name": "pocket", "signature": "pocket+sst2#1", "parameters": 1_000_000, "bytes": 4_000_000,
+                    "speed": 1000.0, "metrics": {"test": {"accuracy": 0.9612}}, "analysis": {"rccc": 0.5}},
         "student": {"shape": "2x64", "init": "random", "parameters": 200_000, "bytes": 800_000, "speed": 4000.0},
-        "ledger": {
-            "steps": 20,
-            "student_examples": 640,
-            "student_tokens": 9000,
-            "teacher_examples": 640,
-            "seconds": 3.5,
-            "peak_memory_bytes": 1,
-        },
+        "ledger": {"steps": 20, "student_examples": 640, "student_tokens": 9000, "teacher_examples": 640,
+                   "seconds": 3.5, "peak_memory_bytes": 1},
         "analysis": {"rccc": 0.25, "layers": [2, 4]},
         "settings": {"lr": 1e-3},
         "environment": {"versions": {}, "hardware": {}, "git": {}},
@@ -53,7 +47,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "finished": "2025-01-01T00:00:00+00:00",
         "comparable": "task:pocket/sst2|budget:640",
         "signature": "task:pocket/sst2|budget:640|method:mc3kd",
-    }
+    }  # fmt: skip
     return made | changes
 
 
@@ -73,86 +67,66 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 NAN = float("nan")
 BAD: list[tuple[str, Any]] = [
-    *[(name, ...) for name in record()],
-    *[(f"ledger/{name}", ...) for name in record()["ledger"]],
-    ("surprise", 1),
-    ("student/surprise", 1),
-    ("teacher/surprise", 1),
-    ("ledger/surprise", 1),
-    ("schema", 2),
-    ("seed", -1),
-    ("seed", 0.5),
-    ("seed", "0"),
-    ("source", "elsewhere"),
-    ("budget/kind", "steps"),
-    ("budget/amount", 0),
-    ("metrics", {}),
-    ("metrics/test", {}),
-    ("metrics/test/accuracy", "0.75"),
-    ("metrics/test/accuracy", 75.0),
-    ("metrics/test/accuracy", NAN),
-    ("metrics/test/accuracy", None),
-    ("teacher/metrics/test/accuracy", NAN),
-    ("primary/value", NAN),
-    ("primary/value", None),
-    ("student/parameters", 0),
-    ("student/speed", 0),
-    ("student/speed", NAN),
-    ("ledger/seconds", NAN),
+    *((name, ...) for name in record()),
+    *((f"ledger/{name}", ...) for name in record()["ledger"]),
+    *((f"{part}surprise", 1) for part in ("", "student/", "teacher/", "ledger/")),
+    *(("seed", value) for value in (-1, 0.5, "0")),
+    *(("metrics/test/accuracy", value) for value in ("0.75", 75.0, NAN, None)),
+    *((name, NAN) for name in ("teacher/metrics/test/accuracy", "primary/value", "student/speed", "analysis/rccc")),
+    *((name, 0) for name in ("ledger/steps", "student/parameters", "budget/amount")),
+    ("schema", 2), ("source", "elsewhere"), ("budget/kind", "steps"), ("metrics", {}), ("metrics/test", {}),
     ("ledger/seconds", -1),
-    ("analysis/rccc", NAN),
-    ("ledger/steps", 0),
-]
+]  # fmt: skip
 
 
-def test_a_record_survives_the_round_trip(tmp_path: Path) -> None:
-    results.save(tmp_path / "a", record())
-    assert results.load(tmp_path / "a" / "result.json") == record()
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["result.json"]
+# --- files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("path", "value"), BAD, ids=[f"{p}={'gone' if v is ... else v}" for p, v in BAD])
-def test_a_wrong_record_is_not_written(path: str, value: Any, tmp_path: Path) -> None:
+def test_a_wrong_record_is_neither_written_nor_read(path: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises((jsonschema.ValidationError, ValueError)):
         results.save(tmp_path, changed(path, value))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("path", "value"), BAD[:3] + BAD[-12:], ids=str)
-def test_a_wrong_record_is_named_when_read(path: str, value: Any, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text(json.dumps(changed(path, value)))
     with pytest.raises(BadInput, match=str(file)):
         results.load(file)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", json.dumps(record())[:300], "\x00\x01", "{} {}"])
-def test_a_damaged_record_is_named(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    file.write_text(text)
-    with pytest.raises(BadInput, match=r"result\.json: .*--force"):
-        results.load(file)
-
-
-def test_a_record_in_another_encoding_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    file.write_bytes(b"\xff\xfe{")
-    with pytest.raises(BadInput, match=r"result\.json: damaged"):
-        results.load(file)
-
-
-def test_a_missing_record_is_named(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
+    """Flipped bits, cut ends, other encodings, nothing: never another figure, and always the file's name."""
+    results.save(tmp_path, record())
+    file, rng, refused = tmp_path / "result.json", random.Random(0), 0
+    whole = file.read_bytes()
+    assert results.load(file) == record()
+    flips = [(i, 1 << rng.randrange(8)) for i in (rng.randrange(len(whole)) for _ in range(150))]
+    damaged = [whole[:i] + bytes([whole[i] ^ bit]) + whole[i + 1 :] for i, bit in flips]
+    others = [b"", b"{", b"[]", b"null", b"\xff\xfe{", b"{} {}", b"[" * 100_000, whole[:300]]
+    for content in [*damaged, *others]:
+        file.write_bytes(content)
+        found = None
+        with contextlib.suppress(BadInput):
+            found = results.load(file)
+        assert found in (None, record())  # a blank that became another, at most
+        refused += found is None
+    assert refused > 140
+    file.unlink()
     with pytest.raises(BadInput, match=r"result\.json: cannot be read"):
-        results.load(tmp_path / "result.json")
+        results.load(file)
 
 
-def test_write_json_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever fails before the rename leaves the old file as it was."""
-    file = tmp_path / "deep" / "x.json"
-    results.write_json(file, {"old": 1})
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_files_are_replaced_as_a_whole_with_the_rights_of_the_umask(
+    umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, before = tmp_path / "deep" / "x.json", os.umask(umask)
+    try:
+        results.write_json(file, {"old": 1})
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask
     with pytest.raises(TypeError):
         results.write_json(file, {"new": object()})
-    assert json.loads(file.read_text()) == {"old": 1}
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -164,55 +138,134 @@ def test_write_json_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert json.loads(file.read_text()) == {"old": 1}
     results.write_json(file, {"new": "é"})
     assert json.loads(file.read_text(encoding="utf-8")) == {"new": "é"}
+    assert [path.name for path in file.parent.iterdir()] == ["x.json"]
 
 
-def test_the_table_has_the_teacher_once_and_every_run() -> None:
-    runs = [record(variant="finetune"), record(seed=1)]
-    lines = results.table(runs).splitlines()
+# --- tables --------------------------------------------------------------------------------------------------
+
+
+def test_the_table() -> None:
+    """Each teacher once, every run, columns aligned; what a run lacks is shown as missing."""
+    other = record()["teacher"] | {"signature": "pocket-12+sst2#2", "name": "pocket-12"}
+    lines = results.table([record(variant="finetune"), record(seed=1), record(analysis={}, teacher=other)]).splitlines()
     assert lines[0] == record()["comparable"]
     assert [line.split("  ")[0] for line in lines[3:]] == [
-        "teacher pocket",
-        "finetune 2x64 seed 0",
-        "mc3kd 2x64 seed 1",
-    ]
-    assert "96.12" in lines[3]
-    assert "75.00" in lines[4]
-    assert "0.2500" in lines[4]
+        "teacher pocket", "teacher pocket-12", "finetune 2x64 seed 0", "mc3kd 2x64 seed 1", "mc3kd 2x64 seed 0",
+    ]  # fmt: skip
+    assert ["96.12" in lines[3], "75.00" in lines[5], "0.2500" in lines[5], "nan" in lines[7]] == [True] * 4
     assert len({len(line) for line in lines[1:]}) == 1
-
-
-def test_two_teachers_have_two_rows() -> None:
-    other = record()["teacher"] | {"signature": "pocket-12+sst2#2", "name": "pocket-12"}
-    text = results.table([record(), record(teacher=other)])
-    assert text.count("teacher pocket ") == text.count("teacher pocket-12 ") == 1
-
-
-def test_the_table_refuses_what_is_not_comparable() -> None:
     with pytest.raises(BadInput, match=r"not comparable.*budget:640.*budget:1280"):
         results.table([record(), record(variant="kd", comparable="task:pocket/sst2|budget:1280")])
+    assert results.percent({"f1": 0.5, "perplexity": 12.345}) == "50.00/12.35"
 
 
-def test_a_figure_that_one_run_lacks_is_shown_as_missing() -> None:
-    text = results.table([record(), record(variant="kd", analysis={})])
-    assert "nan" in text.splitlines()[-1]
-
-
-def test_environment_says_what_ran_where() -> None:
+def test_where_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = results.environment()
     assert set(results.LIBRARIES) <= set(found["versions"])
-    assert found["hardware"]["device"]
     assert found["hardware"]["threads"] >= 1
-    if (results.ROOT / ".git").exists():
-        assert len(found["git"]["commit"]) == 40
-        assert isinstance(found["git"]["dirty"], bool)
-
-
-def test_outside_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert results.git_state() == {"commit": None, "dirty": None}
+    assert results.git_state() == {"commit": None, "dirty": None}  # outside of a checkout
 
 
-def test_one_line_and_percent() -> None:
-    assert results.one_line({"a": 1, "b": "x"}) == "a:1|b:x"
-    assert results.percent({"f1": 0.5, "accuracy": 0.66667}) == "50.00/66.67"
+# --- the folder of a run -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def small(glue: Path, expert: Path) -> list[str]:
+    """Four steps of one variant; its teacher has the task's head."""
+    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
+    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
+
+
+def test_signatures_depend_on_values_alone(small: list[str], tmp_path: Path) -> None:
+    """Not on the order of declarations; what says where or how to run is no part of them."""
+
+    def made(*argv: str) -> dict[str, Any]:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        code, _, err = call("mc3kd", *small, *argv, "--out-dir", out)
+        assert code == 0, err
+        return results.load(next(out.rglob("result.json")))
+
+    first, same, other = made(), made("--device", "cpu", "--save-every", "9"), made("--ridge", "0.01")
+    assert first["signature"] == same["signature"] != other["signature"]
+    assert first["comparable"] == other["comparable"]
+    assert first["signature"].startswith(first["comparable"])
+    assert list(first["settings"]) == sorted(first["settings"])
+    assert "ridge:0.01" in other["signature"]
+    assert made("--budget", "160")["comparable"] != first["comparable"]
+
+
+def test_a_result_is_left_alone_unless_forced(small: list[str], tmp_path: Path) -> None:
+    argv = [*small, "--out-dir", str(tmp_path)]
+    assert call("mc3kd", *argv)[0] == 0
+    (file,) = tmp_path.rglob("result.json")
+    whole, weights = file.read_bytes(), (file.parent / "model.safetensors").read_bytes()
+    file.write_bytes(whole.replace(b'"seed": 0', b'"seed": 1'))
+    code, _, err = call("mc3kd", *argv)
+    assert (code, f"{file}: damaged result" in err) == (2, True)
+    assert call("mc3kd", *argv, "--force")[0] == 0
+    assert results.load(file)["metrics"] == json.loads(whole)["metrics"]
+    assert (file.parent / "model.safetensors").read_bytes() == weights
+
+
+def test_one_process_at_a_time_works_in_a_folder(small: list[str], tmp_path: Path) -> None:
+    argv, folder = [*small, "--out-dir", str(tmp_path)], tmp_path / "mc3kd" / "sst2" / "mc3kd" / "seed0"
+    folder.mkdir(parents=True)
+    (held, holds), (ends, end) = os.pipe(), os.pipe()
+    if (pid := os.fork()) == 0:
+        run.hold(folder)
+        os.write(holds, b"x")
+        os.read(ends, 1)
+        os._exit(0)
+    os.read(held, 1)
+    for extra in ([], ["--resume"], ["--force"]):
+        code, _, err = call("mc3kd", *argv, *extra)
+        assert (code, f"{folder}: another process is at work here" in err) == (2, True), err
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+    os.write(end, b"x")
+    os.waitpid(pid, 0)
+    assert call("mc3kd", *argv)[0] == 0
+
+
+# --- metrics -------------------------------------------------------------------------------------------------
+
+
+def test_metrics_by_hand() -> None:
+    # tp 2, fp 1, fn 1, tn 2: precision = recall = 2/3; MCC = (4 - 1) / sqrt(3 * 3 * 3 * 3)
+    predictions, labels = [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0]
+    assert evaluate.accuracy(predictions, labels) == pytest.approx(4 / 6)
+    assert evaluate.f1(predictions, labels) == pytest.approx(2 / 3)
+    assert evaluate.matthews(predictions, labels) == pytest.approx(1 / 3)
+    assert (evaluate.f1([0, 0], [0, 1]), evaluate.f1([1, 1], [0, 1])) == (0, pytest.approx(2 / 3))  # class 1 counts
+    # deviations (-1, 0, 1) and (-4/3, -1/3, 5/3); ranks (1, 2, 3) and (1.5, 1.5, 3), ties averaged
+    assert evaluate.pearson([1, 2, 3], [0, 1, 3]) == pytest.approx(3 / np.sqrt(2 * 42 / 9))
+    assert evaluate.spearman([1, 2, 3], [4, 4, 5]) == pytest.approx(1.5 / np.sqrt(3))
+    assert evaluate.pearson([3, 2, 1], [1, 2, 3]) == pytest.approx(-1)
+    rng = np.random.default_rng(0)
+    x, y, z = rng.integers(0, 2, 200), rng.integers(0, 2, 200), rng.normal(size=200)
+    assert evaluate.f1(x, y) == sklearn.f1_score(y, x)
+    assert evaluate.matthews(x, y) == sklearn.matthews_corrcoef(y, x)
+    assert (evaluate.pearson(z, y), evaluate.spearman(z, y)) == (stats.pearsonr(z, y)[0], stats.spearmanr(z, y)[0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman", "f1"])
+def test_what_has_no_value_is_zero_and_silent(name: str) -> None:
+    cases = [([0, 0], [0, 0])] if name == "f1" else [([2, 2, 2], [1, 2, 3]), ([1, 2, 3], [2, 2, 2]), ([1], [2])]
+    for predictions, labels in cases:
+        assert evaluate.METRICS[name](predictions, labels) == 0.0
+
+
+@pytest.mark.parametrize("name", [n for n, task in TASKS.items() if task.kind in ("classification", "regression")])
+def test_compute_gives_every_metric_the_primary_first(name: str) -> None:
+    task = TASKS[name]
+    labels = [0.5, 2.0, 4.0] if task.kind == "regression" else [0, 1, 1]
+    found = evaluate.compute(task, labels, labels)
+    assert list(found) == list(task.metrics)
+    assert found == pytest.approx(dict.fromkeys(task.metrics, 1.0))
+    assert set(found) <= set(evaluate.TITLES)
+    wrong: list[tuple[Any, Any]] = [(labels, labels[:2]), ([], []), ([labels], [labels]), ([NAN, 1, 2], labels)]
+    for predictions, truth in wrong:
+        with pytest.raises(ValueError, match=r"both must be|finite"):
+            evaluate.compute(task, predictions, truth)

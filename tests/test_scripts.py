@@ -98,7 +98,7 @@ def records(out: Path) -> list[dict[str, Any]]:
     return [results.load(path) for path in sorted(out.rglob("result.json"))]
 
 
-# --- one run -------------------------------------------------------------------------------------------------------
+# --- one run -------------------------------------------------------------------------------------------------
 
 
 def test_it_ends_with_a_table_and_reaches_its_floor(case: Case) -> None:
@@ -149,7 +149,7 @@ def test_it_is_not_run_again_and_nothing_is_overwritten(case: Case) -> None:
     assert {path: path.read_bytes() for path in case.out.rglob("*") if path.is_file()} == before
 
 
-# --- the same bits, whatever happens --------------------------------------------------------------------------------
+# --- the same bits, whatever happens -------------------------------------------------------------------------
 
 MOMENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.chmod", "os.rmdir")
 
@@ -273,7 +273,7 @@ def test_two_processes_are_one(case: Case, easy: list[str], whole: Whole, tmp_pa
         assert curves(tmp_path)[name][:2] == pytest.approx(losses[:2], rel=1e-3), name
 
 
-# --- the two baselines are the same from every script ----------------------------------------------------------------
+# --- the two baselines are the same from every script --------------------------------------------------------
 
 
 def levels(method: str) -> bool:
@@ -315,7 +315,7 @@ def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: l
     assert found["mc3kd", "kd"][0] != pytest.approx(found["mc3kd", "finetune"][0], rel=1e-3)
 
 
-# --- minutes long ----------------------------------------------------------------------------------------------------
+# --- minutes long --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_states_that_are_not_finite_and_a_ridge_that_is_too_small() -> None:
         ccc(twice, twice, 1e-30)
 
 
-# --- SVCCA and the layers that are chosen ------------------------------------------------------------------------
+# --- SVCCA and the layers that are chosen --------------------------------------------------------------------
 
 
 def svcca(x: Tensor, y: Tensor) -> float:
@@ -147,7 +147,7 @@ def test_partners(name: str, N: int, m: int, published: list[int]) -> None:
             partners(name, [0.0] * N, N + 1)
 
 
-# --- eq. 8 on models ---------------------------------------------------------------------------------------------
+# --- eq. 8 on models -----------------------------------------------------------------------------------------
 
 SEQUENCE = [0.9, 0.2, 0.8, 0.1, 0.7, 0.3]
 PARTNERS = {"pkd-skip": [2, 4], "pkd-last": [4, 5], "only-selection": [2, 4], "only-mc3": [2, 4, 6],

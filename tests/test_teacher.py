@@ -1,0 +1,339 @@
+"""The teacher: which folders are one, in whose order of labels, frozen; its kept outputs; what students copy of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import FAMILIES, bert_config, tiny_bert, word_tokenizer
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    BartConfig,
+    BartForConditionalGeneration,
+)
+
+from common import data, evaluate, models, run, teacher, train
+from common.args import BadInput, CommonArgs
+from common.tasks import TASKS, TaskData
+from common.teacher import Teacher, get_teacher, keep_outputs
+
+
+def saved(folder: Path, model: Any = None) -> Path:
+    models.save(model or tiny_bert(3, 32), word_tokenizer(), folder, "# a model\n")
+    return folder
+
+
+def some(**changes: Any) -> CommonArgs:
+    return CommonArgs(**({"max_length": 16, "batch_size": 8, "teacher_epochs": 0.02} | changes))
+
+
+# --- folders -------------------------------------------------------------------------------------------------
+
+
+def test_a_teacher_is_frozen_and_the_same_whoever_loads_it(
+    expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path
+) -> None:
+    """With its head: as it is. Without one: fine-tuned once, kept, found."""
+    found = []
+    for folder in (expert, backbone, backbone):
+        found.append(made := get_teacher(some(out_dir=str(tmp_path)), sst2, str(folder)))
+        assert not any(module.training for module in made.model.modules())
+        assert not any(parameter.requires_grad for parameter in made.model.parameters())
+        assert evaluate.evaluate(made.model, made.tokenizer, sst2, 16)[0] == made.metrics
+    assert [made.pretrained for made in found] == [None, str(backbone), str(backbone)]
+    assert found[0].metrics["dev"]["accuracy"] > 0.95
+    assert found[1].signature == found[2].signature != found[0].signature
+    assert train.digest(found[1].model.state_dict()) == train.digest(found[2].model.state_dict())
+    assert len([path for path in (tmp_path / "cache" / "teachers").iterdir() if path.is_dir()]) == 1
+    with pytest.raises(BadInput, match=r"--teacher-epochs 0: .* has no head for sst2"):
+        get_teacher(some(teacher_epochs=0), sst2, str(backbone))
+
+
+def test_labels_are_joined_by_their_names(expert: Path, sst2: TaskData, tmp_path: Path) -> None:
+    """The same teacher with its two outputs swapped, and named accordingly; names of another task."""
+    model = AutoModelForSequenceClassification.from_pretrained(expert)
+    with torch.no_grad():
+        for parameter in model.classifier.parameters():
+            parameter.copy_(parameter.flip(0))
+    model.config.id2label = {0: "positive", 1: "negative"}
+    straight, swapped = (get_teacher(some(), sst2, str(f)) for f in (expert, saved(tmp_path / "swapped", model)))
+    assert swapped.metrics == straight.metrics
+    inputs = {"input_ids": torch.arange(40).view(4, 10) % 26 + 5}
+    assert torch.equal(swapped.model(**inputs).logits, straight.model(**inputs).logits)
+    model.config.id2label = {0: "cat", 1: "dog"}
+    with pytest.raises(BadInput, match="cat, dog"):
+        get_teacher(some(), sst2, str(saved(tmp_path / "other", model)))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_teacher_in_half_precision_gives_float32(precision: Any, expert: Path, sst2: TaskData) -> None:
+    whole, half = (get_teacher(some(teacher_precision=p), sst2, str(expert)) for p in ("fp32", precision))
+    assert half.model.dtype == teacher.DTYPES[precision]
+    inputs = {"input_ids": torch.arange(40).view(4, 10) % 26 + 5}
+    expected, found = (t.model(**inputs, output_hidden_states=True) for t in (whole, half))
+    assert {found.logits.dtype, found.hidden_states[1].dtype} == {torch.float32}
+    assert half.signature == f"{whole.signature}@{precision}"
+    # a dozen roundings to 8 bits, in a model whose logits are about 3
+    torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=0.3)
+    assert not torch.equal(found.logits, expected.logits)
+
+
+def without(folder: Path, part: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    left = {k: v for k, v in tensors.items() if part not in k}
+    assert len(left) < len(tensors)
+    save_file(left, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def spoil(folder: Path, what: str) -> None:
+    weights = folder / "model.safetensors"
+    if what == "cut":
+        weights.write_bytes(weights.read_bytes()[:-1])
+    elif what == "not finite":
+        save_file(
+            load_file(weights) | {"classifier.bias": torch.tensor([0.0, float("nan")])}, weights, {"format": "pt"}
+        )
+    elif what == "no tokenizer":
+        for path in folder.glob("*token*"):
+            path.unlink()
+    elif what == "other words":
+        word_tokenizer().__class__(vocab={str(i): i for i in range(99)}).save_pretrained(folder)
+    elif what.endswith(".json"):
+        (folder / what).write_text("{")
+    else:
+        without(folder, what)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("cut", "damaged model.safetensors"), ("word_embeddings", "weights are not in its file"),
+     ("layer.1.attention", "weights are not in its file"), ("classifier", "the first is classifier.bias"),
+     ("not finite", "classifier.bias is not finite"), ("no tokenizer", "no tokenizer"),
+     ("other words", "its tokenizer has 104 words, the model 31 embeddings"), ("config.json", "config.json")],
+)  # fmt: skip
+def test_what_is_no_teacher(what: str, says: str, expert: Path, sst2: TaskData, tmp_path: Path) -> None:
+    spoil(saved(tmp_path, AutoModelForSequenceClassification.from_pretrained(expert)), what)
+    with pytest.raises(BadInput, match=f"--teacher {re.escape(str(tmp_path))}.*{says}"):
+        get_teacher(some(), sst2, str(tmp_path))
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.mark.usefixtures("offline")
+def test_other_teachers_that_cannot_be(expert: Path, sst2: TaskData) -> None:
+    for name, changes, says in (
+        ("pocket", {}, "reads only the pocket suite"),
+        (str(expert), {"max_length": 65}, "--max-length 65: the teacher has 64 positions"),
+        ("no/such-model", {}, "cannot be had from the hub"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            get_teacher(some(**changes), sst2, name)
+
+
+# --- kept outputs --------------------------------------------------------------------------------------------
+
+
+def kept(model: Any, folder: Path, encoded: data.Encoded, tokenizer: Any = None, how: Any = "on", steps: int = 9,
+         layers: tuple[int, ...] = (), kind: str = "classification") -> tuple[Any, train.Ledger] | None:  # fmt: skip
+    args = some(teacher_cache=how, cache_dir=str(folder))
+    made = Teacher("t", teacher.frozen(args, model), tokenizer or word_tokenizer(), "t")
+    return keep_outputs(args, made, encoded, kind, steps, layers)
+
+
+@pytest.fixture
+def encoded(sst2: TaskData) -> data.Encoded:
+    return data.encode(word_tokenizer(), data.head(sst2.splits["train"], 60), sst2.task, 16)
+
+
+def same_outputs(model: Any, outputs: Any, batches: Any, layers: tuple[int, ...] = ()) -> None:
+    """Of batches in any order, however they are padded: the rows are found by the examples' ids."""
+    for step in range(12):
+        inputs = {k: v for k, v in batches[step].items() if k != "labels"}
+        read = outputs.read(batches.ids(step), inputs["attention_mask"])
+        with torch.no_grad():
+            computed = model(**inputs, output_hidden_states=True)
+        valid = inputs["attention_mask"].bool()
+        rows: list[tuple[Tensor, Tensor]] = [(read.hidden_states[l], computed.hidden_states[l]) for l in layers]
+        rows = [(a[valid], b[valid]) for a, b in rows]
+        rows += (
+            [(read.logits[valid], computed.logits[valid])]
+            if read.logits.ndim == 3
+            else [(read.logits, computed.logits)]
+        )
+        for found, wanted in rows:
+            # float32 sums of the same numbers in another order, as batches of other lengths have them
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        assert all(not read.hidden_states[l][~valid].any() for l in layers)
+
+
+@pytest.mark.parametrize("family", ["bert", "xlnet"])  # padded on the right, on the left
+def test_kept_outputs_are_the_teachers(family: str, encoded: data.Encoded, tmp_path: Path) -> None:
+    tokenizer, model = word_tokenizer(), tiny_bert()
+    if family == "xlnet":
+        tokenizer.padding_side = "left"
+        torch.manual_seed(0)
+        config = AutoConfig.for_model("xlnet", vocab_size=31, num_labels=2, **FAMILIES["xlnet"])
+        model = AutoModelForSequenceClassification.from_config(config)
+    made = kept(model, tmp_path, encoded, tokenizer, layers=(0, 2))
+    assert made is not None
+    batches = data.Batches(encoded, tokenizer, 8, seed=3)
+    same_outputs(model, made[0], batches, (0, 2))
+    with pytest.raises(RuntimeError, match="does not hold"):
+        made[0].read(batches.ids(1), batches[0]["attention_mask"])
+
+
+def test_kept_outputs_by_token(tmp_path: Path) -> None:
+    """Tags: as many rows as an example has tokens."""
+    task = data.load("pocket/ner", limit=3)
+    encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 24)
+    torch.manual_seed(0)
+    config = bert_config(num_labels=len(task.task.labels), initializer_range=0.3)
+    model = AutoModelForTokenClassification.from_config(config)
+    made = kept(model, tmp_path, encoded, kind="token classification")
+    assert made is not None
+    same_outputs(model, made[0], data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
+
+
+def test_outputs_are_kept_where_that_pays(
+    encoded: data.Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With auto a function of the arguments and of the data alone: the same bits, whoever ran before."""
+
+    def is_kept(how: str, steps: int, **more: Any) -> bool:
+        return kept(tiny_bert(), tmp_path, encoded, how=how, steps=steps, **more) is not None
+
+    assert [is_kept("auto", 7), is_kept("auto", 8), is_kept("auto", 7)] == [False, True, False]  # 56 and 64 of 60
+    assert [is_kept("on", 1), is_kept("off", 99), is_kept("on", 99, kind="translation")] == [True, False, False]
+    monkeypatch.setattr(teacher, "MOST", 1000)
+    assert [is_kept("auto", 99, layers=(1,)), is_kept("auto", 99), is_kept("on", 99, layers=(1,))] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_every_run_is_charged_and_damage_is_made_again(
+    encoded: data.Encoded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = [made[1] for _ in range(2) if (made := kept(tiny_bert(), tmp_path, encoded))]
+    assert [cost.teacher_examples for cost in costs] == [60, 60]
+    assert costs[0].seconds == costs[1].seconds == costs[1].shared_seconds > costs[0].shared_seconds == 0
+    (path,) = tmp_path.glob("outputs/*/outputs.safetensors")
+    whole = path.read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-7]):
+        path.write_bytes(damaged)
+        kept(tiny_bert(), tmp_path, encoded)
+        assert "damaged in the cache" in capsys.readouterr().out
+        assert path.read_bytes() == whole
+    kept(tiny_bert(seed=1), tmp_path, encoded)  # another teacher, other examples: files of their own
+    kept(tiny_bert(), tmp_path, data.Encoded(encoded.ids[::-1], encoded.features, encoded.labels, encoded.lengths))
+    assert len(list(tmp_path.glob("outputs/*/outputs.safetensors"))) == 3
+    assert not list(tmp_path.glob("outputs/*/*.raw"))
+
+
+# --- students of it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("init", ["pretrained", "teacher"])
+@pytest.mark.parametrize(("keep", "layers"), [("first", (0, 1)), ("top", (1, 2)), ("spread", (0, 2)), ("1,3", (0, 2))])
+def test_a_student_copies_what_init_and_keep_say(
+    init: str, keep: str, layers: tuple[int, ...], backbone: Path, sst2: TaskData, tmp_path: Path
+) -> None:
+    guide = get_teacher(some(out_dir=str(tmp_path)), sst2, str(backbone))
+    args = CommonArgs(student="2x32", init=init, keep=keep)
+    student, says = run.choose_student(args, guide, sst2)
+    before = {f"bert.{k}": v for k, v in load_file(backbone / "model.safetensors").items()}
+    source, ours = before if init == "pretrained" else guide.model.state_dict(), student.state_dict()
+    for i, layer in enumerate(layers):
+        for name in ("attention.self.query.weight", "output.dense.bias"):
+            assert torch.equal(ours[f"bert.encoder.layer.{i}.{name}"], source[f"bert.encoder.layer.{layer}.{name}"])
+    assert torch.equal(ours["bert.embeddings.word_embeddings.weight"], source["bert.embeddings.word_embeddings.weight"])
+    assert (init == "teacher") == torch.equal(ours["classifier.weight"], guide.model.classifier.weight)
+    assert says.startswith(f"{keep} 2 layers of ")
+    assert all(p.requires_grad for p in student.parameters())
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_random_start_follows_the_seed_and_other_starts_are_refused(backbone: Path, sst2: TaskData) -> None:
+    guide = Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", pretrained=str(backbone))
+    starts = [run.choose_student(CommonArgs(student="2x16", seed=seed), guide, sst2) for seed in (0, 0, 1)]
+    assert [says for _, says in starts] == ["random"] * 3
+    digests = [train.digest(student.state_dict()) for student, _ in starts]
+    assert digests[0] == digests[1] != digests[2]
+    for shape, init, keep, says in (
+        ("2x16", "pretrained", "first", "the student is 16 wide, the checkpoint 32"),
+        ("4x32", "teacher", "first", "has 3 layers to copy from, the student 4"),
+        ("2x32", "teacher", "1,2,3", "names 3 layers, the student has 2 of 3"),
+        ("2x32", "no/such-model", "first", "--init no/such-model"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            run.choose_student(CommonArgs(student=shape, init=init, keep=keep), guide, sst2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "N", "m", "layers"),
+    [("first", 12, 3, [1, 2, 3]), ("top", 12, 3, [10, 11, 12]), ("skip", 12, 6, [2, 4, 6, 8, 10, 12]),
+     ("skip", 12, 5, [3, 5, 7, 9, 11]), ("spread", 12, 6, [1, 3, 5, 8, 10, 12]), ("spread", 4, 2, [1, 4]),
+     ("2,4", 4, 2, [2, 4])],
+)  # fmt: skip
+def test_layers_by_rule(rule: str, N: int, m: int, layers: list[int]) -> None:
+    assert models.layer_numbers(rule, N, m) == layers
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_students_of_every_family(family: str) -> None:
+    """The first layers give the first hidden states; a narrower one has heads of the same size."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family])
+    whole = AutoModelForSequenceClassification.from_config(config).eval()
+    inputs = {"input_ids": torch.randint(5, 99, (3, 10)), "attention_mask": torch.ones(3, 10, dtype=torch.long)}
+    inputs["attention_mask"][0, 7:] = 0
+    narrow = models.student_config(config, 2, 16)
+    with torch.no_grad():
+        theirs = whole(**inputs, output_hidden_states=True).hidden_states
+        ours = models.keep_layers(whole, "first", 2)(**inputs, output_hidden_states=True).hidden_states
+        small = models.build(narrow, "classification")(**inputs, output_hidden_states=True).hidden_states
+    assert (len(theirs), len(ours), small[-1].shape) == (5, 3, (3, 10, 16))
+    torch.testing.assert_close(ours[1], theirs[1])
+    assert (narrow.num_attention_heads, config.hidden_size) == (2, 32)
+    assert 64 not in {getattr(narrow, name, None) for name in models.FFN}
+
+
+def test_students_of_an_encoder_decoder() -> None:
+    """Half of the layers on each side."""
+    sides = {f"{side}_{k}": v for side in ("encoder", "decoder")
+             for k, v in {"layers": 3, "attention_heads": 2, "ffn_dim": 16}.items()}  # fmt: skip
+    model = BartForConditionalGeneration(BartConfig(vocab_size=40, d_model=8, **sides))
+    assert models.stack_depths(models.keep_layers(model, "spread", 4).config) == [2, 2]
+    assert (len(model.model.encoder.layers), len(model.model.decoder.layers)) == (2, 2)
+    with pytest.raises(BadInput, match="as many layers on both sides"):
+        models.keep_layers(model, "first", 3)
+
+
+def test_heads(tmp_path: Path) -> None:
+    """Of the task's kind and size; one of another size is left out, so that an MNLI model can be fine-tuned on RTE."""
+    for name, outputs in (("sst2", 2), ("mnli", 3), ("stsb", 1)):
+        settings = models.task_settings(TASKS[name])
+        model = models.build(models.student_config(bert_config(), 1, 16, **settings), TASKS[name].kind)
+        assert model.classifier.out_features == outputs
+        assert tuple(model.config.id2label.values()) == TASKS[name].labels or outputs == 1
+        model.config.architectures = [type(model).__name__]
+        assert [models.has_head(model.config, TASKS[task]) for task in ("sst2", "mnli", "stsb", "conll2003", "lm")] == [
+            outputs == 2, outputs == 3, outputs == 1, False, False,
+        ]  # fmt: skip
+    folder = saved(tmp_path, three := tiny_bert(num_labels=3))
+    config = models.load_config(str(folder))
+    config.num_labels = 2
+    model = models.load_model(str(folder), config, "classification")
+    assert model.classifier.out_features == 2
+    assert all(torch.equal(v, model.bert.state_dict()[k]) for k, v in three.bert.state_dict().items())
