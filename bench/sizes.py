@@ -207,27 +207,31 @@ class Specials:
     cls_token_id, mask_token_id = 2, 4
 
 
-def attention_cells() -> list[Cell]:
-    """Encoders with their poolers and no other head, and those with every other layer. Nystromformer has no pooler."""
-    from methods import efficient_attention
+def encoder_parameters(family: str, settings: dict[str, Any], attention: str | None, half: bool) -> int:
+    """Parameters of an encoder, or of one of half as many layers, with its pooler and no other head; built without
+    memory. Nystromformer has no pooler."""
+    config = AutoConfig.for_model(family, **settings)
+    if half:
+        config.num_hidden_layers //= 2
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+        if attention is not None:
+            convert(model, attention, 4096, Specials)
+        if attention == "nystromformer":
+            model.pooler = None
+        return models.parameters(model)
 
+
+def attention_cells() -> list[Cell]:
     cells = []
     for name, family, settings, attention, *printed in EFFICIENT_ATTENTION:
-        with torch.device("meta"):
-            model = AutoModel.from_config(AutoConfig.for_model(family, **settings))
-            if attention is not None:
-                convert(model, attention, 4096, Specials)
-            if attention == "nystromformer":
-                model.pooler = None
-            counts = [models.parameters(model)]
-            if printed[1] != "-":
-                counts.append(models.parameters(efficient_attention.halve(model)))
-        for column, cell, count in zip(("all layers", "half the layers"), printed, counts, strict=False):
-            millions = count / 1e6
-            close = abs(millions - float(cell)) < 0.1
-            remark = f"cut off, not rounded ({millions:.1f})" if close else "MISMATCH"
-            remark = "ok" if f"{millions:.1f}" == cell else remark
-            cells.append(Cell("2-sizes", name, column, cell, millions, remark))
+        for column, cell in zip(("all layers", "half the layers"), printed, strict=True):
+            if cell != "-":
+                millions = encoder_parameters(family, settings, attention, column != "all layers") / 1e6
+                close = abs(millions - float(cell)) < 0.1
+                remark = f"cut off, not rounded ({millions:.1f})" if close else "MISMATCH"
+                remark = "ok" if f"{millions:.1f}" == cell else remark
+                cells.append(Cell("2-sizes", name, column, cell, millions, remark))
     return cells
 
 
