@@ -52,7 +52,10 @@ def release(folder: Path) -> None:
 
 
 class Run:
-    """A variant of a method on a task with a seed. `settings`: the method's resolved arguments, beside all others."""
+    """A variant of a method on a task with a seed. `settings`: the method's resolved arguments, beside all others.
+
+    `lr` is the student's peak learning rate: `--lr`, or the default of its width and of where it starts from.
+    """
 
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
                  paper_epochs: float, **settings: Any) -> None:  # fmt: skip
@@ -68,6 +71,10 @@ class Run:
             self.steps = max(1, round(paper_epochs * -(-len(self.encoded) // args.batch_size)))
         else:
             self.steps = max(1, amount // args.batch_size)
+        start = settings.setdefault("init", first_weights(args, teacher))
+        self.lr = settings.get("lr") or args.lr or models.default_lr(student_shape(args.student)[1], start, kind)
+        settings["lr"] = self.lr
+        self.started_from = start
         # blocks of text are all of one length
         self.by_length = kind != "language modelling" and args.batches != "shuffled"
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
@@ -91,6 +98,17 @@ class Run:
         self.signature = f"{self.comparable}|{results.one_line(own)}"
 
     # --- training ---
+
+    def student(self, *, init: str | None = None, shape: str | None = None, keep: str | None = None,
+                ffn: int | None = None, **changes: Any) -> PreTrainedModel:  # fmt: skip
+        """The student that `--student`, `--init` and `--keep` ask for, or what is given in their place.
+
+        `changes` go into its configuration. New weights, those of the task's head among them, are drawn from `--seed`.
+        """
+        init = init or first_weights(self.args, self.teacher)
+        student, self.started_from = build_student(self, init, shape or self.args.student, keep or self.args.keep, ffn,
+                                                   changes)  # fmt: skip
+        return student
 
     @property
     def encoded(self) -> Encoded:
@@ -216,13 +234,13 @@ class Run:
 
     @parallel.by_main
     def finish(
-        self, student: PreTrainedModel, init: str, *, analysis: dict[str, Any] | None = None,
+        self, student: PreTrainedModel, *, init: str = "", analysis: dict[str, Any] | None = None,
         teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Evaluate on the reported splits, save the student, write the record.
 
-        `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
-        where that is not the library's usual way.
+        `init`: what the student started from, if `student` has not made it. `parameters`: how many numbers a student
+        stands for that holds them packed. `loading`: how it is loaded again, where that is not the library's usual way.
         """
         task, args, teacher = self.task, self.args, self.teacher
         scores, speed = evaluate.evaluate(student, teacher.tokenizer, task, args.max_length, self.folder)
@@ -257,7 +275,7 @@ class Run:
             },
             "student": {
                 "shape": args.student,
-                "init": init,
+                "init": init or self.started_from,
                 "parameters": parameters or models.parameters(student),
                 "bytes": size,
                 "speed": speed,
@@ -294,29 +312,30 @@ def difference(record: dict[str, Any], run: Run) -> str:
 # --- the student ---------------------------------------------------------------------------------------------
 
 
-def choose_student(args: CommonArgs, teacher: Teacher, task: TaskData, *, init: str | None = None,
-                   shape: str | None = None, keep: str | None = None, ffn: int | None = None,
-                   **changes: Any) -> tuple[PreTrainedModel, str]:  # fmt: skip
-    """Build a student of `shape` (default: `--student`) as `--init` and `--keep` ask; also say what it started from.
+def first_weights(args: CommonArgs, teacher: Teacher) -> str:
+    """What `--init` means for this teacher: random, pretrained, teacher, or a hub id or folder, named by its digest."""
+    if args.init == "auto":
+        width = student_shape(args.student)[1]
+        return "pretrained" if teacher.pretrained and width == teacher.model.config.hidden_size else "random"
+    return models.model_name(models.source(args.init))
 
-    `changes` go into its configuration. New weights, those of the task's head among them, are drawn from `--seed`.
-    """
-    layers, width = student_shape(shape or args.student)
+
+def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
+                  changes: dict[str, Any]) -> tuple[PreTrainedModel, str]:  # fmt: skip
+    """A student of `shape`, and what it started from."""
+    args, teacher, task = run.args, run.teacher, run.task
+    layers, width = student_shape(shape)
     config, kind = teacher.model.config, task.task.kind
-    init, keep = init or args.init, keep or args.keep
-    if init == "auto":
-        init = "pretrained" if teacher.pretrained and width == config.hidden_size else "random"
     changes = models.task_settings(task.task) | changes
     set_seed(args.seed, deterministic=False)
     if init == "random":
         return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
-    if init == "teacher":
-        source = teacher.name
-        checkpoint: Any = config
-    else:
-        source = teacher.pretrained if init == "pretrained" else models.source(init)  # type: ignore[assignment]
+    source, name, checkpoint = teacher.name, teacher.name, config
+    if init != "teacher":
+        source = str(teacher.pretrained) if init == "pretrained" else models.source(args.init)
+        name = source if init == "pretrained" else init
         checkpoint = models.load_config(source, "--init")
     if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
         raise BadInput(
@@ -333,14 +352,13 @@ def choose_student(args: CommonArgs, teacher: Teacher, task: TaskData, *, init: 
     if init == "teacher":
         student = copy.deepcopy(teacher.model).float().requires_grad_()
         student._forward_hooks.clear()  # those of a teacher in half precision
-        for name, value in changes.items():
-            setattr(student.config, name, value)
+        for key, value in changes.items():
+            setattr(student.config, key, value)
     else:
         student = models.load_model(source, models.student_config(config, depth, width, ffn, **changes), kind)
-    name = models.model_name(source) if init not in ("pretrained", "teacher") else Path(source).name
     if depth == layers:
-        return student, f"the layers of {name}"
-    return models.keep_layers(student, keep, layers), f"{keep} {layers} layers of {name}"
+        return student, f"the layers of {Path(name).name}"
+    return models.keep_layers(student, keep, layers), f"{keep} {layers} layers of {Path(name).name}"
 
 
 # --- the model card ------------------------------------------------------------------------------------------

@@ -46,10 +46,9 @@ from transformers import PreTrainedModel
 
 from common.data import load
 from common.losses import kd_loss, label_loss
-from common.models import default_lr
 from common.parallel import mean, whole
 from common.results import show
-from common.run import Run, choose_student
+from common.run import Run
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
 
@@ -85,16 +84,14 @@ def main(args: Args) -> None:
         teacher = get_teacher(args, task)
         records = []
         for name in args.variants:
-            student, init = choose_student(args, teacher, task)
-            lr = args.lr or default_lr(student.config.hidden_size, init)
-            run = Run(args, "dist", name, task, teacher, PAPER_EPOCHS, lr=lr, init=init)
+            run = Run(args, "dist", name, task, teacher, PAPER_EPOCHS)
             record = run.finished
             if record is None:
-                keep = None if name == "finetune" else teacher
-                with run.loop({"student": student}, lr, keep=keep, whole_batch=name == "dist") as loop:
+                student, keep = run.student(), None if name == "finetune" else teacher
+                with run.loop({"student": student}, run.lr, keep=keep, whole_batch=name == "dist") as loop:
                     for batch in loop:
                         loop.minimise(step_loss(args, name, student, teacher, batch))
-                record = run.finish(student, init)
+                record = run.finish(student)
             records.append(record)
         show(records, args.out_dir)
 

@@ -166,7 +166,7 @@ from common import data, models, text
 from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import by_main, mean, whole
 from common.results import show
-from common.run import Run, choose_student
+from common.run import Run
 from common.teacher import Teacher, frozen, get_teacher
 from common.train import Batch, Ledger, Loop, Shared, Stage, split_batch
 
@@ -457,12 +457,11 @@ def main(args: Args) -> None:
         held_out = [batch for _, batch in data.eval_batches(encoded, teacher.tokenizer, args.batch_size)]
         records = []
         for name in args.variants:
-            lr = args.lr or models.RANDOM_LR[kind]
-            run = Run(args, "cka", name, task, teacher, PAPER_EPOCHS, lr=lr)
+            run = Run(args, "cka", name, task, teacher, PAPER_EPOCHS)
             if (record := run.finished) is not None:
                 records.append(record)
                 continue
-            student, init = choose_student(args, teacher, task, **student_settings(args, teacher.model.config))
+            student, start = run.student(**student_settings(args, teacher.model.config)), ""
             if kind in GENERATED:
                 student.generation_config = copy.deepcopy(teacher.model.generation_config)
             pretrained, (outputs, hidden, _) = args.pretrains(name, task_name), VARIANTS[name]
@@ -473,14 +472,15 @@ def main(args: Args) -> None:
             curves: dict[str, list[float]] = {"pretraining": []}
             if pretrained:
                 made = pretraining(args, run, hidden, teacher, student)
-                init, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
+                start, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
             keep = None if outputs == "labels" else teacher
             layers = [layer for stack in objective.layers for layer in stack]
-            with run.loop({"student": student, "projections": objective.projections}, lr, keep=keep, layers=layers,
+            with run.loop({"student": student, "projections": objective.projections}, run.lr, keep=keep, layers=layers,
                           parts=args.minibatches) as loop:  # fmt: skip
                 distil(args, loop, objective, student, teacher, held_out)
             curves["task"] = loop.notes["validation"]
-            records.append(run.finish(student, init, analysis={"teacher": keep is not None, "validation": curves}))
+            analysis = {"teacher": keep is not None, "validation": curves}
+            records.append(run.finish(student, init=start, analysis=analysis))
         show(records, args.out_dir)
 
 

@@ -563,7 +563,7 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
             else:
                 loss = mean(label_loss(logits, labels))
             loop.minimise(loss)
-    return run.finish(student, start, loading=Loading("import methods.cmow"))
+    return run.finish(student, init=start, loading=Loading("import methods.cmow"))
 
 
 def main(args: Args) -> None:

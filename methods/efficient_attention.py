@@ -157,7 +157,7 @@ from common.layers import attention
 from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import mean
 from common.results import show
-from common.run import Loading, Run, choose_student
+from common.run import Loading, Run
 from common.tasks import WINDOWED, Task, TaskData
 from common.teacher import Teacher, frozen, get_teacher
 from common.train import Stage
@@ -335,7 +335,6 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
     shaped = replace(args, max_length=length, student=f"{layers}x{width}")
     run = Run(
         shaped, "efficient_attention", variant, task, teacher, PAPER_EPOCHS,
-        lr=args.lr or models.default_lr(width, args.init, kind),
         order=", ".join(stages),
         corpus=texts.signature if stages else None,
         document_length=args.max_length,
@@ -349,7 +348,7 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         )
         init = " then ".join((Path(teacher.pretrained or teacher.name).name, *stages))
     else:
-        student, init = choose_student(shaped, teacher, task, keep=keep)
+        student, init = run.student(keep=keep), ""
 
     batches = None
     if kind in WINDOWED and task.source == "pocket":
@@ -357,7 +356,7 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         how = (run.encoded, teacher.tokenizer, args.batch_size, args.seed)
         batches = data.ShortFirst(*how, round(share * run.left), tokens)
     keep_outputs_of = teacher if variant == "kd" else None
-    with run.loop({"student": student}, run.settings["lr"], batches=batches, keep=keep_outputs_of) as loop:
+    with run.loop({"student": student}, run.lr, batches=batches, keep=keep_outputs_of) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
             if variant == "kd":
@@ -371,7 +370,7 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
     reported = [replace(task, splits={"train": task.splits[name]}) for name in task.reported]
     windows = sum(data.epoch_size(teacher.tokenizer, part, length) for part in reported)
     loading = Loading("from common.layers import attention", "attention.load(folder, {model})") if converted else None
-    return run.finish(student, init, analysis={"windows_of_reported": windows}, loading=loading)
+    return run.finish(student, init=init, analysis={"windows_of_reported": windows}, loading=loading)
 
 
 def teacher_length(args: Args, task: TaskData) -> int:

@@ -145,10 +145,10 @@ from transformers import PreTrainedModel
 from common.data import Encoded, collate, load
 from common.evaluate import evaluate, primary
 from common.losses import kd_loss, label_loss
-from common.models import POCKET, default_lr
+from common.models import POCKET
 from common.parallel import by_main, mean, whole
 from common.results import show
-from common.run import Run, choose_student
+from common.run import Run
 from common.teacher import Teacher, get_teacher
 from common.train import Batch, Ledger
 
@@ -426,9 +426,9 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
 
     `layers`: the teacher layers that guide student layers 1, 2, ...
     """
-    choice, lr = TeacherChoice(len(teachers)), run.settings["lr"]
+    choice = TeacherChoice(len(teachers))
     keep = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
-    with run.loop({"student": student, "choice": choice}, lr, steps=steps, stage=stage, keep=keep, layers=layers,
+    with run.loop({"student": student, "choice": choice}, run.lr, steps=steps, stage=stage, keep=keep, layers=layers,
                   whole_batch=VARIANTS[name].hidden == "ccc") as loop:  # fmt: skip
         for batch in loop:
             if batch.first:
@@ -467,21 +467,17 @@ def main(args: Args) -> None:
     for task_name in args.tasks:
         task = load(task_name, args.data_dir, limit=args.limit, tune=args.tune)
         teacher = get_teacher(args, task)
-        N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
         pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
         encoded = teacher.encode(task.splits["train"], task.task, args.max_length)
         sequence, rccc, cost = differences(args, teacher, encoded)
-        half_way = f"{(student_shape(args.student)[0] + N) // 2}x{width}"
+        (m, D_S), N, D_T = student_shape(args.student), len(sequence), teacher.model.config.hidden_size
+        half_way = f"{(m + N) // 2}x{D_T}"
         records = []
         for name in args.variants:
             variant = VARIANTS[name]
-            student, init = choose_student(args, teacher, task)
-            m, D_S = student.config.num_hidden_layers, student.config.hidden_size
             run = Run(
                 args, "mc3kd", name, task, teacher, PAPER_EPOCHS,
-                lr=args.lr or default_lr(D_S, init, task.task.kind),
                 beta=variant.beta if args.beta is None else args.beta,
-                init=init,
                 assistant=(args.assistant or half_way) if name == "takd" else None,
                 pool=[t.signature for t in pool] if name == "dynakd" else None,
             )  # fmt: skip
@@ -489,28 +485,28 @@ def main(args: Args) -> None:
                 records.append(record)
                 continue
             layers = partners(name, sequence, m)
-            if variant.hidden == "pkd" and D_S != width:
+            if variant.hidden == "pkd" and D_S != D_T:
                 raise BadInput(
-                    f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {width};"
-                    f" --student {m}x{width}, or mc3kd"
+                    f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
+                    f" --student {m}x{D_T}, or mc3kd"
                 )
             teachers = [teacher, *(pool if name == "dynakd" else [])]
             if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
                 run.ledger.add(cost)
             if name == "takd":  # half of the budget is the assistant's
-                # a checkpoint that was named for the student may be too shallow for the assistant
-                start = "random" if args.init == "random" else "auto"
-                assistant, _ = choose_student(args, teacher, task, init=start, shape=args.assistant or half_way)
+                shape = run.settings["assistant"]
+                copied = teacher.pretrained and args.init != "random" and student_shape(shape)[1] == D_T
+                assistant = run.student(init="pretrained" if copied else "random", shape=shape)
                 distil(args, run, assistant, [teacher], [], name, run.steps // 2, "assistant")
                 assistant.eval().requires_grad_(False)
-                teachers = [replace(teacher, name=f"assistant {run.settings['assistant']}", model=assistant)]
+                teachers = [replace(teacher, name=f"assistant {shape}", model=assistant)]
+            student = run.student()
             chosen = distil(args, run, student, teachers, layers, name)
             analysis: dict[str, Any] = {"rccc": rccc_of(args, student, teacher, encoded), "layers": layers}
             if name in ("takd", "dynakd"):
                 analysis["teachers"] = chosen
-            records.append(
-                run.finish(student, init, analysis=analysis, teacher_analysis={"rccc": rccc, "ccc_sequence": sequence})
-            )
+            of_teacher = {"rccc": rccc, "ccc_sequence": sequence}
+            records.append(run.finish(student, analysis=analysis, teacher_analysis=of_teacher))
         show(records, args.out_dir)
 
 

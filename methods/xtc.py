@@ -170,10 +170,10 @@ from common.data import load
 from common.layers import packed
 from common.layers.augment import with_copies
 from common.losses import kd_loss, label_loss
-from common.models import default_lr, layer_numbers, model_name
+from common.models import default_lr, layer_numbers
 from common.parallel import mean
 from common.results import show
-from common.run import Loading, Run, choose_student
+from common.run import Loading, Run
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
 
@@ -431,12 +431,12 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
     """Build the student, train it through the stages of its row, and pack it; returns the result's record."""
     # model.safetensors of a quantised run holds bits; the float weights to go on from are beside it
     goes_on = (Path(args.init) / "latent.safetensors").exists()
-    student, start = choose_student(args, teacher, task, init="random" if goes_on else None)
+    student = run.student(init="random" if goes_on else None)
     torch.manual_seed(args.seed)  # of the adapters
     quantize(student, row.bits, CLIP if args.ste == "clipped" else None, args.lora_rank)
     if goes_on:
         load_latent(student, Path(args.init))
-        start = f"the float weights of {model_name(args.init)}"
+        run.started_from = f"the float weights of {run.settings['init']}"
     if args.augment and row.variant != "finetune":
         words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
         run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
@@ -446,7 +446,7 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
 
     for number, stage in enumerate(row.stages):
         # a stage begins as a run does: optimiser, warm-up and decay start again
-        lr, steps = stage.peak * run.settings["lr"], run.left // (len(row.stages) - number)
+        lr, steps = stage.peak * run.lr, run.left // (len(row.stages) - number)
         keep = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
         with run.loop({"student": student}, lr, steps=steps, stage=f"stage{number + 1}", keep=keep) as loop:
             for batch in loop:
@@ -456,13 +456,14 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
         model.set_attn_implementation(usual)
     analysis: dict[str, Any] = {"layers": kept}
     if row.bits == 32:
-        return run.finish(student, start, analysis=analysis)
-    before, _ = choose_student(args, teacher, task, init="teacher")
+        return run.finish(student, analysis=analysis)
+    start = run.started_from
+    before = run.student(init="teacher")
     analysis["distance"] = distances(student, before)
     if parallel.main():
         save_file(latent(student), run.folder / "latent.safetensors")
     parameters, loading = student.num_parameters(), Loading("import common.layers.packed")
-    return run.finish(pack(student), start, analysis=analysis, parameters=parameters, loading=loading)
+    return run.finish(pack(student), init=start, analysis=analysis, parameters=parameters, loading=loading)
 
 
 # --- one file, and predictions from it -----------------------------------------------------------------------
@@ -517,7 +518,7 @@ def main(args: Args) -> None:
             copies = 0 if row.variant == "finetune" else args.augment * len(task.task.fields)
             epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
             run = Run(args, "xtc", row.label, task, teacher, epochs, lr=lr, bits=row.bits, stages=len(row.stages),
-                      layers=kept, init=model_name(args.init))  # fmt: skip
+                      layers=kept)  # fmt: skip
             records.append(run.finished or distil(args, run, row, task, teacher, kept))
             if args.export and row.packed and parallel.main():
                 fields, half = list(task.task.fields), args.export_rest == "fp16"
