@@ -475,7 +475,7 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     assert baseline is row(found, "finetune", "efficient_attention")
     assert list(found.kinds())[-1].endswith(", 1 bit")
     text = table.markdown(found)
-    assert re.search(r"\| vanilla KD \| 42\.1 ± 2\.1 \| 71\.1 ± 1\.1 \|", text)
+    assert re.search(r"\| vanilla KD \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
     assert re.search(r"\| vanilla KD \| \+10\.1 \[\+\S+, \+\S+\], higher \| - \| mc3kd \|", text)
     assert re.search(r"\| mc3kd \| \+10\.0 \[.*\], higher \| -0\.1 \[.*\], not distinguishable \| mc3kd \|", text)
 
@@ -570,7 +570,7 @@ def test_pages_have_not_drifted() -> None:
 def test_sizes_are_those_in_print(method: str) -> None:
     """But for typos, which are named."""
     cells = sizes.CELLS[method]()
-    assert len(cells) == {"cka": 17, "cmow": 168, "efficient_attention": 17, "xtc": 32}[method]
+    assert len(cells) == {"cka": 17, "cmow": 168, "efficient_attention": 18, "xtc": 32}[method]
     assert not [cell for cell in cells if cell.remark == "MISMATCH"]
     if method == "cmow":
         cell = next(c for c in cells if c.printed == "110,936,21")
@@ -602,7 +602,7 @@ def test_words_alone_do_not_know_their_order() -> None:
     """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
     for texts, expected in (
         (["good film", "bad film"], 1.0), (["good x x bad", "bad x x good"], 1.0),
-        (["good x film x bad", "bad x film x good"], 0.5),
+        (["a x good x b x bad x a", "a x bad x b x good x a"], 0.5),
     ):  # fmt: skip
         split = Split([str(i) for i in range(100)], [(text,) for text in texts * 50], [1, 0] * 50)
         splits = {"train": split, "dev": split}
