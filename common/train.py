@@ -247,12 +247,7 @@ class Loop:
             with self.ledger.clock():
                 at, before = self.first_step + self.step, self.step
                 batch, ids = self.batches[at], self.batches.ids(at)
-                self.parts = split_batch(batch, ids, self.number_of_parts, self.kind, at, self.ledger, self.device)
-                if self.kind in GENERATED:  # the family's own way to shift what is written, for teachers too
-                    (shifts,) = (m for m in self.modules.values() if isinstance(m, PreTrainedModel))
-                    for part in self.parts:
-                        shifted = shifts.prepare_decoder_input_ids_from_labels(part.labels)  # type: ignore[operator]
-                        part.inputs["decoder_input_ids"] = shifted
+                self.parts = self._split(batch, ids, self.number_of_parts, at, self.ledger)
                 self._loss = torch.zeros((), device=self.device)
                 self._sizes = len(ids), int(batch["attention_mask"].sum())
                 for part in self.parts:
@@ -262,6 +257,20 @@ class Loop:
                 if self.step == before:
                     raise RuntimeError("a batch went by without `minimise`")
             self._after_step(at)
+
+    def _split(self, batch: dict[str, Tensor], ids: list[str], parts: int, step: int, ledger: Ledger) -> list[Batch]:
+        made = split_batch(batch, ids, parts, self.kind, step, ledger, self.device)
+        if self.kind in GENERATED:  # the family's own way to shift what is written, for teachers too
+            (student,) = (m for m in self.modules.values() if isinstance(m, PreTrainedModel))
+            for part in made:
+                shifted = student.prepare_decoder_input_ids_from_labels(part.labels)  # type: ignore[operator]
+                part.inputs["decoder_input_ids"] = shifted
+        return made
+
+    def uncharged(self, rows: dict[str, Tensor]) -> Batch:
+        """A batch from outside of the stream, whole, for a look at what the student has learnt."""
+        (batch,) = self._split(rows, [""] * len(rows["labels"]), 1, self.step, Ledger())
+        return batch
 
     def minimise(self, loss: Tensor) -> None:
         """Add the gradient of this part's loss, weighed by its share; after the last part, take the step."""

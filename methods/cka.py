@@ -168,7 +168,7 @@ from common.parallel import by_main, mean, whole
 from common.results import show
 from common.run import Run
 from common.teacher import Teacher, frozen, get_teacher
-from common.train import Batch, Ledger, Loop, Shared, Stage, split_batch
+from common.train import Batch, Loop, Shared, Stage
 
 # Shapes: n tokens that are not padding, m pairs of layers, D_S and D_T student and teacher widths, C classes or words.
 
@@ -335,7 +335,7 @@ def distil(args: Args, loop: Loop, objective: Objective, student: PreTrainedMode
         loop.minimise(step_loss(args, objective, student, teacher, batch, sums))
         if batch.last and loop.due(POINTS):
             with loop.off_clock():
-                loop.notes.setdefault("validation", []).append(validation(objective, student, teacher, held_out))
+                loop.notes.setdefault("validation", []).append(validation(loop, objective, student, teacher, held_out))
 
 
 @torch.no_grad()
@@ -354,15 +354,13 @@ def first_pass(objective: Objective, student: Any, teacher: Teacher, parts: list
 
 @by_main
 @torch.no_grad()
-def validation(objective: Objective, student: Any, teacher: Teacher, held_out: list[dict[str, Tensor]]) -> float:
+def validation(loop: Loop, objective: Objective, student: Any, teacher: Teacher,
+               held_out: list[dict[str, Tensor]]) -> float:  # fmt: skip
     """Figures 3a and 4: what the stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions."""
     objective, teacher = objective._replace(layers=[]), replace(teacher, kept=None)
     student.eval()
     losses = []
-    for rows in held_out:
-        (batch,) = split_batch(rows, [""] * len(rows["labels"]), 1, "held out", 0, Ledger(), student.device)
-        if student.config.is_encoder_decoder:
-            batch.inputs["decoder_input_ids"] = student.prepare_decoder_input_ids_from_labels(batch.labels)
+    for batch in map(loop.uncharged, held_out):
         losses.append(output_losses(objective.outputs, batch, *forward(objective, student, teacher, batch)))
     student.train()
     return round(torch.cat(losses).mean().item(), 6)
