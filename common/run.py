@@ -190,6 +190,7 @@ class Run:
         if path.exists():
             record = results.load(path)
             if record["signature"] == self.signature:
+                self.clear()
                 print(f"{self.variant}: finished before, {path}")
                 return record
             raise BadInput(
@@ -205,6 +206,11 @@ class Run:
     def checkpoints(self) -> list[Path]:
         """Those of all stages, each in a folder of its own."""
         return sorted(self.folder.rglob("checkpoint.safetensors"))
+
+    def clear(self) -> None:
+        """Remove what a finished run needs no more: checkpoints, and what a kill has left of one."""
+        for checkpoint in self.folder.rglob("checkpoint.*"):
+            checkpoint.unlink(missing_ok=True)
 
     def start(self, steps: int) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""
@@ -290,8 +296,7 @@ class Run:
             "signature": self.signature,
         }
         results.save(self.folder, record)
-        for checkpoint in self.folder.rglob("checkpoint.*"):  # also what a kill has left of one
-            checkpoint.unlink()
+        self.clear()
         release(self.folder)
         return record
 

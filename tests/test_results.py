@@ -13,13 +13,14 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import call
+import torch
+from conftest import call, tiny_bert, word_tokenizer
 from scipy import stats
 from sklearn import metrics as sklearn
 
 from common import evaluate, results, run
 from common.args import BadInput
-from common.tasks import TASKS
+from common.tasks import TASKS, TaskData
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -269,3 +270,18 @@ def test_compute_gives_every_metric_the_primary_first(name: str) -> None:
     for predictions, truth in wrong:
         with pytest.raises(ValueError, match=r"both must be|finite"):
             evaluate.compute(task, predictions, truth)
+
+
+def test_no_figure_of_a_model_that_is_not_finite(sst2: TaskData) -> None:
+    """A step with a finite loss may end at weights that are not; an argmax of NaN would still be a class."""
+    model = tiny_bert(2, 16)
+    with torch.no_grad():
+        model.classifier.bias[0] = NAN
+    with pytest.raises(BadInput, match=r"classifier\.bias is not finite"):
+        evaluate.evaluate(model, word_tokenizer(), sst2, 16)
+    with torch.no_grad():
+        model.classifier.bias[0] = 0
+        model.classifier.weight.fill_(3e38)
+        model.bert.pooler.dense.bias.fill_(100.0)
+    with pytest.raises(BadInput, match="outputs that are not finite, first for dev-"):
+        evaluate.evaluate(model, word_tokenizer(), sst2, 16)

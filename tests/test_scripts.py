@@ -27,7 +27,7 @@ from common.args import BadInput
 METHODS = sorted(path.stem for path in (ROOT / "methods").glob("[a-z]*.py"))
 # What is run of a script: rows with every kind of stage that it has.
 CASES = {
-    "mc3kd": "--variant mc3kd,takd --student 2x32 --lr 3e-3 --budget 3840",
+    "mc3kd": "--variant mc3kd,takd,dynakd --pool {other} --student 2x32 --lr 3e-3 --budget 3840",
     "cka": "--variant lin,cka --student 2x16 --lr 5e-3",
     "cmow": "--variant kd --student hybrid-3-9 --mlp-width 16 --init general",
     "xtc": "--variant kd,xtc --bits 2 --stages 2 --student 2x32 --lr 3e-3",
@@ -48,17 +48,23 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A task that is learnt in seconds, and a teacher without dropout, which would differ between processes."""
     root = tmp_path_factory.mktemp("easy")
     write_sst2(root / "data" / "SST-2", 640, 200)
-    torch.manual_seed(0)
-    config = bert_config(4, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
-    models.save(BertForMaskedLM(config), word_tokenizer(), root / "teacher", "")
+    for name, layers in (("teacher", 4), ("other", 2)):
+        torch.manual_seed(layers)
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config = bert_config(layers, 32, initializer_range=0.2, **off)
+        models.save(BertForMaskedLM(config), word_tokenizer(), root / name, "")
     argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8 --teacher-lr 3e-3"
     return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
+
+
+def words_of(method: str, easy: list[str]) -> list[str]:
+    return CASES.get(method, "").format(other=Path(easy[easy.index("--teacher") + 1]).with_name("other")).split()
 
 
 @pytest.fixture(scope="session", params=METHODS)
 def case(request: pytest.FixtureRequest, easy: list[str], tmp_path_factory: pytest.TempPathFactory) -> Case:
     method, out = request.param, tmp_path_factory.mktemp(request.param)
-    argv, logits = [*easy, *CASES.get(method, "").split()], dict[Path, torch.Tensor]()
+    argv, logits = [*easy, *words_of(method, easy)], dict[Path, torch.Tensor]()
     save = models.save
 
     def saved(model: Any, tokenizer: Any, folder: Path, card: str) -> int:
@@ -273,6 +279,44 @@ def test_two_processes_are_one(case: Case, easy: list[str], whole: Whole, tmp_pa
         assert curves(tmp_path)[name][:2] == pytest.approx(losses[:2], rel=1e-3), name
 
 
+def test_kept_outputs_of_the_teacher_change_nothing(case: Case, easy: list[str], whole: Whole, tmp_path: Path) -> None:
+    """Twenty steps see each example once, so that nothing was kept; two losses, before rounding has an effect."""
+    train_log, train.LOG_EVERY = train.LOG_EVERY, 1
+    try:
+        code, _, err = call(case.method, *short(case, easy, tmp_path), "--teacher-cache", "on")
+    finally:
+        train.LOG_EVERY = train_log
+    assert code == 0, err
+    for name, losses in curves(whole.out).items():
+        assert curves(tmp_path)[name][:2] == pytest.approx(losses[:2], rel=1e-4), name
+    for one, two in zip(records(whole.out), records(tmp_path), strict=True):
+        assert one["signature"] == two["signature"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_variant_runs_in_other_ways_too(method: str, easy: list[str], tmp_path: Path) -> None:
+    """With less precision, batches of one length, fewer examples, on data that may be tuned on: comparable rows."""
+    names = importlib.import_module(f"methods.{method}").Args.__dataclass_fields__["variant"].metadata["help"].rules
+    words = "--budget 320 --precision bf16 --batches by-length --limit 100 --tune --teacher-precision bf16 --seed 0"
+    wide = [] if method == "cmow" else ["--student", "2x32"]  # some variants need the teacher's width
+    argv = [*easy, *words_of(method, easy), *words.split(), *wide, "--variant", ",".join(names["names"])]
+    code, _, err = call(method, *argv, "--out-dir", tmp_path)
+    assert code == 0, err
+    found = records(tmp_path)
+    assert len(found) >= len(names["names"])
+    assert len({record["comparable"] for record in found}) == 1
+    assert {record["seed"] for record in found} == {0}
+    assert {tuple(record["metrics"]) for record in found} == {("held_out",)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_that_is_not_finite_ends_with_step_and_ids(method: str, easy: list[str], tmp_path: Path) -> None:
+    argv = [*easy, *words_of(method, easy), "--budget", "640", "--variant", "kd", "--lr", "1e30", "--out-dir", tmp_path]
+    code, _, err = call(method, *argv)
+    assert (code, len(re.findall(r"error: .* at step \d+, batch train-\d+.*a lower --lr", err))) == (2, 1), err
+    assert not records(tmp_path)
+
+
 # --- the two baselines are the same from every script --------------------------------------------------------
 
 
@@ -347,8 +391,8 @@ def test_nothing_grows(method: str, easy: list[str], tmp_path: Path, monkeypatch
         seen.append((process.memory_info().rss, process.num_fds()))
 
     monkeypatch.setattr(train.Loop, "_after_step", after)
-    words = f"{CASES.get(method, '')} --batch-size 8 --budget 16000 --save-every 1 --out-dir {tmp_path}"
-    code, _, err = call(method, *easy, *words.split(), "--variant", words.split()[1].split(",")[0])
+    words = [*words_of(method, easy), *f"--batch-size 8 --budget 16000 --save-every 1 --out-dir {tmp_path}".split()]
+    code, _, err = call(method, *easy, *words, "--variant", words[1].split(",")[0])
     assert code == 0, err
     for early, late in zip(
         map(max, zip(*seen[500:600], strict=True)), map(max, zip(*seen[-100:], strict=True)), strict=True
