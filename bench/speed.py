@@ -357,7 +357,7 @@ def sentences(batch: int) -> Tensor:
 
 @torch.inference_mode()
 def classify(model: Any, ids: Tensor) -> None:
-    model(input_ids=ids)
+    model(input_ids=ids, attention_mask=torch.ones_like(ids))
 
 
 def packed_layers(bits: int, batch: int, folder: Path) -> Contenders:
