@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import io
 import multiprocessing
@@ -13,8 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,6 @@ torch.set_num_threads(1)  # as in the scripts that the tests start: the same num
 POSITIVE = ("good", "great", "fine", "happy", "bright", "warm")
 NEGATIVE = ("bad", "poor", "sad", "dull", "cold", "grim")
 NEUTRAL = ("the", "a", "film", "story", "cast", "was", "and", "plot", "scene", "music", "very", "with", "in", "it")
-SCRIPT = ROOT / "methods" / "mc3kd.py"
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
@@ -97,20 +94,6 @@ def write_sst2(folder: Path, train_rows: int = 1500, dev_rows: int = 300) -> Non
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
-def write_rte(folder: Path, train_rows: int = 96, dev_rows: int = 32) -> None:
-    """The official TSV layout; entailment: both sentences have one mood."""
-    folder.mkdir(parents=True)
-    rng = random.Random(1)
-    for split, rows in (("train", train_rows), ("dev", dev_rows)):
-        lines = ["index\tsentence1\tsentence2\tlabel"]
-        for i in range(rows):
-            first = rng.randint(0, 1)
-            moods = (NEGATIVE, POSITIVE)[first], (NEGATIVE, POSITIVE)[first if i % 2 == 0 else 1 - first]
-            label = "entailment" if i % 2 == 0 else "not_entailment"
-            lines.append(f"{i}\t{sentence(rng, moods[0])}\t{sentence(rng, moods[1])}\t{label}")
-        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-
-
 def write_stsb(folder: Path, train_rows: int = 96, dev_rows: int = 32) -> None:
     """Named columns; the score grows with the number of shared moods."""
     folder.mkdir(parents=True)
@@ -125,10 +108,9 @@ def write_stsb(folder: Path, train_rows: int = 96, dev_rows: int = 32) -> None:
 
 @pytest.fixture(scope="session")
 def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with SST-2, RTE and STS-B as GLUE lays them out."""
+    """A folder with SST-2 and STS-B as GLUE lays them out."""
     root = tmp_path_factory.mktemp("data") / "glue"
     write_sst2(root / "SST-2")
-    write_rte(root / "RTE")
     write_stsb(root / "STS-B")
     return root
 
@@ -164,50 +146,33 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
 
 
 @pytest.fixture(scope="session")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A task and a teacher without dropout, which would differ between processes."""
-    root = tmp_path_factory.mktemp("steady")
-    write_sst2(root / "data" / "SST-2", 200, 31)
-    torch.manual_seed(0)
-    config = bert_config(4, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
-    models.save(BertForMaskedLM(config), word_tokenizer(), root / "teacher", "")
-    task = ["--task", "sst2", "--data-dir", str(root / "data"), "--teacher", str(root / "teacher")]
-    return [*task, "--teacher-epochs", "1", "--teacher-lr", "3e-3", "--device", "cpu"]
+def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A task that is learnt in seconds, and a teacher without dropout, which would differ between processes."""
+    root = tmp_path_factory.mktemp("easy")
+    write_sst2(root / "data" / "SST-2", 640, 200)
+    for name, layers in (("teacher", 4), ("other", 2)):
+        torch.manual_seed(layers)
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config = bert_config(layers, 32, initializer_range=0.2, **off)
+        models.save(BertForMaskedLM(config), word_tokenizer(), root / name, "")
+    argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8 --teacher-lr 3e-3"
+    return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
 
 
 # --- running a script --------------------------------------------------------------------------------------
 
 
-def start(*argv: str | Path, path: Path = SCRIPT, **options: Any) -> subprocess.Popen[str]:
+def start(*argv: str | Path, path: Path, **options: Any) -> subprocess.Popen[str]:
     """A script in a process of its own."""
     command = [sys.executable, str(path), *map(str, argv)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
     return subprocess.Popen(command, **(pipes | options))
 
 
-def kill_at_checkpoint(place: Path, *argv: str | Path, path: Path = SCRIPT) -> None:
-    """Start a script and kill it (SIGKILL) once a checkpoint stands somewhere under `place`."""
-    process = start(*argv, "--save-every", "0", path=path)
-    while process.poll() is None and not list(place.glob("**/checkpoint.safetensors")):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-
-
 def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     process = start(*argv, **options)
     out, err = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def in_process(capsys: pytest.CaptureFixture[str], method: Any) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    yield functools.partial(call, method.__name__.split(".")[1])
-
-
-@pytest.fixture
-def inside() -> Callable[..., tuple[int, str, str]]:
-    return functools.partial(call, "mc3kd")
 
 
 def call(method: str, *argv: object) -> tuple[int, str, str]:
@@ -273,23 +238,3 @@ def in_two_processes(function: Callable[..., Any], *given: Any) -> list[Any]:
         signal.signal(signal.SIGALRM, before)
         for child in multiprocessing.active_children():
             child.kill()
-
-
-def error_line(err: str) -> str:
-    """The one line of an error; warnings about the size of a split may stand before it."""
-    lines = [line for line in err.splitlines() if line and not line.startswith("warning: ")]
-    assert len(lines) == 1, f"one line was expected: {err}"
-    return lines[0]
-
-
-def matrix_of(glue: Path, expert: Path, cache: Path) -> str:
-    """What a matrix of tiny runs for `python -m bench run` says before its rows."""
-    return f"""
-tasks = ["sst2"]
-seeds = [0]
-budget = 64
-max_length = 16
-teacher = "{expert}"
-data_dir = "{glue}"
-cache_dir = "{cache}"
-"""

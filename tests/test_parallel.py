@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, SCRIPT, in_two_processes, tiny_bert
+from conftest import ENVIRONMENT, ROOT, in_two_processes, tiny_bert
 from torch import Tensor, nn
 
 from common import parallel, results, train
@@ -224,16 +224,29 @@ def test_a_run_goes_on_with_another_number_of_processes(before: int, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun --nproc-per-node 2", "accelerate launch --cpu --num_processes 2"])
-def test_a_launcher(launcher: str, steady: list[str], tmp_path: Path) -> None:
+def test_a_launcher(launcher: str, easy: list[str], tmp_path: Path) -> None:
     """One table, one process's warnings; a loss that is not finite is one line, and exit code 2 of each."""
     program, *words = launcher.split()
-    argv = ("--variant mc3kd --student 2x16 --batch-size 8 --budget 80 --max-length 16 --limit 200").split()
-    command = [str(Path(sys.executable).with_name(program)), *words, str(SCRIPT), *steady, *argv]
+    argv = [
+        "--variant",
+        "mc3kd",
+        "--student",
+        "2x16",
+        "--batch-size",
+        "8",
+        "--budget",
+        "80",
+        "--max-length",
+        "16",
+        "--limit",
+        "200",
+    ]
+    command = [str(Path(sys.executable).with_name(program)), *words, str(ROOT / "methods" / "mc3kd.py"), *easy, *argv]
     command += ["--cache-dir", str(tmp_path / "cache"), "--out-dir"]
     done = subprocess.run([*command, str(tmp_path / "out")], env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("saved: ") == 1
-    assert done.stderr.count("warning: sst2 train has 200 rows") == 1
+    assert done.stderr.count("warning: sst2 train has 640 rows") == 1
     record = results.load(next((tmp_path / "out").rglob("result.json")))
     assert record["environment"]["hardware"]["processes"] == 2
     command += [str(tmp_path / "bad"), "--lr", "1e30"]

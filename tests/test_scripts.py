@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import ROOT, bert_config, call, in_two_processes, script, word_tokenizer, write_sst2
-from transformers import BertForMaskedLM
+from conftest import ROOT, call, in_two_processes, script
 
 from common import models, results, train
 from common.args import BadInput
@@ -41,20 +40,6 @@ class Case(NamedTuple):
     out: Path  # of a run that nothing disturbed
     printed: str
     logits: dict[Path, torch.Tensor]  # by a student's folder, on its card's example
-
-
-@pytest.fixture(scope="session")
-def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A task that is learnt in seconds, and a teacher without dropout, which would differ between processes."""
-    root = tmp_path_factory.mktemp("easy")
-    write_sst2(root / "data" / "SST-2", 640, 200)
-    for name, layers in (("teacher", 4), ("other", 2)):
-        torch.manual_seed(layers)
-        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        config = bert_config(layers, 32, initializer_range=0.2, **off)
-        models.save(BertForMaskedLM(config), word_tokenizer(), root / name, "")
-    argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8 --teacher-lr 3e-3"
-    return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
 
 
 def words_of(method: str, easy: list[str]) -> list[str]:
@@ -315,6 +300,38 @@ def test_a_loss_that_is_not_finite_ends_with_step_and_ids(method: str, easy: lis
     code, _, err = call(method, *argv)
     assert (code, len(re.findall(r"error: .* at step \d+, batch train-\d+.*a lower --lr", err))) == (2, 1), err
     assert not records(tmp_path)
+
+
+WRONG = [
+    ("mc3kd", "--variant mc3kd --student 5x16", "--student: 5 layers"),
+    ("mc3kd", "--variant pkd-skip --student 2x16", "--student 2x32"),
+    ("mc3kd", "--variant mc3kd --accumulate 2", "--accumulate 2: the loss of mc3kd is a statistic of the batch"),
+    ("mc3kd", "--init pocket --student 2x128", "--init random works"),
+    ("mc3kd", "--max-length 65", "--max-length 65: the teacher has 64 positions"),
+    ("mc3kd", "--limit 5 --tune", "--tune: 5 training examples are too few"),
+    ("mc3kd", "--variant dynakd --pool /no/folder", "--teacher /no/folder"),
+    ("mc3kd", "--precision fp16", "--precision fp16: needs a CUDA device"),
+    ("mc3kd", "--teacher pocket", "--teacher pocket: reads only the pocket suite"),
+    ("cka", "--variant mse --student 2x16", "--student 2x32"),
+    ("cka", "--variant cka --student 2x16 --layer-map 1,9", "--layer-map 1,9"),
+    ("cka", "--variant cka --student 2x16 --budget 32", "--budget 32"),
+    ("cmow", "--student hybrid-3-9 --init general --budget 32", "--budget 32"),
+    ("xtc", "--student 2x16", "--student 2x16"),
+    ("xtc", "--student 2x32 --keep 1,9", "--keep 1,9"),
+    ("xtc", "--student 2x32 --variant xtc --stages 2 --budget 32", "--budget 32"),
+    ("efficient_attention", "--variant distil --short-length 16 --budget 32", "--budget 32"),
+]
+
+
+@pytest.mark.parametrize(("method", "typed", "says"), WRONG, ids=[" ".join(row[:2]) for row in WRONG])
+def test_what_a_teacher_shows_to_be_wrong(method: str, typed: str, says: str, easy: list[str], tmp_path: Path) -> None:
+    """One line, exit code 2, no row begun."""
+    code, _, err = call(method, *easy, *typed.split(), "--out-dir", tmp_path)
+    (line,) = (line for line in err.splitlines() if not line.startswith("warning: "))
+    assert code == 2
+    assert line.startswith("error: ")
+    assert says in line
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 # --- the two baselines are the same from every script --------------------------------------------------------

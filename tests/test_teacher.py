@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,12 @@ def spoil(folder: Path, what: str) -> None:
     weights = folder / "model.safetensors"
     if what == "cut":
         weights.write_bytes(weights.read_bytes()[:-1])
+    elif what == "a header of 2^62 bytes":
+        weights.write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    elif "=" in what:
+        name, value = what.split("=")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {name: json.loads(value)}))
     elif what == "not finite":
         save_file(
             load_file(weights) | {"classifier.bias": torch.tensor([0.0, float("nan")])}, weights, {"format": "pt"}
@@ -116,7 +123,10 @@ def spoil(folder: Path, what: str) -> None:
     [("cut", "damaged model.safetensors"), ("word_embeddings", "weights are not in its file"),
      ("layer.1.attention", "weights are not in its file"), ("classifier", "the first is classifier.bias"),
      ("not finite", "classifier.bias is not finite"), ("no tokenizer", "no tokenizer"),
-     ("other words", "its tokenizer has 104 words, the model 31 embeddings"), ("config.json", "config.json")],
+     ("other words", "its tokenizer has 104 words, the model 31 embeddings"), ("config.json", "config.json"),
+     ("a header of 2^62 bytes", "damaged model.safetensors"), ("hidden_size=-32", "weights cannot be loaded"),
+     ("hidden_act=\"swish2\"", "weights cannot be loaded"), ("num_hidden_layers=4", "weights are not in its file"),
+     ("hidden_size=33", "weights cannot be loaded"), ("model_type=\"own\"", "model_type")],
 )  # fmt: skip
 def test_what_is_no_teacher(what: str, says: str, expert: Path, sst2: TaskData, tmp_path: Path) -> None:
     spoil(saved(tmp_path, AutoModelForSequenceClassification.from_pretrained(expert)), what)
