@@ -27,7 +27,7 @@ from transformers import (
 from common import parallel
 from common.args import BadInput, first_line, layer_list
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
-from common.results import share
+from common.results import apply_umask
 from common.tasks import GENERATED, WINDOWED, Task
 
 transformers.logging.set_verbosity_error()
@@ -215,10 +215,13 @@ def set_depth(config: PreTrainedConfig, layers: int) -> None:
                 " 4..."
             )
         layers //= 2
-        for name in ("encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"):
+        for name in DEPTHS[1:]:
             if hasattr(config, name):
                 setattr(config, name, layers)
     config.num_hidden_layers = layers
+
+
+DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers")
 
 
 def stack_depths(config: PreTrainedConfig) -> list[int]:
@@ -253,24 +256,46 @@ def layer_numbers(rule: str, N: int, m: int) -> list[int]:
     return layers
 
 
+@torch.no_grad()
 def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedModel:
     """Leave out all but `layers` layers, in place, as `--keep` says; an encoder-decoder keeps half on each side.
 
     Embeddings, pooler and head stay. ALBERT's layers are one and the same, used fewer times.
     """
-    depths = stack_depths(model.config)
-    wanted = copy.copy(model.config)
+    depths, wanted = stack_depths(model.config), copy.copy(model.config)
     set_depth(wanted, layers)
-    stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) in depths]
+    stacks: dict[str, nn.ModuleList] = {}  # the outermost lists: T5's blocks hold lists of their own
+    for name, module in model.base_model.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in stacks)
+        if isinstance(module, nn.ModuleList) and len(module) in depths and not inside:
+            stacks[name] = module
     if len(stacks) != len(depths) and model.config.model_type != "albert":
         raise BadInput(f"--teacher: {model.config.model_type} has no list of {depths[0]} layers to choose from")
-    for stack, m in zip(stacks, stack_depths(wanted), strict=False):
-        kept = layer_numbers(rule, len(stack), m)
-        for i in reversed(range(len(stack))):
-            if i + 1 not in kept:
-                del stack[i]
+    for stack, m in zip(stacks.values(), stack_depths(wanted), strict=False):
+        first = stack[0]
+        if m != len(stack):
+            kept = layer_numbers(rule, len(stack), m)
+            for i in reversed(range(len(stack))):
+                if i + 1 not in kept:
+                    del stack[i]
+        for name, module in first.named_modules():  # T5's first block holds the position bias of all
+            if getattr(module, "has_relative_attention_bias", False) and stack[0] is not first:
+                attention: Any = stack[0].get_submodule(name)
+                attention.has_relative_attention_bias = True
+                attention.relative_attention_bias = module.relative_attention_bias
+        for i, layer in enumerate(stack):
+            for module in layer.modules():
+                if hasattr(module, "layer_idx"):  # a layer's place in the cache of a decoder
+                    module.layer_idx = i  # type: ignore[assignment]
     set_depth(model.config, layers)
     return model
+
+
+def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy of a teacher that can be trained: in float32, with gradients, without a teacher's hooks."""
+    student = copy.deepcopy(model).float().requires_grad_()
+    student._forward_hooks.clear()
+    return student
 
 
 def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
@@ -345,7 +370,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     (folder / "README.md").write_text(card, encoding="utf-8")
     files = list(folder.glob("model*.safetensors"))  # not the checkpoint's
     for file in files:
-        share(file)
+        apply_umask(file)
     return sum(f.stat().st_size for f in files)
 
 

@@ -35,13 +35,13 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         yield partial
-        share(partial)
+        apply_umask(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)  # of a disk that is full
 
 
-def share(path: Path) -> None:
+def apply_umask(path: Path) -> None:
     """Give a file the rights that the umask leaves to others; safetensors writes for its owner alone."""
     mask = os.umask(0)
     os.umask(mask)

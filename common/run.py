@@ -6,7 +6,6 @@ A finished run with the same settings is not run again; one with other settings 
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import json
 import shlex
@@ -42,6 +41,8 @@ def hold(folder: Path) -> None:
             raise BadInput(
                 f"{folder}: another process is at work here; wait for its end, or give another --out-dir"
             ) from error
+        except OSError:  # a file system without locks
+            return
         _locks[folder] = lock
 
 
@@ -52,7 +53,7 @@ def release(folder: Path) -> None:
 
 
 class Run:
-    """A variant of a method on a task with a seed. `settings`: the method's resolved arguments, beside all others.
+    """A variant of a method on a task with a seed. `settings` are added to those of the arguments, or replace them.
 
     `lr` is the student's peak learning rate: `--lr`, or the default of its width and of where it starts from.
     """
@@ -65,6 +66,7 @@ class Run:
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others
+        self.charged: set[Path] = set()  # teachers' outputs whose cost is in the ledger
         self.kind, amount = parse_budget(args.budget)
         kind = task.task.kind
         if self.kind == "paper":  # counted in epochs, for which the data have to be tokenised
@@ -121,12 +123,12 @@ class Run:
 
     @contextlib.contextmanager
     def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
-             keep: Teacher | None = None, layers: tuple[int, ...] | list[int] = (), whole_batch: bool = False,
+             cache: Teacher | None = None, layers: tuple[int, ...] | list[int] = (), whole_batch: bool = False,
              batches: train.Batches | None = None, **options: Any) -> Iterator[train.Loop]:  # fmt: skip
         """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
 
         `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
-        `keep`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays.
+        `cache`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays.
         `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
         """
         args = self.args
@@ -144,7 +146,7 @@ class Run:
                 self.encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple
             )
         kind = self.task.task.kind
-        kept = keep and keep_outputs(args, keep, self.encoded, kind, steps, tuple(sorted(set(layers))))
+        kept = cache and keep_outputs(args, cache, self.encoded, kind, steps, tuple(sorted(set(layers))))
         set_seed(args.seed, deterministic=False)
         loop = train.Loop(
             modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
@@ -154,21 +156,24 @@ class Run:
         with loop:
             if loop.step < loop.steps:
                 self.start(self.taken + loop.step)
-            if keep and kept:
-                keep.kept = kept[0]
-                if not loop.step:  # a checkpoint's ledger holds this cost already
+            if cache and kept:
+                cache.kept = kept[0]
+                if not loop.step and kept[0].path not in self.charged:  # a checkpoint's ledger has this cost already
                     loop.ledger.add(kept[1])
+                self.charged.add(kept[0].path)
             try:
                 yield loop
             finally:
-                if keep:
-                    keep.kept = None
+                if cache:
+                    cache.kept = None
         self.taken += loop.step
         self.ledger.add(loop.ledger)
 
     def shared(self, kind: str, recipe: dict[str, Any],
                make: Callable[[train.Stage], PreTrainedModel]) -> train.Shared:  # fmt: skip
         """A stage that other runs share, made by `make` or found; this run is charged what it has cost."""
+        if self.args.accumulate > 1:  # a mean over the tokens of a part is not the whole batch's
+            recipe = recipe | {"accumulate": self.args.accumulate}
         stage = train.shared(self.args, kind, recipe, self.teacher.tokenizer, make)
         self.ledger.add(stage.ledger)
         self.shared_steps += stage.ledger.steps
@@ -309,9 +314,12 @@ def vocabulary_digest(tokenizer: Any) -> str:
 def difference(record: dict[str, Any], run: Run) -> str:
     """The first setting in which a record and a run differ, for the error line."""
     for key, value in run.settings.items():
-        if record["settings"].get(key) != value:
-            return f"{key} {record['settings'].get(key)} there, {value} here"
-    return "another data set or budget" if record["comparable"] != run.comparable else "another teacher"
+        if key in record["settings"] and record["settings"][key] != value:
+            return f"{key} {record['settings'][key]} there, {value} here"
+    if record["comparable"] != run.comparable:
+        return "another data set or budget"
+    old = record["settings"].keys() != run.settings.keys()
+    return "made by another version of the script" if old else "another teacher"
 
 
 # --- the student ---------------------------------------------------------------------------------------------
@@ -351,19 +359,23 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         raise BadInput(
             f"--init {init}: the student is {width} wide, the checkpoint {checkpoint.hidden_size}; --init random works"
         )
-    depth = sum(models.stack_depths(checkpoint))
-    if depth < layers:
+    wanted = models.student_config(config, layers, width)
+    if any(m > N for N, m in zip(models.stack_depths(checkpoint), models.stack_depths(wanted), strict=True)):
+        depth = sum(models.stack_depths(checkpoint))
         raise BadInput(f"--init {init}: the checkpoint has {depth} layers to copy from, the student {layers}")
+    if ffn and ffn not in [getattr(checkpoint, name, None) for name in models.FFN]:
+        raise BadInput(f"--init {init}: its layers are copied as wide as they are, not {ffn}; --init random works")
     if init == "teacher":
-        student = copy.deepcopy(teacher.model).float().requires_grad_()
-        student._forward_hooks.clear()  # those of a teacher in half precision
+        student = models.trainable_copy(teacher.model)
         for key, value in changes.items():
             setattr(student.config, key, value)
     else:
-        student = models.load_model(source, models.student_config(config, depth, width, ffn, **changes), kind)
-    if depth == layers:
-        return student, f"the layers of {Path(name).name}"
-    return models.keep_layers(student, keep, layers), f"{keep} {layers} layers of {Path(name).name}"
+        own = models.student_config(config, layers, width, **changes)
+        for key in (key for key in models.DEPTHS if hasattr(checkpoint, key)):
+            setattr(own, key, getattr(checkpoint, key))
+        student = models.load_model(source, own, kind)
+    which = f"{keep} {layers}" if models.stack_depths(student.config) != models.stack_depths(wanted) else "all"
+    return models.keep_layers(student, keep, layers), f"{which} layers of {Path(name).name}"
 
 
 # --- the model card ------------------------------------------------------------------------------------------

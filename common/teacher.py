@@ -1,6 +1,6 @@
 """The teacher: fine-tuned on the task on first use, kept in the cache, shared by all methods; and its outputs.
 
-Its training is off every method's clock. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained BERTs of
+Its training is not in any ledger. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained BERTs of
 4, 6 and 12 layers, for pocket tasks alone (common/pocket/models.py says what they are for documents, language modelling
 and written texts); anything else is a hub id or a folder. It is fine-tuned unless it has the task's head. A causal
 language model has its head before it has seen the task's text: it is fine-tuned like any other, and with
@@ -44,6 +44,7 @@ from common.pocket.models import (
     pocket_gpt2,
     pocket_recipe,
 )
+from common.results import apply_umask
 from common.tasks import GENERATED, Split, Task, TaskData, label_order
 from common.train import Batch, Ledger, Stage
 
@@ -166,7 +167,10 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
     batches: Any = data.Batches(*how)
     if short_first:
         batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
-    with stage.loop({"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label) as loop:
+    # whatever --accumulate says: the teacher is the same for all
+    with stage.loop(
+        {"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label, parts=1
+    ) as loop:
         for batch in loop:
             logits, labels = batch.predictions(model(**batch.inputs))
             loop.minimise(parallel.mean(label_loss(logits, labels)))
@@ -306,6 +310,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, kind: str, l
         bar.update(len(indices))
     bar.close()
     save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(by_token))})
+    apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()
 
@@ -317,7 +322,7 @@ class KeptOutputs:
         with safe_open(path, "pt") as file:
             self.tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             self.by_token = file.metadata()["by_token"] == "1"
-        self.encoded, self.padding_side = encoded, padding_side
+        self.path, self.encoded, self.padding_side = path, encoded, padding_side
         self.rows = {example: i for i, example in enumerate(encoded.ids)}
 
     def read(self, ids: list[str], attention_mask: Tensor) -> Any:

@@ -18,7 +18,6 @@ import itertools
 import json
 import math
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -35,7 +34,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
-from transformers import PreTrainedModel, get_linear_schedule_with_warmup, set_seed
+from transformers import PreTrainedModel, set_seed
 
 from common import models, parallel
 from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
@@ -88,6 +87,8 @@ def peak_memory() -> int:
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
+    import resource  # which Windows does not have
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -96,7 +97,8 @@ def peak_memory() -> int:
 
 
 class Batches(Protocol):
-    """A stream of batches: a function of the step, so that a resumed training needs no state but its number."""
+    """A stream of batches, which is a function of the step: a resumed training needs no other state of it. Masks are
+    drawn from torch's random numbers, whose state a checkpoint holds."""
 
     def __getitem__(self, step: int) -> dict[str, Tensor]: ...
 
@@ -178,7 +180,9 @@ class Loop:
             {"params": [p for p in self.weights if p.ndim <= 1], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
-        self.schedule = get_linear_schedule_with_warmup(self.optimizer, round(warmup * steps), steps)
+        self.lr, self.rise = lr, round(warmup * steps)
+        # a scale of its own: where the main process trains a teacher alone, the others' must not differ
+        self.scaler = torch.amp.GradScaler(self.device.type) if self.engine.scaler is not None else None
         self.step = 0  # how many were taken
         self.ledger = Ledger()
         self.notes: dict[str, list[float]] = {}
@@ -188,6 +192,7 @@ class Loop:
         self.stop: int | None = None  # the signal that asked for it
         self._loss = torch.zeros((), device=self.device)
         self._watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
+        self._set_rate()
 
     # --- begin, and end ---
 
@@ -276,7 +281,7 @@ class Loop:
         """Add the gradient of this part's loss, weighed by its share; after the last part, take the step."""
         with torch.autocast(self.device.type, enabled=False):
             loss = self.batch.share * loss
-            self.engine.backward(loss)
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         self._loss += loss.detach()
         if not self.batch.last:
             return
@@ -284,15 +289,14 @@ class Loop:
         if self.device.type == "cpu" or len(self._watched) >= LOOK_EVERY:
             self._look()
         parallel.sum_gradients(self.weights)
-        scaler = self.engine.scaler
-        if scaler is None:
+        if self.scaler is None:
             clip_grad_norm_(self.weights, self.clip)
             self.optimizer.step()
         else:  # fp16: the loss was scaled; a step whose gradient overflowed is left out
-            scaler.unscale_(self.optimizer)
+            self.scaler.unscale_(self.optimizer)
             clip_grad_norm_(self.weights, self.clip)
-            scaler.step(self.optimizer)
-            scaler.update()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         self.optimizer.zero_grad()
         self.step += 1
         self.ledger.steps += 1
@@ -312,21 +316,23 @@ class Loop:
 
     @contextlib.contextmanager
     def off_clock(self) -> Iterator[None]:
-        """For what a step does besides training, such as a validation."""
+        """For what a step does besides training, such as a validation: uncharged, and in float32."""
         started = time.perf_counter()
-        yield
-        self.ledger.seconds -= time.perf_counter() - started
+        try:
+            with torch.autocast(self.device.type, enabled=False):  # whose copies of the weights are of before the step
+                yield
+        finally:
+            self.ledger.seconds -= time.perf_counter() - started
 
     def due(self, points: int) -> bool:
         """Whether another of so many equal shares of the steps has just ended."""
         return self.step * points // self.steps > (self.step - 1) * points // self.steps
 
     def _set_rate(self) -> None:
-        """The learning rate of the next step."""
-        for group, peak, factor in zip(
-            self.optimizer.param_groups, self.schedule.base_lrs, self.schedule.lr_lambdas, strict=True
-        ):
-            group["lr"] = peak * factor(self.step)
+        """The learning rate of the next step: linear warm-up to `lr`, then linear decay to 0."""
+        rising, falling = self.step / max(1, self.rise), (self.steps - self.step) / max(1, self.steps - self.rise)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr * (rising if self.step < self.rise else max(0.0, falling))
 
     def _after_step(self, at: int) -> None:
         if self.log is not None and (self.step % LOG_EVERY == 0 or self.step == self.steps):
@@ -343,9 +349,11 @@ class Loop:
 
     def _look(self) -> None:
         """Stop at a loss that is not finite, with its step and the ids of its batch."""
-        if self.engine.scaler is not None and self.engine.scaler.get_scale() < 1:  # from 65,536, halved each time
+        if self.scaler is not None and self.scaler.get_scale() < 1:  # from 65,536, halved each time
             raise BadInput("--precision fp16: every gradient overflows, and no step is taken; bf16 or fp32 would do")
         watched, self._watched = self._watched, []
+        if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
+            return
         for loss, step in watched:
             if not math.isfinite(value := loss.item()):
                 ids = ", ".join(self.batches.ids(step))
@@ -369,8 +377,8 @@ class Loop:
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
         state = {"identity": self.identity, "step": self.step, "ledger": asdict(self.ledger), "notes": self.notes}
         state["digest"] = digest(tensors)
-        if self.engine.scaler is not None:
-            state["scaler"] = self.engine.scaler.state_dict()
+        if self.scaler is not None:
+            state["scaler"] = self.scaler.state_dict()
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with replacing(self.path) as partial:
@@ -403,8 +411,8 @@ class Loop:
         torch.set_rng_state(tensors["rng/cpu"])
         if "rng/cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["rng/cuda"])
-        if self.engine.scaler is not None:
-            self.engine.scaler.load_state_dict(state["scaler"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
         self.ledger.__dict__.update(state["ledger"])
         self.notes, self.step, self.saved_step = state["notes"], state["step"], state["step"]
         self._set_rate()
@@ -509,7 +517,7 @@ def kept(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> dict[str, Any]
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Wait until no other process makes this folder; keep others waiting meanwhile."""
-    lock = FileLock(folder.with_suffix(".lock"))
+    lock = FileLock(folder.with_suffix(".lock"), mode=0o666)  # a cache may serve several users
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -100,7 +100,9 @@ class Args(CommonArgs):
 
     variant: str = arg("finetune,kd,cka", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
     student: str = arg("2x64", "student's layers x width")
-    lr: float | None = arg(None, "peak learning rate on the task (default: 1e-3; of texts 4e-3)", above=0)
+    lr: float | None = arg(
+        None, "peak learning rate on the task (default: from random weights 1e-3, of texts 4e-3)", above=0
+    )
     init: str = arg("random", "first weights: random, pretrained or teacher (its layers, of one width), or a folder")
     keep: str = arg("spread", "which layers are copied: spread (as distilBART's), first, skip, top, or 2,4,...")
     ffn: int | None = arg(None, "feed-forward width (default: the paper's for its sizes, else 4 x width)", low=1)
@@ -427,7 +429,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
             config = models.student_config(config, layers, width, **student_settings(args, config))
             first = family.from_config(config)
         else:
-            first = models.keep_layers(copy.deepcopy(guide.model).requires_grad_(), args.keep, layers)
+            first = models.keep_layers(models.trainable_copy(guide.model), args.keep, layers)
         objective = make_objective(args, "both" if written else "teacher", hidden, first.config, guide.model.config)
         modules = {"student": first, "projections": objective.projections}
         torch.manual_seed(args.seed)
@@ -471,13 +473,13 @@ def main(args: Args) -> None:
             if pretrained:
                 made = pretraining(args, run, hidden, teacher, student)
                 start, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
-            keep = None if outputs == "labels" else teacher
+            cache = None if outputs == "labels" else teacher
             layers = [layer for stack in objective.layers for layer in stack]
-            with run.loop({"student": student, "projections": objective.projections}, run.lr, keep=keep, layers=layers,
-                          parts=args.minibatches) as loop:  # fmt: skip
+            modules = {"student": student, "projections": objective.projections}
+            with run.loop(modules, run.lr, cache=cache, layers=layers, parts=args.minibatches) as loop:
                 distil(args, loop, objective, student, teacher, held_out)
             curves["task"] = loop.notes["validation"]
-            analysis = {"teacher": keep is not None, "validation": curves}
+            analysis = {"teacher": cache is not None, "validation": curves}
             records.append(run.finish(student, init=start, analysis=analysis))
         show(records, args.out_dir)
 

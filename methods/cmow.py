@@ -554,7 +554,9 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
         source = teacher.pretrained or teacher.name
         how = (args.augment, args.seed, args.max_length, run.ledger)
         run.examples = with_copies(task, teacher.tokenizer, source, *how)
-    with run.loop({"student": student}, args.lr, keep=teacher if kd else None, warmup=0.0) as loop:
+    with run.loop(
+        {"student": student}, args.lr, cache=teacher if kd else None, warmup=0.0, whole_batch=args.head == "cnn"
+    ) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
             if kd:

@@ -53,8 +53,7 @@ from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, parse, run, student_shape
-from common.errors import BadInput
+from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -355,8 +354,8 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         share, tokens = SHORT_FIRST
         how = (run.encoded, teacher.tokenizer, args.batch_size, args.seed)
         batches = data.ShortFirst(*how, round(share * run.left), tokens)
-    keep_outputs_of = teacher if variant == "kd" else None
-    with run.loop({"student": student}, run.lr, batches=batches, keep=keep_outputs_of) as loop:
+    cache = teacher if variant == "kd" else None
+    with run.loop({"student": student}, run.lr, batches=batches, cache=cache) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
             if variant == "kd":

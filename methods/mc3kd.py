@@ -112,6 +112,8 @@ class Args(CommonArgs):
     def check(self) -> None:
         super().check()
         pkd = [name for name in self.variants if VARIANTS[name].hidden == "pkd"]
+        if self.accumulate > 1 and any(VARIANTS[name].hidden == "ccc" for name in self.variants):
+            raise BadInput(f"--accumulate {self.accumulate}: the CCC is a statistic of the whole batch; leave it out")
         if self.assistant is not None:
             student_shape(self.assistant, "--assistant")
         if self.pool is None and "dynakd" in self.variants and self.teacher not in ("pocket-6", "pocket-12"):
@@ -408,6 +410,8 @@ class TeacherChoice(torch.nn.Module):
 
     def draw(self, seed: int, step: int) -> int:
         """The teacher of a step: the same in every process."""
+        if len(self.logits) == 1:
+            return 0
         generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
         return int(torch.multinomial(self.logits.softmax(0).cpu(), 1, generator=generator))
 
@@ -427,8 +431,8 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
     `layers`: the teacher layers that guide student layers 1, 2, ...
     """
     choice = TeacherChoice(len(teachers))
-    keep = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
-    with run.loop({"student": student, "choice": choice}, run.lr, steps=steps, stage=stage, keep=keep, layers=layers,
+    cache = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
+    with run.loop({"student": student, "choice": choice}, run.lr, steps=steps, stage=stage, cache=cache, layers=layers,
                   whole_batch=VARIANTS[name].hidden == "ccc") as loop:  # fmt: skip
         for batch in loop:
             if batch.first:
@@ -438,7 +442,8 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
             if batch.last and len(teachers) > 1:
                 choice.learn(k, loop.loss)
             if batch.last and args.track and not stage and loop.step % loop.steps_per_epoch == 0:
-                track(args, run, student, loop.step, loop.step // loop.steps_per_epoch)
+                with loop.off_clock():
+                    track(args, run, student, loop.step, loop.step // loop.steps_per_epoch)
     return {t.name: float(p) for t, p in zip(teachers, choice.logits.softmax(0), strict=True)}
 
 
@@ -496,7 +501,7 @@ def main(args: Args) -> None:
             if name == "takd":  # half of the budget is the assistant's
                 shape = run.settings["assistant"]
                 copied = teacher.pretrained and args.init != "random" and student_shape(shape)[1] == D_T
-                assistant = run.student(init="pretrained" if copied else "random", shape=shape)
+                assistant = run.student(init="pretrained" if copied else "random", shape=shape, keep="first")
                 distil(args, run, assistant, [teacher], [], name, run.steps // 2, "assistant")
                 assistant.eval().requires_grad_(False)
                 teachers = [replace(teacher, name=f"assistant {shape}", model=assistant)]

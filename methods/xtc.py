@@ -447,8 +447,8 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
     for number, stage in enumerate(row.stages):
         # a stage begins as a run does: optimiser, warm-up and decay start again
         lr, steps = stage.peak * run.lr, run.left // (len(row.stages) - number)
-        keep = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
-        with run.loop({"student": student}, lr, steps=steps, stage=f"stage{number + 1}", keep=keep) as loop:
+        cache = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
+        with run.loop({"student": student}, lr, steps=steps, stage=f"stage{number + 1}", cache=cache) as loop:
             for batch in loop:
                 loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
 
