@@ -157,10 +157,10 @@ class BatchNorm2d(nn.BatchNorm2d):
         if not self.training or processes() == 1:
             return super().forward(x)
         with torch.autocast(x.device.type, enabled=False):
-            return self.normalised(x.float()).to(x.dtype)
+            return self.normalised(x if x.dtype == torch.float64 else x.float()).to(x.dtype)
 
     def normalised(self, x: Tensor) -> Tensor:
-        """`forward` in float32."""
+        """`forward` in float32 or better."""
         sums = torch.stack([x.sum((0, 2, 3)), torch.full_like(x[0, :, 0, 0], x.numel() // x.shape[1])])
         total, n = all_reduce(sums)  # type: ignore[no-untyped-call]
         centred = x - (total / n)[:, None, None]

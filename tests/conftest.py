@@ -162,17 +162,10 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 # --- running a script --------------------------------------------------------------------------------------
 
 
-def start(*argv: str | Path, path: Path, **options: Any) -> subprocess.Popen[str]:
+def script(*argv: str | Path, path: Path) -> subprocess.CompletedProcess[str]:
     """A script in a process of its own."""
     command = [sys.executable, str(path), *map(str, argv)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT}
-    return subprocess.Popen(command, **(pipes | options))
-
-
-def script(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    process = start(*argv, **options)
-    out, err = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
 
 
 def call(method: str, *argv: object) -> tuple[int, str, str]:
