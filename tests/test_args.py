@@ -121,6 +121,7 @@ TOGETHER = [
     ("mc3kd", "--task pocket/ner", "is token classification; this method does classification, regression"),
     ("mc3kd", "--variant dynakd", "--variant dynakd: chooses among several teachers"),
     ("mc3kd", "--variant pkd-skip --student 1x128", "PKD leaves out the last layer"),
+    ("mc3kd", "--variant mc3kd --accumulate 2", "--accumulate 2: the CCC is a statistic of the whole batch"),
     ("mc3kd", "--variant takd --assistant 3", "--assistant '3': must be LAYERSxWIDTH"),
     ("mc3kd", "--task pocket/lm --variant pkd-last", "compares [CLS] vectors, and pocket/lm has none"),
     ("mc3kd", "--task pocket/lm --tokens cls", "--tokens cls: compares [CLS] vectors"),
