@@ -18,10 +18,13 @@ from transformers import (
     AutoModelForTokenClassification,
     BartConfig,
     BartForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
-from common import data, evaluate, models, run, teacher, train
+from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
+from common.run import Run
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -260,8 +263,8 @@ def test_a_student_copies_what_init_and_keep_say(
     init: str, keep: str, layers: tuple[int, ...], backbone: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
     guide = get_teacher(some(out_dir=str(tmp_path)), sst2, str(backbone))
-    args = CommonArgs(student="2x32", init=init, keep=keep)
-    student, says = run.choose_student(args, guide, sst2)
+    row = Run(CommonArgs(student="2x32", init=init, keep=keep), "some", "kd", sst2, guide, 1)
+    student = row.student()
     before = {f"bert.{k}": v for k, v in load_file(backbone / "model.safetensors").items()}
     source, ours = before if init == "pretrained" else guide.model.state_dict(), student.state_dict()
     for i, layer in enumerate(layers):
@@ -269,16 +272,16 @@ def test_a_student_copies_what_init_and_keep_say(
             assert torch.equal(ours[f"bert.encoder.layer.{i}.{name}"], source[f"bert.encoder.layer.{layer}.{name}"])
     assert torch.equal(ours["bert.embeddings.word_embeddings.weight"], source["bert.embeddings.word_embeddings.weight"])
     assert (init == "teacher") == torch.equal(ours["classifier.weight"], guide.model.classifier.weight)
-    assert says.startswith(f"{keep} 2 layers of ")
+    assert row.started_from.startswith(f"{keep} 2 layers of ")
     assert all(p.requires_grad for p in student.parameters())
 
 
 @pytest.mark.usefixtures("offline")
 def test_a_random_start_follows_the_seed_and_other_starts_are_refused(backbone: Path, sst2: TaskData) -> None:
     guide = Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", pretrained=str(backbone))
-    starts = [run.choose_student(CommonArgs(student="2x16", seed=seed), guide, sst2) for seed in (0, 0, 1)]
-    assert [says for _, says in starts] == ["random"] * 3
-    digests = [train.digest(student.state_dict()) for student, _ in starts]
+    rows = [Run(CommonArgs(student="2x16", seed=seed), "some", "kd", sst2, guide, 1) for seed in (0, 0, 1)]
+    digests = [train.digest(row.student().state_dict()) for row in rows]
+    assert [(row.started_from, row.lr) for row in rows] == [("random", 1e-3)] * 3
     assert digests[0] == digests[1] != digests[2]
     for shape, init, keep, says in (
         ("2x16", "pretrained", "first", "the student is 16 wide, the checkpoint 32"),
@@ -287,7 +290,7 @@ def test_a_random_start_follows_the_seed_and_other_starts_are_refused(backbone: 
         ("2x32", "no/such-model", "first", "--init no/such-model"),
     ):
         with pytest.raises(BadInput, match=says):
-            run.choose_student(CommonArgs(student=shape, init=init, keep=keep), guide, sst2)
+            Run(CommonArgs(student=shape, init=init, keep=keep), "some", "kd", sst2, guide, 1).student()
 
 
 @pytest.mark.parametrize(
@@ -328,6 +331,21 @@ def test_students_of_an_encoder_decoder() -> None:
     assert (len(model.model.encoder.layers), len(model.model.decoder.layers)) == (2, 2)
     with pytest.raises(BadInput, match="as many layers on both sides"):
         models.keep_layers(model, "first", 3)
+    # a decoder's layers know their places in the cache
+    assert model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3, do_sample=False).shape[0] == 1
+
+
+@pytest.mark.parametrize("keep", ["first", "top"])
+def test_t5_keeps_its_position_bias(keep: str) -> None:
+    """Its first block alone holds it; without it, an encoder cannot tell a text from its reverse."""
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=4, num_heads=2, decoder_start_token_id=0)
+    model = models.keep_layers(T5ForConditionalGeneration(config), keep, 4).eval()
+    assert models.stack_depths(model.config) == [2, 2]
+    encoder, ids = model.get_encoder(), torch.tensor([[3, 4, 5, 6]])
+    with torch.no_grad():
+        forwards, backwards = (encoder(x).last_hidden_state for x in (ids, ids.flip(1)))
+    assert not torch.allclose(forwards, backwards.flip(1), atol=1e-3)
 
 
 def test_heads(tmp_path: Path) -> None:
