@@ -414,17 +414,17 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
 
 def carry_out(plan: Matrix, options: Any) -> list[Job]:
     """Run a matrix, or a sweep, as `--engine` and `--jobs` say, alone in its folder; returns what failed."""
+    cluster = None
+    if options.engine == "ray":
+        from bench.cluster import Cluster
+
+        cluster = Cluster(options.address, options.cpus, options.gpus)
     plan.out.mkdir(parents=True, exist_ok=True)
     lock = FileLock(plan.out / ".lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:
         raise BadInput(f"{plan.out}: another run of the bench is at work there") from None
-    cluster = None
-    if options.engine == "ray":
-        from bench.cluster import Cluster
-
-        cluster = Cluster(options.address, options.cpus, options.gpus)
     import torch
 
     here = 1 if torch.cuda.is_available() else min(4, cores())
