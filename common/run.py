@@ -213,9 +213,9 @@ class Run:
         return sorted(self.folder.rglob("checkpoint.safetensors"))
 
     def clear(self) -> None:
-        """Remove what a finished run needs no more: checkpoints, and what a kill has left of one."""
-        for checkpoint in self.folder.rglob("checkpoint.*"):
-            checkpoint.unlink(missing_ok=True)
+        """Remove what a finished run needs no more: checkpoints, and what a kill has left of any file."""
+        for left in (*self.folder.rglob("checkpoint.*"), *self.folder.rglob("*.partial")):
+            left.unlink(missing_ok=True)
 
     def start(self, steps: int) -> None:
         """Write the resolved arguments beside the result to come; keep the log up to `steps`, where the run goes on."""

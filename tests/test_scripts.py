@@ -413,4 +413,4 @@ def test_nothing_grows(method: str, easy: list[str], tmp_path: Path, monkeypatch
     for early, late in zip(
         map(max, zip(*seen[500:600], strict=True)), map(max, zip(*seen[-100:], strict=True)), strict=True
     ):
-        assert late <= 1.02 * early
+        assert late <= 1.05 * early  # a batch's graph, kept at each step, is more
