@@ -36,6 +36,8 @@ def main(argv: list[str]) -> None:
     try:
         importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
         sys.stdout.flush()
+    except BadInput as error:
+        fail(error)
     except BrokenPipeError:  # the reader, head or a pager, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

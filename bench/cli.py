@@ -1,9 +1,10 @@
-"""What the commands of `python -m bench` share: their parser, the options of `--engine`, and where results are kept."""
+"""What the commands of `python -m bench` share: parser, options of `--engine`, tables, and where results are kept."""
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from common import results
@@ -38,6 +39,14 @@ def check_engine(options: argparse.Namespace) -> None:
         raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
     if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
         raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; a row of one cell is a heading."""
+    width = len(header)
+    full = [row if len(row) == width else (f"**{row[0]}**", *[""] * (width - 1)) for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in (header, *full)]
+    return "\n".join([lines[0], "|---" * width + "|", *lines[1:]])
 
 
 def dashed(name: str) -> str:

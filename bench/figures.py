@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.cli import Parser
 from common import data, evaluate, results, windows
-from common.args import BadInput, CommonArgs, fail, read, split_list
+from common.args import BadInput, CommonArgs, read, split_list
 from common.tasks import GENERATED, TaskData
 
 # --- plots ---------------------------------------------------------------------------------------------------
@@ -417,7 +417,4 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", help="a model, finished runs or tasks, as above; arguments of the scripts may follow")
     parser.add_argument("--out", type=Path, default=Path("runs/figures"), help="where they go (default: runs/figures)")
     asked, words = parser.parse_known_args(argv)
-    try:
-        FIGURES[asked.figure](asked.what, asked.out, words)
-    except BadInput as error:
-        fail(error)
+    FIGURES[asked.figure](asked.what, asked.out, words)

@@ -23,7 +23,6 @@ import json
 import math
 import re
 import shlex
-import string
 import sys
 import textwrap
 import tomllib
@@ -31,6 +30,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ import jsonschema
 from bench import run
 from bench.cli import Parser, dashed
 from common import results
-from common.args import BadInput, fail, read
+from common.args import BadInput, read
 from common.tasks import TASKS, check_name
 
 FOLDER = results.ROOT / "bench" / "published"
@@ -196,36 +196,23 @@ def filled(text: str, values: dict[str, str]) -> str:
     return text.format_map(defaultdict(str, values))
 
 
-def placeholders(text: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
-
-
 # --- commands ------------------------------------------------------------------------------------------------
 
 
-def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> dict[str, str]:
-    """Option -> value of a row's command for a task; what stands later replaces what stands before."""
-    by_task = paper.per_task[table.per_task].get(task, "") if table.per_task else ""
+def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> tuple[dict[str, str], set[str]]:
+    """Option -> value of a row's command for a task, where what stands later replaces what stands before; and the
+    options that come from the row's labels: in these the rows of a table differ."""
+    tasks = paper.per_task[table.per_task] if table.per_task else {}
+    words = shlex.split(f"{paper.common} {table.run or ''} {tasks.get(task, '')}")
     found: dict[str, str] = {}
-    for option, value in pairs(f"{paper.common} {table.run or ''} {by_task}").items():
+    labelled: set[str] = set()
+    for option, value in dict(zip(words[::2], words[1::2], strict=True)).items():
         # a label may stand for a value and further options
-        words = [option, *(shlex.split(filled(value, values)) if "{" in value else [value])]
-        if len(words) > 1:
-            found |= dict(zip(words[::2], words[1::2], strict=True))
-    return found
-
-
-def pairs(text: str) -> dict[str, str]:
-    """Option -> value; of an option that stands twice, the latter."""
-    words = shlex.split(text)
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
-def by_label(paper: Paper, table: Table, given: dict[str, str]) -> set[str]:
-    """The options of a row's command whose values come from its labels: in these the rows of a table differ."""
-    fixed = {option for option, value in pairs(f"{paper.common} {table.run or ''}").items() if "{" not in value}
-    by_task = shlex.split(" ".join(paper.per_task[table.per_task].values())) if table.per_task else []
-    return set(given) - fixed - set(by_task[::2])
+        parts = [option, *(shlex.split(filled(value, values)) if "{" in value else [value])]
+        if len(parts) > 1:
+            found |= dict(zip(parts[::2], parts[1::2], strict=True))
+            labelled |= set(parts[::2]) if "{" in value else set()
+    return found, labelled - set(shlex.split(" ".join(tasks.values())))
 
 
 @cache
@@ -259,7 +246,7 @@ def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str
     tasks = tasks_of(paper, table, row, values)
     for task in tasks:
         if missing(task) is None:
-            words = tuple(word for pair in options(paper, table, values, task).items() for word in pair)
+            words = tuple(chain(*options(paper, table, values, task)[0].items()))
             lines.setdefault(words, []).append(task)
     script = ["python", f"methods/{paper.method}.py", "--task"]
     why = "; ".join(filter(None, map(missing, tasks))) if tasks else "no column is of a task here"
@@ -357,15 +344,14 @@ class Found(NamedTuple):
 
 def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dict[str, Any]]) -> Found | None:
     """The results of a row on a task: those that deviate least from its command, of these the group with most seeds."""
-    given = options(paper, table, said.values, task)
+    given, labelled = options(paper, table, said.values, task)
     mine = [
         record
         for record in records
         if record["task"] == paper.called.get(task, task)
         and same("teacher", given.get("--teacher"), record["teacher"]["name"])
+        and (said.teacher or given.get("--student") in (None, record["settings"]["student"]))
     ]
-    if not said.teacher:
-        mine = [r for r in mine if given.get("--student") in (None, r["settings"]["student"])]
     if not mine or missing(task) is not None:
         return None
     if said.teacher:
@@ -373,12 +359,8 @@ def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dic
         remark = f"{newest['settings'].get('teacher_epochs', 0):g} epochs here"
         limit = newest["settings"].get("limit")
         return Found([newest], [remark, *([f"{limit} training examples"] if limit else [])], True)
-    args = wanted_args(paper.method, ("--task", task, *(word for pair in given.items() for word in pair)))
-    decisive = {
-        "teacher",
-        "student",
-        *(option.removeprefix("--").replace("-", "_") for option in by_label(paper, table, given)),
-    }
+    args = wanted_args(paper.method, ("--task", task, *chain(*given.items())))
+    decisive = {"teacher", "student", *(option.removeprefix("--").replace("-", "_") for option in labelled)}
     variant = filled(table.record, {"variant": args.variant} | said.values)
     groups: dict[str, Found] = {}
     seen: set[tuple[str, int]] = set()
@@ -427,35 +409,30 @@ def row_lines(
 ) -> Iterator[list[str]]:
     """One line for each figure of a row; adds the results that it shows to `used`, by identity."""
     said = meaning(paper, table, row)
-    whole = said.reason or ""  # holds for all its cells
-    found: dict[str, Found | None] = {}
-    first = True
+    find_once = cache(lambda task: find(paper, table, said, task, records))
+    label = str(row)
     for column, cell in zip(table.columns, row.cells, strict=True):
         if cell == "-":
             continue
         column_spec = spec(filled(paper.columns[column], said.values))
-        ours, difference, remark = "-", "-", (whole if first else "") if whole else column_spec.reason or ""
-        if not whole and column_spec.reason is None:
-            for ref in column_spec.refs:
-                if ref.task not in found:
-                    found[ref.task] = find(paper, table, said, ref.task, records)
-            lacking = [why for ref in column_spec.refs if (why := missing(ref.task)) is not None]
-            parts = [(found[ref.task], ref) for ref in column_spec.refs]
-            values = [part.value(ref) for part, ref in parts if part is not None]
+        ours, difference, remark = "-", "-", ""
+        if said.reason is not None:  # holds for all its cells
+            remark = said.reason if label else ""
+        elif reason := column_spec.reason or next(filter(None, (missing(ref.task) for ref in column_spec.refs)), None):
+            remark = reason
+        else:
+            shown = [part for ref in column_spec.refs if (part := find_once(ref.task)) is not None]
+            values = [part.value(ref) for part, ref in zip(shown, column_spec.refs, strict=False)]
             numbers = [value for value in values if value is not None]
-            if lacking:
-                remark = lacking[0]
-            elif len(numbers) < len(column_spec.refs):
+            if len(numbers) < len(column_spec.refs):
                 ours = "never run"
             else:
-                shown = [part for part, _ in parts if part is not None]
                 used |= {id(record) for part in shown if not part.teacher for record in part.records}
-                if column_spec.mean:
-                    numbers = [sum(numbers) / len(numbers)]
+                numbers = [sum(numbers) / len(numbers)] if column_spec.mean else numbers
                 ours, difference = compared(cell, numbers)
                 remark = remarks_of(table, shown)
-        yield [str(row) if first else "", column, cell, ours, difference, remark]
-        first = False
+        yield [label, column, cell, ours, difference, remark]
+        label = ""
 
 
 def remarks_of(table: Table, shown: list[Found]) -> str:
@@ -476,14 +453,10 @@ def table_text(paper: Paper, table: Table, records: list[dict[str, Any]], used: 
 def columns(lines: list[list[str]]) -> str:
     """Aligned text: figures to the right, words to the left."""
     rows = [HEADER, *lines]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
-
-    def aligned(row: list[str]) -> str:
-        return "  ".join(
-            c.rjust(w) if 2 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        )
-
-    texts = [aligned(row).rstrip() for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<<>>><"
+    texts = ["  ".join(f"{text:{side}{width}}" for text, side, width in zip(row, sides, widths, strict=True)).rstrip()
+             for row in rows]  # fmt: skip
     return "\n".join([texts[0], "-" * len(texts[0]), *texts[1:]])
 
 
@@ -539,11 +512,11 @@ def main(argv: list[str]) -> None:
     asked = parser.parse_args(argv)
     paper = load(asked.method)
     if asked.table is not None and asked.table not in paper.names():
-        fail(BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}"))
+        raise BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}")
     folders = DEFAULT_RESULTS if asked.results is None else asked.results.split(",")
     for folder in folders if asked.results is not None else ():
         if not folder or not Path(folder).is_dir():
-            fail(BadInput(f"--results {folder!r}: no such folder"))
+            raise BadInput(f"--results {folder!r}: no such folder")
     tables = [table for table in paper.tables if asked.table in (None, table.name)]
     sizes = [name for name in paper.sizes if asked.table in (None, name)]
     used: set[int] = set()

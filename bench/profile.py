@@ -14,47 +14,29 @@ that OMP_NUM_THREADS names. OUT/profile.json keeps it, and `python -m bench repo
 
 from __future__ import annotations
 
-import functools
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoTokenizer
 
-import methods.cmow  # noqa: F401  # both make their models known to the library
 from bench import speed, table
-from bench.cli import Parser
+from bench.cli import Parser, markdown
 from bench.table import Row, Table
-from common import data, models, results, train
-from common.args import BadInput, fail
-from common.layers import attention
+from common import data, results
+from common.args import BadInput
 
 LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
 TRAINING_BUDGET = "640"
-Inputs = list[dict[str, Any]]
 
 
-# --- inference -----------------------------------------------------------------------------------------------
-
-
-def load_student(folder: Path) -> tuple[Any, Any]:
-    """A saved student and its tokenizer, as its card says."""
-    if hasattr(models.load_config(str(folder)), "efficient_attention"):
-        model: Any = attention.load(folder, AutoModelForSequenceClassification)
-    else:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False
-        )
-    return model.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
+def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> speed.Inputs:
     """The first texts of the reported split in batches, without labels."""
     split = data.head(task.splits[task.reported[0]], size * count)
     encoded = data.encode(tokenizer, split, task.task, max_length)
@@ -62,42 +44,26 @@ def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, cou
     return [{k: v for k, v in data.collate(tokenizer, encoded, c).items() if k != "labels"} for c in chunks]
 
 
-@torch.inference_mode()
-def forward(model: Any, inputs: Inputs) -> None:
-    for batch in inputs:
-        model(**batch)
-
-
-def peak(folder: Path | None, inputs: Inputs) -> int:
-    """Peak bytes of this process, which reads some batches with a student; None: which has the libraries alone."""
-    if folder is not None:
-        forward(load_student(folder)[0], inputs)
-    return train.peak_memory()
-
-
 def measure(rows: list[tuple[Row, Path]], task: data.TaskData) -> list[dict[str, Any]]:
     """Latency, throughput and memory of each row's student."""
     calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
     counts, found = dict.fromkeys(calls, 1), []
-    libraries = speed.in_own_process(peak, None, [])
+    libraries = speed.in_own_process(speed.peak_of_student, None, [])
     for row, folder in rows:
-        model, tokenizer = load_student(folder)
+        model, tokenizer = speed.load_student(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
         for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
             counts[size] = len(inputs)
-            calls[size][row.path] = functools.partial(forward, model, inputs)
+            calls[size][row.path] = partial(speed.forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
-        memory = speed.in_own_process(peak, folder, inputs[:1]) - libraries
+        memory = speed.in_own_process(speed.peak_of_student, folder, inputs[:1]) - libraries
         found.append({"row": row.path, "label": row.label, "kind": row.kind, "script": row.method, "memory": memory}
                      | student)  # fmt: skip
     seconds = {size: speed.medians(some, TURNS) for size, some in calls.items()}
     for line in found:
         line["milliseconds"] = {str(size): 1000 * seconds[size][line["row"]] / counts[size] for size in calls}
     return found
-
-
-# --- training ------------------------------------------------------------------------------------------------
 
 
 def training(rows: list[tuple[Row, Path]], rounds: int) -> dict[str, float]:
@@ -127,9 +93,6 @@ def training(rows: list[tuple[Row, Path]], rounds: int) -> dict[str, float]:
     return {key: statistics.median(values) for key, values in found.items()}
 
 
-# --- the command ---------------------------------------------------------------------------------------------
-
-
 def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
     """The task, and each row's run on it with the smallest seed whose student is still there."""
     task = name or next(iter(found.tasks))
@@ -150,23 +113,21 @@ def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, li
 def text(report: dict[str, Any]) -> str:
     """The table in Markdown."""
     hardware = report["environment"]["hardware"]
-    lines = [
-        f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns.",
-        "",
-        f"| student | parameters | MB on disk | ms, batch 1 | ms, batch {BATCH} | texts/s | MB of memory | training,"
-        " ms/example | script |",
-        "|---" * 9 + "|",
-    ]
-    kind = None
+    header = ["student", "parameters", "MB on disk", "ms, batch 1", f"ms, batch {BATCH}", "texts/s", "MB of memory",
+              "training, ms/example", "script"]  # fmt: skip
+    rows, kind = [], None
     for row in report["rows"]:
         if row["kind"] != kind:
             kind = row["kind"]
-            lines.append(f"| **{kind}** |" + " |" * 8)
+            rows.append([kind])
         one, many, cost = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)], row.get("training")
-        cells = [row["label"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}", f"{one:.2f}",
-                 f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}"]  # fmt: skip
-        lines.append(f"| {' | '.join([*cells, '-' if cost is None else f'{cost:.1f}', row['script']])} |")
-    return "\n".join(lines)
+        rows.append([row["label"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}", f"{one:.2f}",
+                     f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}",
+                     "-" if cost is None else f"{cost:.1f}", row["script"]])  # fmt: skip
+    said = (
+        f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns."
+    )
+    return f"{said}\n\n{markdown(header, rows)}"
 
 
 def main(argv: list[str]) -> None:
@@ -176,18 +137,14 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--data-dir", help="folder with local data, as for the scripts")
     parser.add_argument("--rounds", type=int, default=3, help="how often each command trains in turn; 0: never")
     options = parser.parse_args(argv)
-    try:
-        if options.rounds < 0:
-            raise BadInput(f"--rounds {options.rounds}: must be 0 or more")
-        folders = [table.folder_of(name) for name in options.results]
-        name, rows = chosen(table.load(folders), folders, options.task)
-        measured = measure(rows, data.load(name, options.data_dir))
-        if options.rounds:
-            costs = training(rows, options.rounds)
-            for row in measured:
-                row["training"] = costs[row["row"]]
-    except BadInput as error:
-        fail(error)
+    if options.rounds < 0:
+        raise BadInput(f"--rounds {options.rounds}: must be 0 or more")
+    folders = [table.folder_of(name) for name in options.results]
+    name, rows = chosen(table.load(folders), folders, options.task)
+    measured = measure(rows, data.load(name, options.data_dir))
+    costs = training(rows, options.rounds) if options.rounds else {}
+    for row in measured:
+        row |= {"training": costs[row["row"]]} if costs else {}
     report = {"task": name, "rounds": options.rounds, "rows": measured, "environment": results.environment()}
     print(text(report))
     path = folders[0] / "profile.json"

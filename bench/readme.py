@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy import stats
 
 from bench import speed, table
 from bench.cli import FOLDER, Parser
+from bench.cli import markdown as grid
 from bench.sizes import XTC_HEADER
 from bench.table import cell, difference
 from common import evaluate, results
@@ -28,13 +29,6 @@ PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"
 
 def saved(name: str) -> dict[str, Any]:
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def grid(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown."""
-    lines = ["| " + " | ".join(row) + " |" for row in (header, *rows)]
-    lines.insert(1, "|---" * (lines[0].count("|") - 1) + "|")
-    return re.sub(r"(?<=\|)  (?=\|)", " ", "\n".join(lines))
 
 
 def percent(value: float) -> str:

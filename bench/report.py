@@ -18,9 +18,9 @@ from pathlib import Path
 
 from bench import figures, table
 from bench.cli import Parser
+from bench.cli import markdown as markdown_table
 from bench.table import Grid, Row, Table
 from common import results
-from common.args import BadInput, fail
 
 RULES = results.ROOT / "bench" / "RULES.md"
 DEFAULT = "runs/report"
@@ -97,7 +97,7 @@ def signatures(found: Table) -> list[tuple[str, str]]:
 
 def markdown(found: Table, images: list[str]) -> str:
     parts = ["# Results", table.markdown(found)]
-    parts += ["## Differences by task", table.markdown_grid(table.differences(found, by_task=True))]
+    parts += ["## Differences by task", markdown_table(*table.differences(found, by_task=True))]
     parts += [f"![{Path(name).stem}]({name})" for name in images]
     parts += ["## Made with", "\n".join(f"- {line}" for line in made_with(found))]
     parts += ["## Signatures", "\n".join(f"- {name}: `{text}`" for name, text in signatures(found))]
@@ -109,30 +109,18 @@ def markdown(found: Table, images: list[str]) -> str:
 # --- HTML ----------------------------------------------------------------------------------------------------
 
 STYLE = """
-:root { color-scheme: light dark; --line: #d5d9de; --soft: #f3f5f7; --good: #0a6b2d; --bad: #a3241c; --link: #0b57a4; }
-@media (prefers-color-scheme: dark) {
-  :root { --line: #3a4048; --soft: #1d2126; --good: #6fd08f; --bad: #ff9a90; --link: #8ab8f0; }
-  body { background: #14171a; color: #e4e7ea; }
-}
+:root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 76rem; }
-h1 { margin: .2em 0; } h2 { margin: 1.6em 0 .4em; } h3 { margin: 1em 0 .2em; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
-thead th { border-top: 0; background: var(--soft); }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
-@media (prefers-color-scheme: dark) { th:first-child, td:first-child { background: #14171a; } }
-thead th:first-child, .kind th { background: var(--soft); }
-.kind th:first-child { position: static; font-weight: 600; } .kind span { position: sticky; left: .6rem; }
-th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--link); }
+th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8886; }
+th:first-child, td:first-child { text-align: left; }
+th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
-.higher { color: var(--good); font-weight: 600; } .lower { color: var(--bad); font-weight: 600; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }
-.plots figure { margin: 0; }
-.plots svg { width: 100%; height: auto; }
-code { font-size: .85em; overflow-wrap: anywhere; } summary { cursor: pointer; color: var(--link); }
-.missing { border-left: 4px solid var(--bad); padding-left: .8rem; }
+.higher { color: #2a9d4f; } .lower { color: #e0503f; }
+.plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
+pre { white-space: pre-wrap; } code { overflow-wrap: anywhere; }
 """
 
 # Rows of one kind stay together: each kind is a body of its own.
@@ -159,7 +147,7 @@ def html_grid(grid: Grid) -> str:
     bodies: list[list[str]] = [[]]
     for row in grid.rows:
         if len(row) == 1:
-            heading = f'<th scope="rowgroup" colspan="{len(grid.header)}"><span>{html.escape(row[0])}</span></th>'
+            heading = f'<th scope="rowgroup" colspan="{len(grid.header)}">{html.escape(row[0])}</th>'
             bodies.append([f'<tr class="kind">{heading}</tr>'])
             continue
         cells = []
@@ -172,30 +160,14 @@ def html_grid(grid: Grid) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n{text}</table></div>'
 
 
-def html_text(text: str) -> str:
-    """The Markdown of RULES.md: headings, paragraphs, lists, code and bold."""
-    blocks = []
-    for block in re.split(r"\n\s*\n", text.strip()):
-        inline = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(block, quote=False))
-        inline = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", inline)
-        if match := re.match(r"(#+) (.*)", inline):
-            level = len(match[1]) + 1
-            blocks.append(f"<h{level}>{match[2]}</h{level}>")
-        elif inline.startswith("- "):
-            items = re.split(r"\n- ", inline[2:])
-            blocks.append("<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>")
-        else:
-            blocks.append(f"<p>{inline}</p>")
-    return "\n".join(blocks)
-
-
 def page(found: Table, drawings: list[str]) -> str:
     """The whole page. `drawings`: SVG texts."""
     svgs = "".join(f"<figure>{text[text.index('<svg') :]}</figure>" for text in drawings)
     missing = "".join(f"<li>{html.escape(line)}</li>" for line in found.missing)
-    failed = f'<h2>Failed or missing</h2><ul class="missing">{missing}</ul>' if missing else ""
+    failed = f"<h2>Failed or missing</h2><ul>{missing}</ul>" if missing else ""
     signed = "".join(f"<li>{html.escape(n)}: <code>{html.escape(s)}</code></li>" for n, s in signatures(found))
     made = "".join(f"<li>{html.escape(line)}</li>" for line in made_with(found))
+    rules = html.escape(RULES.read_text(encoding="utf-8"))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -218,7 +190,8 @@ def page(found: Table, drawings: list[str]) -> str:
 <h2>Score against size and time</h2>
 <p>Each point is a row of the table; the line joins those that no other beats.</p>
 <div class="plots">{svgs}</div>
-{html_text(RULES.read_text(encoding="utf-8"))}
+<h2>The rules</h2>
+<details><summary>of every table</summary><pre>{rules}</pre></details>
 <h2>Made with</h2>
 <ul>{made}</ul>
 <h2>Signatures</h2>
@@ -242,10 +215,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("results", nargs="+", help="files of matrices, or folders with results")
     parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
     options = parser.parse_args(argv)
-    try:
-        folders = [table.folder_of(name) for name in options.results]
-        found = table.load(folders)
-    except BadInput as error:
-        fail(error)
+    folders = [table.folder_of(name) for name in options.results]
+    found = table.load(folders)
     write(found, folders, options.to)
     print(f"written: {options.to / 'RESULTS.md'}, {options.to / 'index.html'}")

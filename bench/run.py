@@ -58,7 +58,7 @@ from filelock import FileLock, Timeout
 
 from bench.cli import Parser, add_engine, check_engine, dashed
 from common import results
-from common.args import BadInput, CommonArgs, Interrupted, fail, interrupt, read, split_list
+from common.args import BadInput, CommonArgs, Interrupted, interrupt, read, split_list
 from common.tasks import check_name
 
 if TYPE_CHECKING:
@@ -499,13 +499,9 @@ def dry_run(plan: Matrix, as_json: bool) -> None:
 
 
 def main(argv: list[str]) -> None:
-    try:
-        plan, options = plan_of(argv)
-        if options.dry_run:
-            return dry_run(plan, options.json)
-        failed = carry_out(plan, options)
-    except BadInput as error:
-        fail(error)
-    if failed:
+    plan, options = plan_of(argv)
+    if options.dry_run:
+        return dry_run(plan, options.json)
+    if carry_out(plan, options):
         raise SystemExit(1)
     print(f"all done: {plan.out}")

@@ -60,10 +60,10 @@ from transformers import (
 )
 
 from bench import figures, run
-from bench.cli import FOLDER, Parser
+from bench.cli import FOLDER, Parser, markdown
 from bench.sizes import Specials
 from common import models, parallel, results, train
-from common.args import BadInput, fail, read
+from common.args import BadInput, read
 from common.layers.attention import ATTENTIONS, convert
 from common.losses import kd_loss
 from common.pocket.models import SPECIAL_TOKENS
@@ -71,6 +71,7 @@ from common.tasks import TASKS
 
 TOLERANCE = 0.2
 Contenders = dict[str, Callable[[], float]]  # name -> what it needed, in seconds or bytes
+Inputs = list[dict[str, Any]]  # batches for a model
 
 
 # --- measuring -----------------------------------------------------------------------------------------------
@@ -95,6 +96,37 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new process, whose peak of memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def load_student(folder: Path) -> Any:
+    """A saved model of any method."""
+    import common.layers.packed  # noqa: F401
+    import methods.cmow  # noqa: F401  # both make their models known to the library
+    from common.layers import attention
+
+    if hasattr(models.load_config(str(folder)), "efficient_attention"):
+        return attention.load(folder, AutoModelForSequenceClassification).eval()
+    safe = {"use_safetensors": True, "trust_remote_code": False}
+    return AutoModelForSequenceClassification.from_pretrained(folder, **safe).eval()
+
+
+@torch.inference_mode()
+def forward(model: Any, inputs: Inputs) -> None:
+    for batch in inputs:
+        model(**batch)
+
+
+def sentences(batch: int) -> Inputs:
+    """A batch of drawn texts of 32 tokens."""
+    ids = torch.randint(1000, 30_000, (batch, 32), generator=torch.Generator().manual_seed(0))
+    return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+
+def peak_of_student(folder: Path | None, inputs: Inputs) -> int:
+    """Peak bytes of a process that loads a student and reads some batches; None: of one with the libraries alone."""
+    if folder is not None:
+        forward(load_student(folder), inputs)
+    return train.peak_memory()
 
 
 def held() -> int:
@@ -351,15 +383,6 @@ def attention_memory(attention: str, folder: Path) -> Contenders:
             for name in ("ours", "library")}  # fmt: skip
 
 
-def sentences(batch: int) -> Tensor:
-    return torch.randint(1000, 30_000, (batch, 32), generator=torch.Generator().manual_seed(0))
-
-
-@torch.inference_mode()
-def classify(model: Any, ids: Tensor) -> None:
-    model(input_ids=ids, attention_mask=torch.ones_like(ids))
-
-
 def packed_layers(bits: int, batch: int, folder: Path) -> Contenders:
     """BERT-base's linears in 1 or 2 bits with 8-bit activations. Two layers are enough to compare."""
     from methods import xtc
@@ -371,7 +394,7 @@ def packed_layers(bits: int, batch: int, folder: Path) -> Contenders:
         if name == "packed":
             xtc.quantize(model, bits)
             xtc.pack(model)
-        contenders[name] = partial(seconds, partial(classify, model, sentences(batch)))
+        contenders[name] = partial(seconds, partial(forward, model, sentences(batch)))
     return contenders
 
 
@@ -452,11 +475,8 @@ def worse(checked_in: Ratios, found: Ratios) -> list[str]:
 
 
 def ratios_text(report: dict[str, Any]) -> str:
-    lines = ["| kernels | measured, what is divided | ratio |", "|---|---|---|"]
-    for name, value in report["ratios"].items():
-        file, what = name.split("::")
-        lines.append(f"| {file.removeprefix('bench_')} | {what} | {value:.2f} |")
-    return "\n".join(lines)
+    rows = [[*name.removeprefix("bench_").split("::"), f"{value:.2f}"] for name, value in report["ratios"].items()]
+    return markdown(["kernels", "measured, what is divided", "ratio"], rows)
 
 
 # --- steps ---------------------------------------------------------------------------------------------------
@@ -523,14 +543,14 @@ def steps() -> dict[str, Any]:
 
 
 def steps_text(report: dict[str, Any]) -> str:
-    lines = ["| step of | ms | outputs kept | bf16 | compiled | peak MB at BERT-base | outputs kept | bf16 |",
-             "|---" * 8 + "|"]  # fmt: skip
+    rows = []
     for name, row in report["methods"].items():
         cells = [f"{row['seconds']['ms']:.1f}"]
         cells += [f"x {row['seconds'][how]:.2f}" if how in row["seconds"] else "-" for how in list(HOW)[1:]]
         cells += [f"{row['megabytes'][how]:,}" if how in row["megabytes"] else "-" for how in list(HOW)[:3]]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    header = "step of, ms, outputs kept, bf16, compiled, peak MB at BERT-base, outputs kept, bf16"
+    return markdown(header.split(", "), rows)
 
 
 # --- peers ---------------------------------------------------------------------------------------------------
@@ -617,29 +637,14 @@ def peers() -> dict[str, Any]:
 
 
 def peers_text(report: dict[str, Any]) -> str:
-    lines = ["| | examples/s | seconds / ours | peak MB |", "|---|---|---|---|"]
-    for name, row in report["peers"].items():
-        cells = f"{row['examples_per_second']:.0f} | {row['seconds / ours']:.2f} | {row['megabytes']:.0f}"
-        lines.append(f"| {name} | {cells} |")
-    return "\n".join(lines)
+    rows = [
+        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
+        for name, row in report["peers"].items()
+    ]
+    return markdown(["", "examples/s", "seconds / ours", "peak MB"], rows)
 
 
 # --- packed models -------------------------------------------------------------------------------------------
-
-
-def load_packed(folder: Path) -> Any:
-    import common.layers.packed  # noqa: F401  # the format
-
-    return AutoModelForSequenceClassification.from_pretrained(
-        folder, use_safetensors=True, trust_remote_code=False
-    ).eval()
-
-
-def packed_peak(folder: Path | None, batch: int) -> int:
-    """Peak bytes of a process that loads a model from disk and runs one batch; None: it has the libraries alone."""
-    if folder is not None:
-        classify(load_packed(folder), sentences(batch))
-    return train.peak_memory()
 
 
 def packed() -> dict[str, Any]:
@@ -654,13 +659,14 @@ def packed() -> dict[str, Any]:
             model = AutoModelForSequenceClassification.from_config(BertConfig())
             xtc.quantize(model, bits)
             xtc.pack(model).save_pretrained(Path(place, name))
-            loaded[name] = load_packed(Path(place, name))
+            loaded[name] = load_student(Path(place, name))
             table[name] = {"disk": Path(place, name, "model.safetensors").stat().st_size, "batches": {}}
         for batch in (1, 32):
-            libraries = in_own_process(packed_peak, None, batch)
-            calls = {name: partial(classify, model, sentences(batch)) for name, model in loaded.items()}
+            texts = sentences(batch)
+            libraries = in_own_process(peak_of_student, None, [])
+            calls = {name: partial(forward, model, texts) for name, model in loaded.items()}
             for name, value in medians(calls, 5).items():
-                memory = in_own_process(packed_peak, Path(place, name), batch) - libraries
+                memory = in_own_process(peak_of_student, Path(place, name), texts) - libraries
                 table[name]["batches"][str(batch)] = {"seconds": value, "memory": memory}
     return {"length": 32, "models": table}
 
@@ -668,21 +674,20 @@ def packed() -> dict[str, Any]:
 def packed_text(report: dict[str, Any]) -> str:
     hardware, table = report["environment"]["hardware"], report["models"]
     base = table["float32"]["batches"]
-    lines = [
+    text = (
         f"BERT-base's geometry, sentences of {report['length']} tokens, {hardware['device']}, {hardware['threads']}"
-        " thread(s); milliseconds per sentence, megabytes of peak memory beyond the libraries':",
-        "",
-        "| weights | MB on disk | " + " | ".join(f"batch {b}: ms | MB" for b in base) + " |",
-        "|---" * (2 + 2 * len(base)) + "|",
-    ]
+        " thread(s); milliseconds per sentence, megabytes of peak memory beyond the libraries':"
+    )
+    rows = []
     for name, row in table.items():
-        cells = []
+        cells = [name, f"{row['disk'] / 1e6:.1f}"]
         for batch, found in row["batches"].items():
             ms = 1000 * found["seconds"] / int(batch)
             cells.append(f"{ms:.1f} ({found['seconds'] / base[batch]['seconds']:.2f} x)")
             cells.append(f"{found['memory'] / 1e6:.0f} ({found['memory'] / base[batch]['memory']:.2f} x)")
-        lines.append(f"| {name} | {row['disk'] / 1e6:.1f} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    header = ["weights", "MB on disk", *(title for batch in base for title in (f"batch {batch}: ms", "MB"))]
+    return f"{text}\n\n{markdown(header, rows)}"
 
 
 # --- time and memory by length -------------------------------------------------------------------------------
@@ -724,14 +729,14 @@ def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
 
 def lengths_text(report: dict[str, Any]) -> str:
     named = list(next(iter(report["attentions"].values()))["seconds"])
-    lines = ["| attention | parameters | " + " | ".join(f"{L}: ms, MB" for L in named) + " | faster than sdpa from |",
-             "|---" * (len(named) + 3) + "|"]  # fmt: skip
+    rows = []
     for name, row in report["attentions"].items():
         cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" for L in named]
         found = report["faster_than_sdpa_from"].get(name)
         start = "" if name in FULL else "-" if found is None else f"{found:.0f}"
-        lines.append(f"| {name} | {row['parameters'][named[-1]] / 1e6:.2f}M | {' | '.join(cells)} | {start} |")
-    return "\n".join(lines)
+        rows.append([name, f"{row['parameters'][named[-1]] / 1e6:.2f}M", *cells, start])
+    header = ["attention", "parameters", *(f"{L}: ms, MB" for L in named), "faster than sdpa from"]
+    return markdown(header, rows)
 
 
 # --- sentences per second of students without attention ------------------------------------------------------
@@ -749,7 +754,7 @@ def students() -> dict[str, Any]:
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
     table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
     for batch in (1, 64):
-        calls = {name: partial(classify, model.eval(), sentences(batch)) for name, model in contenders.items()}
+        calls = {name: partial(forward, model.eval(), sentences(batch)) for name, model in contenders.items()}
         for name, value in medians(calls, 5).items():
             table[name][str(batch)] = batch / value
     return {"models": table}
@@ -789,7 +794,7 @@ def main(argv: list[str]) -> None:
             results.write_json(FOLDER / f"{name}.json", report)
         return
     for wrong in (word for word in given.names if not any(word in name for name in CASES)):
-        fail(BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}"))
+        raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     path = FOLDER / "kernels.json"
     before = json.loads(path.read_text(encoding="utf-8"))["ratios"]
     chosen = [name for name in CASES if not given.names or any(word in name for word in given.names)]

@@ -23,7 +23,7 @@ from typing import Any
 from bench import run
 from bench.cli import Parser, add_engine, check_engine, dashed
 from common import evaluate, results
-from common.args import BadInput, fail, read, split_list
+from common.args import BadInput, read, split_list
 
 
 def points(grid: dict[str, tuple[Any, ...]], trials: int, draw: int) -> list[dict[str, Any]]:
@@ -82,21 +82,18 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--draw", type=int, default=0, help="seed of the order in which points are drawn")
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
-    try:
-        check_engine(options)
-        if options.trials < 1:
-            raise BadInput(f"--trials {options.trials}: must be 1 or more")
-        script, names = run.script_of(options.method), split_list(options.variants)
-        method = run.module_of(script)
-        if not hasattr(method, "grid"):
-            raise BadInput(f"{options.method}: declares no grid; a function `grid` in {script} would")
-        args = read(method.Args, method.__doc__, [*words, "--variant", options.variants])
-        if len(args.tasks) != 1:
-            raise BadInput(f"--task {args.task}: a sweep is over one task")
-        plan = plan_of(script, words, args, names, options.trials, options.draw)
-        failed = run.carry_out(plan, options)
-    except BadInput as error:
-        fail(error)
+    check_engine(options)
+    if options.trials < 1:
+        raise BadInput(f"--trials {options.trials}: must be 1 or more")
+    script, names = run.script_of(options.method), split_list(options.variants)
+    method = run.module_of(script)
+    if not hasattr(method, "grid"):
+        raise BadInput(f"{options.method}: declares no grid; a function `grid` in {script} would")
+    args = read(method.Args, method.__doc__, [*words, "--variant", options.variants])
+    if len(args.tasks) != 1:
+        raise BadInput(f"--task {args.task}: a sweep is over one task")
+    plan = plan_of(script, words, args, names, options.trials, options.draw)
+    failed = run.carry_out(plan, options)
     show(plan)
     if failed:
         raise SystemExit(1)

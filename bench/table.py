@@ -30,8 +30,9 @@ from scipy import stats
 
 from bench import run
 from bench.cli import FOLDER, Parser
+from bench.cli import markdown as markdown_table
 from common import evaluate, results
-from common.args import BadInput, fail
+from common.args import BadInput
 
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
 
@@ -370,16 +371,8 @@ def plain(grid: Grid) -> str:
     return "\n".join(lines)
 
 
-def markdown_grid(grid: Grid) -> str:
-    lines = ["| " + " | ".join(grid.header) + " |", "|---" * len(grid.header) + "|"]
-    for row in grid.rows:
-        cells = [f"**{row[0]}**", *[""] * (len(grid.header) - 1)] if len(row) == 1 else row
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def markdown(table: Table) -> str:
-    parts = [how(table), markdown_grid(scores(table)), markdown_grid(differences(table))]
+    parts = [how(table), markdown_table(*scores(table)), markdown_table(*differences(table))]
     if table.missing:
         parts.append("Failed or missing:\n\n" + "\n".join(f"- {line}" for line in table.missing))
     return "\n\n".join(parts)
@@ -391,11 +384,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     parser.add_argument("--save", metavar="NAME", help="keep the result.json files under bench/results/NAME")
     options = parser.parse_args(argv)
-    try:
-        folders = [folder_of(name) for name in options.results]
-        table = load(folders)
-    except BadInput as error:
-        fail(error)
+    folders = [folder_of(name) for name in options.results]
+    table = load(folders)
     if options.markdown:
         print(markdown(table))
     else:
