@@ -45,24 +45,23 @@ def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
     if not means:
         return []
     latency = profiled(folders)
-    measured = means.keys() <= latency.keys()
-    what = "latency at batch 1, ms" if measured else "ms per example, as evaluated"
-
-    def points(x: Callable[[Row], float]) -> dict[str, list[figures.Point]]:
-        groups: dict[str, list[figures.Point]] = {}
-        for kind, rows in found.kinds().items():
-            for row in (row for row in rows if row.path in means):
-                groups.setdefault(kind, []).append((x(row), 100 * means[row.path].mean, row.label))
-        return groups
-
-    size = points(lambda row: row.typical("student", "bytes") / 1e6)
-    speed = points(lambda row: latency[row.path] if measured else 1000 / row.typical("student", "speed"))
-    for name, groups, title, x in (
-        ("pareto-bytes", size, "score against size", "MB on disk"),
-        ("pareto-time", speed, "score against time", what),
-    ):
-        figures.pareto(groups, to / f"{name}.svg", title, x, "mean score, %")
-    return ["pareto-bytes.svg", "pareto-time.svg"]
+    speed: tuple[str, Callable[[Row], float]]
+    if means.keys() <= latency.keys():
+        speed = "latency at batch 1, ms", lambda row: latency[row.path]
+    else:
+        speed = "ms per example, as evaluated", lambda row: 1000 / row.typical("student", "speed")
+    plots: dict[str, tuple[str, str, Callable[[Row], float]]] = {
+        "pareto-bytes.svg": ("score against size", "MB on disk", lambda row: row.typical("student", "bytes") / 1e6),
+        "pareto-time.svg": ("score against time", *speed),
+    }
+    for name, (title, axis, x) in plots.items():
+        groups = {
+            kind: [(x(row), 100 * means[row.path].mean, row.label) for row in rows if row.path in means]
+            for kind, rows in found.kinds().items()
+        }
+        groups = {kind: points for kind, points in groups.items() if points}
+        figures.pareto(groups, to / name, title, axis, "mean score, %")
+    return list(plots)
 
 
 # --- Markdown ------------------------------------------------------------------------------------------------
@@ -86,13 +85,9 @@ def made_with(found: Table) -> list[str]:
 
 def signatures(found: Table) -> list[tuple[str, str]]:
     """(row and task, signature of its first seed): all seeds of a row have the same but for the seed."""
-    pairs = []
-    for rows in found.kinds().values():
-        for row in rows:
-            for task, seeds in row.records.items():
-                name = f"{row.method} {row.variant}, {table.short(task)}"
-                pairs.append((name, seeds[min(seeds)]["signature"]))
-    return pairs
+    rows = [row for members in found.kinds().values() for row in members]
+    return [(f"{row.method} {row.variant}, {table.short(task)}", seeds[min(seeds)]["signature"])
+            for row in rows for task, seeds in row.records.items()]  # fmt: skip
 
 
 def markdown(found: Table, images: list[str]) -> str:
@@ -114,7 +109,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8886; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
 th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
