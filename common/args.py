@@ -160,8 +160,6 @@ class CommonArgs:
         for declared in fields(self):
             check_field(declared.name, getattr(self, declared.name), declared.metadata["help"].rules)
         self.check_student()
-        if self.keep not in KEEP:
-            layer_list(self.keep)
         counted, amount = parse_budget(self.budget)
         if counted == "examples" and amount < self.batch_size:
             raise BadInput(
@@ -173,6 +171,10 @@ class CommonArgs:
                 raise BadInput(f"--{name.replace('_', '-')} '': names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
+        for name in ("teacher", "init"):
+            place = getattr(self, name)
+            if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
+                raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
         if self.resume and self.force:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
@@ -184,7 +186,9 @@ class CommonArgs:
 
     def check_student(self) -> None:
         """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
-        student_shape(self.student)
+        layers, _ = student_shape(self.student)
+        if self.keep not in KEEP and (count := len(layer_list(self.keep))) not in (layers, layers // 2):
+            raise BadInput(f"--keep {self.keep}: names {count} layers, --student {self.student} has {layers}")
 
     @property
     def tasks(self) -> list[str]:

@@ -128,7 +128,10 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
         raise BadInput(f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one")
     if task.kind == "token classification":  # words in a list, as the hub has them, become a text
         texts_of = rows.columns["text"]
-        rows.columns["text"] = [" ".join(text) if isinstance(text, list) else text for text in texts_of]
+        rows.columns["text"] = [
+            " ".join(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else words
+            for words in texts_of
+        ]
     texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
@@ -239,6 +242,8 @@ def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         raise BadInput(f"{rows.place(i)}: answers are {str(value)[:60]!r}; one text or more is needed")
     given = value.get("answer_start") or []
+    if not isinstance(given, list) or len(given) > len(texts):
+        raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
     starts = [start if isinstance(start, int) else -1 for start in given] + [-1] * (len(texts) - len(given))
     found = [
         (text, start if start >= 0 and context.startswith(text, start) else context.find(text))

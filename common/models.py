@@ -109,30 +109,34 @@ def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
 
 
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
-               dtype: torch.dtype = torch.float32) -> PreTrainedModel:  # fmt: skip
+               dtype: torch.dtype = torch.float32, argument: str = "--teacher") -> PreTrainedModel:  # fmt: skip
     """Weights from safetensors into the task's architecture.
 
     Every weight outside the task's head, and with `head` every weight, must come from the file: a model that is
-    silently left at random is refused.
+    silently left at random is refused; without `head`, so is one whose weights are packed. `argument` named the model.
     """
+    if getattr(config, "quantization_config", None) and not head:
+        raise BadInput(
+            f"{argument} {name}: its weights are packed, nothing can be trained from them; --init random works"
+        )
     try:
         model, report = HEADS[kind].from_pretrained(
             name, config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
             output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
     except SafetensorError as error:
-        raise BadInput(f"--teacher {name}: damaged model.safetensors ({first_line(error)})") from error
+        raise BadInput(f"{argument} {name}: damaged model.safetensors ({first_line(error)})") from error
     except Exception as error:  # whatever a wrong configuration breaks first
-        raise BadInput(f"--teacher {name}: its weights cannot be loaded ({first_line(error)})") from error
+        raise BadInput(f"{argument} {name}: its weights cannot be loaded ({first_line(error)})") from error
     body = model.base_model_prefix + "."
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     lost = [key for key in absent if head or (key.startswith(body) and ".pooler." not in key)]
     if lost:
-        raise BadInput(f"--teacher {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
-    check_finite(model, f"--teacher {name}")
+        raise BadInput(f"{argument} {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
+    check_finite(model, f"{argument} {name}")
     if kind == "language modelling" and not is_causal(model):
-        raise BadInput(f"--teacher {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
+        raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
 
 
@@ -182,6 +186,8 @@ def student_config(
     both sides together, half and half; an odd number is a `BadInput`.
     """
     config = copy.deepcopy(teacher)
+    if hasattr(config, "quantization_config"):  # of a teacher whose weights are packed
+        del config.quantization_config
     set_depth(config, layers)
     if width != teacher.hidden_size:
         per_head = getattr(teacher, "d_kv", None) or teacher.hidden_size // teacher.num_attention_heads
@@ -293,6 +299,8 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy of a teacher that can be trained: in float32, with gradients, without a teacher's hooks."""
+    if getattr(model.config, "quantization_config", None):
+        raise BadInput("--init teacher: its weights are packed, nothing can be trained from them; --init random works")
     student = copy.deepcopy(model).float().requires_grad_()
     student._forward_hooks.clear()
     return student

@@ -373,7 +373,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         own = models.student_config(config, layers, width, **changes)
         for key in (key for key in models.DEPTHS if hasattr(checkpoint, key)):
             setattr(own, key, getattr(checkpoint, key))
-        student = models.load_model(source, own, kind)
+        student = models.load_model(source, own, kind, argument="--init" if name == init else "--teacher")
     which = f"{keep} {layers}" if models.stack_depths(student.config) != models.stack_depths(wanted) else "all"
     return models.keep_layers(student, keep, layers), f"{which} layers of {Path(name).name}"
 

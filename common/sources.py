@@ -351,7 +351,7 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
     columns = _pick_columns(task, header, path)
     # SST-2's official header is the hub's; the others are known by their further columns or none.
     known = headless or columns is _OFFICIAL_COLUMNS.get(task.name) or "index" in header or task.name == "sst2"
-    official = known and not commas
+    official = known and not commas and task.name in HUB
     good = [i for i, row in enumerate(rows) if len(row) == len(header)]
     if len(good) < len(rows):
         # QQP's official files are known for rows cut short; nothing else is.

@@ -18,6 +18,7 @@ import gzip
 import hashlib
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -286,7 +287,10 @@ def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
         text = record.get("content" if oscar else "text") if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise BadInput(f"{path} line {number}: needs a text, or OSCAR's content and metadata")
-        reason = dropped_by(record["metadata"]) if oscar else None
+        try:
+            reason = dropped_by(record["metadata"]) if oscar else None
+        except (AttributeError, TypeError) as error:
+            raise BadInput(f"{path} line {number}: its metadata are not OSCAR's ({error})") from error
         if reason is None and not text.strip():
             reason = "empty"
         if reason is None:
@@ -335,7 +339,7 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with open_text(path, "rt", encoding="utf-8") as file:
             yield from file
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise BadInput(f"{path}: cannot be read ({error})") from error
 
 

@@ -105,6 +105,10 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
+        if self.gradient_checkpointing or self.keep != "first":
+            raise BadInput(
+                "--gradient-checkpointing, --keep: are about layers, and this student has none; leave them out"
+            )
         for init in self.inits or [self.init]:
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
                 raise BadInput(f"--init {init}: must be random, general, or a folder of matrix embeddings")
@@ -376,13 +380,16 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         self.head = build_head(config, self.embeddings)
         self.post_init()
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SequenceClassifierOutput:
-        """(B, L) twice -> logits (B, C). Token types are not read: [SEP] parts the texts."""
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any
+    ) -> SequenceClassifierOutput:
+        """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
         # products of bf16 matrices would lose what tells words apart: entries are 1 + 0.01 at first
         with torch.autocast(input_ids.device.type, enabled=False):
             inputs = self.sequences if self.config.head == "bilstm" else self.encodings
             features, *lengths = inputs(self.texts(input_ids, attention_mask.bool()))
-        return SequenceClassifierOutput(logits=self.head(self.dropout(features), *lengths))
+        logits = self.head(self.dropout(features), *lengths)
+        return SequenceClassifierOutput(None if labels is None else mean(label_loss(logits, labels)), logits)
 
     def texts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
         """(ids, mask), each (B, L'), of the sequences to encode: two with DiffCat, otherwise one with its [SEP]s."""
@@ -480,7 +487,7 @@ def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
     if args.budget == "paper":
         steps = -(-len(texts.head) // args.batch_size)
     warmup = WARMUP if args.general_warmup_steps is None else min(1.0, args.general_warmup_steps / steps)
-    names = ("student", "batch_size", "embedding_dropout", "hidden_dropout", "max_length", "precision", "accumulate")
+    names = ("student", "batch_size", "embedding_dropout", "hidden_dropout", "max_length", "precision")
     recipe = {name: getattr(args, name) for name in (*names, "teacher_precision")}
     recipe |= {"teacher": models.model_name(source), "texts": texts.signature, "steps": steps, "lr": args.general_lr}
     recipe |= {"warmup": warmup, "seed": SEED}
@@ -488,8 +495,8 @@ def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
     def make(stage: Stage) -> MatrixEmbeddingForMaskedLM:
         student = MatrixEmbeddingForMaskedLM(student_config(args, tokenizer))
         stream = texts.batches(tokenizer, args.max_length, args.batch_size, SEED)
-        bert, whole = text.load_masked_lm(source)
-        if not whole:
+        bert, has_head = text.load_masked_lm(source)
+        if not has_head:
             text.train_head(stage, bert, tokenizer, stream.encoded)
         batches = text.Masked(stream, tokenizer, SMOOTHING)
         bert = frozen(args, bert)

@@ -93,7 +93,7 @@ class Args(CommonArgs):
         low=1,
     )
     global_tokens: int = arg(
-        1, "Longformer: so many first tokens are global; LSG: so many are put before the text", low=1
+        1, "Longformer: so many first tokens are global; LSG: so many are put before the text", low=1, high=512
     )
     random_blocks: int = arg(3, "BigBird: random blocks that a block sees", low=0)
     sparsity: Literal["norm", "pooling", "stride", "block_stride", "lsh"] = arg("norm", "LSG: how tokens are chosen")
@@ -120,6 +120,8 @@ class Args(CommonArgs):
             )
         if self.attention == "lsg" and (self.window or 128) % 4:
             raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
+        if self.student == "half" and self.keep != "first":
+            raise BadInput(f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it")
         for name in self.variants:
             if VARIANTS[name] and self.init not in ("auto", "pretrained"):
                 raise BadInput(f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work")
@@ -268,10 +270,10 @@ def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: tex
     recipe = stage.recipe
     distils = recipe["stage"] == "distil"
     if hasattr(models.load_config(source), "efficient_attention"):
-        model, whole = attention.load(source, AutoModelForMaskedLM), True
+        model, has_head = attention.load(source, AutoModelForMaskedLM), True
     else:
-        model, whole = text.load_masked_lm(source)
-    if not whole:  # the checkpoint has no such head: one is trained while it still is what it was
+        model, has_head = text.load_masked_lm(source)
+    if not has_head:  # the checkpoint has no such head: one is trained while it still is what it was
         length = min(TOKENS, args.short_length, args.max_length)
         text.train_head(stage, model, tokenizer, text.packed(tokenizer, texts.head, length, 10_000))
     if not distils:
@@ -331,7 +333,9 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
     stages, kind, width = VARIANTS[variant], task.task.kind, teacher.model.config.hidden_size
     converted, (layers, keep) = "convert" in stages, depth(args, teacher, variant)
     length = args.max_length if converted else min(args.short_length, args.max_length)
-    shaped = replace(args, max_length=length, student=f"{layers}x{width}")
+    # a teacher that is only known as it was fine-tuned is where all rows start
+    init = ("pretrained" if teacher.pretrained else "teacher") if args.init == "auto" else args.init
+    shaped = replace(args, max_length=length, student=f"{layers}x{width}", init=init)
     run = Run(
         shaped, "efficient_attention", variant, task, teacher, PAPER_EPOCHS,
         order=", ".join(stages),

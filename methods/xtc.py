@@ -482,9 +482,8 @@ def predict(file: str = "", *texts: str) -> list[str]:
     if not texts:
         raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
     model, tokenizer = packed.load(file)
-    fields = getattr(model.config, "fields", None)
-    if not isinstance(fields, list):
-        raise BadInput(f"{file}: does not say whether it reads texts or pairs; write it again with --export")
+    # a file of an older version does not say whether it reads texts or pairs
+    fields = getattr(model.config, "fields", ["text"] * len(texts))
     if len(fields) == 2 and len(texts) != 2:
         raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
     lines = []

@@ -284,7 +284,7 @@ def test_padding_changes_nothing(name: str) -> None:
             loss = (hidden * weight[:size]).sum()
             found.append([hidden, *torch.autograd.grad(loss, model.get_input_embeddings().weight)])
         close(*found, atol=1e-9, rtol=1e-9)
-    with pytest.raises(BadInput, match="padding stands before a token"):
+    with pytest.raises(BadInput, match="pads in front"):
         model(input_ids=ids, attention_mask=mask.flip(1))
 
 

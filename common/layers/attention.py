@@ -226,7 +226,8 @@ class BigBird(nn.Module):
 
     def __init__(self, source: nn.Module, layer: int = 0, block: int = 64, random: int = 3) -> None:
         super().__init__()
-        self.block, self.random, self.layer = block, random, layer
+        self.block, self.random = block, random
+        self.layer_idx = layer  # which `models.keep_layers` counts anew, as loading does
 
     def forward(self, *inputs: Any, **_: Any) -> Tensor:
         return full_if_short((5 + 2 * self.random) * self.block, self.sparse, *inputs)
@@ -242,7 +243,7 @@ class BigBird(nn.Module):
         before, after = torch.where(i > 1, i - 1, -1), torch.where(i + 1 < last, i + 1, -1)
         table = torch.stack([torch.zeros_like(i), before, i, after, last.expand(B, n)], -1)
         # and the random ones, drawn among a text's own blocks: (B, n, H, r)
-        drawn = [random_blocks(1 + end, H, self.random, self.layer).to(device) for end in last[:, 0].tolist()]
+        drawn = [random_blocks(1 + end, H, self.random, self.layer_idx).to(device) for end in last[:, 0].tolist()]
         others = torch.stack([F.pad(numbers, (0, 0, 0, 0, 0, n - len(numbers))) for numbers in drawn])
         table = torch.cat([table[:, :, None].expand(-1, -1, H, -1), others], -1)
         source = Keys(blocks(key, c), blocks(value, c), mask_blocks(mask, c), table)
@@ -409,7 +410,7 @@ def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Te
         return None
     mask = attention_mask.bool()
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-        raise BadInput("--attention: padding stands before a token; efficient attentions need it behind the text")
+        raise BadInput("--teacher: its tokenizer pads in front; efficient attentions need padding behind the text")
     return mask
 
 

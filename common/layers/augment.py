@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -55,11 +54,11 @@ def with_copies(
     `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
     """
     with ledger.clock():
-        model, whole = text.load_masked_lm(source)
+        model, has_head = text.load_masked_lm(source)
         model.to(parallel.device()).eval()  # type: ignore[arg-type]
         embeddings: Any = model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
         return augment(
-            task.splits["train"], tokenizer, embeddings, model if whole else None, copies, seed, max_length=max_length,
+            task.splits["train"], tokenizer, embeddings, model if has_head else None, copies, seed, max_length=max_length,
             ledger=ledger,
         )  # fmt: skip
 
@@ -110,6 +109,8 @@ def augment(
 
 
 def replaceable(word: str) -> bool:
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # which takes a second to load
+
     return len(word) > 1 and word.lower() not in ENGLISH_STOP_WORDS
 
 
