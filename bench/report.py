@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from common import results
 
 RULES = results.ROOT / "bench" / "RULES.md"
 DEFAULT = "runs/report"
+FOLDED = ("Differences by task", "Signatures", "The rules")
 
 
 # --- plots ---------------------------------------------------------------------------------------------------
@@ -64,40 +64,48 @@ def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
     return list(plots)
 
 
-# --- Markdown ------------------------------------------------------------------------------------------------
+# --- what both pages hold ------------------------------------------------------------------------------------
 
 
 def made_with(found: Table) -> list[str]:
     """The machines, versions and commits of the results; several of one sort are all named."""
     environments = [record["environment"] for row in found.rows for record in row.all()]
-
-    def distinct(values: list[str]) -> str:
-        return ", ".join(sorted(set(values)))
-
-    names = ("python", "torch", "transformers")
-    return [
-        "Device: " + distinct([f"{e['hardware']['device']}, {e['hardware']['threads']} threads" for e in environments]),
-        *(f"{name}: " + distinct([e["versions"][name] for e in environments]) for name in names),
-        "Commit: " + distinct([f"{(e['git']['commit'] or 'none')[:10]}{' and changes' if e['git']['dirty'] else ''}"
-                               for e in environments]),
-    ]  # fmt: skip
+    named = {
+        "Device": [f"{e['hardware']['device']}, {e['hardware']['threads']} threads" for e in environments],
+        **{name: [e["versions"][name] for e in environments] for name in ("python", "torch", "transformers")},
+        "Commit": [(e["git"]["commit"] or "none")[:10] + " and changes" * e["git"]["dirty"] for e in environments],
+    }
+    return [f"{name}: {', '.join(sorted(set(values)))}" for name, values in named.items()]
 
 
-def signatures(found: Table) -> list[tuple[str, str]]:
-    """(row and task, signature of its first seed): all seeds of a row have the same but for the seed."""
+def signatures(found: Table) -> list[str]:
+    """Of each row and task that of the first seed: the others differ in the seed alone."""
     rows = [row for members in found.kinds().values() for row in members]
-    return [(f"{row.method} {row.variant}, {table.short(task)}", seeds[min(seeds)]["signature"])
+    return [f"{row.method} {row.variant}, {table.short(task)}: {seeds[min(seeds)]['signature']}"
             for row in rows for task, seeds in row.records.items()]  # fmt: skip
 
 
+def sections(found: Table) -> dict[str, Grid | list[str] | str]:
+    """Heading -> a table, a list, or a text in Markdown."""
+    parts: dict[str, Grid | list[str] | str] = {
+        "How": table.how(found),
+        "Scores": table.scores(found),
+        "Differences, mean over tasks": table.differences(found),
+        "Differences by task": table.differences(found, by_task=True),
+        "Failed or missing": found.missing,
+        "Made with": made_with(found),
+        "Signatures": signatures(found),
+        "The rules": RULES.read_text(encoding="utf-8").partition("\n")[2].strip(),
+    }
+    return {heading: part for heading, part in parts.items() if part}
+
+
 def markdown(found: Table, images: list[str]) -> str:
-    parts = ["# Results", table.markdown(found)]
-    parts += ["## Differences by task", markdown_table(*table.differences(found, by_task=True))]
-    parts += [f"![{Path(name).stem}]({name})" for name in images]
-    parts += ["## Made with", "\n".join(f"- {line}" for line in made_with(found))]
-    parts += ["## Signatures", "\n".join(f"- {name}: `{text}`" for name, text in signatures(found))]
-    rules = RULES.read_text(encoding="utf-8").strip()
-    parts.append(re.sub(r"^#", "##", rules, flags=re.MULTILINE))
+    parts = ["# Results", *(f"![{Path(name).stem}]({name})" for name in images)]
+    for heading, part in sections(found).items():
+        text = markdown_table(*part) if isinstance(part, Grid) else part
+        text = "\n".join(f"- {line}" for line in text) if isinstance(text, list) else text.replace("\n## ", "\n### ")
+        parts += [f"## {heading}", text]
     return "\n\n".join(parts) + "\n"
 
 
@@ -115,7 +123,8 @@ th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 .higher { color: #2a9d4f; } .lower { color: #e0503f; }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
-pre { white-space: pre-wrap; } code { overflow-wrap: anywhere; }
+summary { font-size: 1.3em; margin: .8em 0 .3em; cursor: pointer; } li { overflow-wrap: anywhere; }
+pre { font: inherit; white-space: pre-wrap; }
 """
 
 # Rows of one kind stay together: each kind is a body of its own.
@@ -157,12 +166,17 @@ def html_grid(grid: Grid) -> str:
 
 def page(found: Table, drawings: list[str]) -> str:
     """The whole page. `drawings`: SVG texts."""
-    svgs = "".join(f"<figure>{text[text.index('<svg') :]}</figure>" for text in drawings)
-    missing = "".join(f"<li>{html.escape(line)}</li>" for line in found.missing)
-    failed = f"<h2>Failed or missing</h2><ul>{missing}</ul>" if missing else ""
-    signed = "".join(f"<li>{html.escape(n)}: <code>{html.escape(s)}</code></li>" for n, s in signatures(found))
-    made = "".join(f"<li>{html.escape(line)}</li>" for line in made_with(found))
-    rules = html.escape(RULES.read_text(encoding="utf-8"))
+    parts = []
+    for heading, part in sections(found).items():
+        if isinstance(part, Grid):
+            text = html_grid(part)
+        elif isinstance(part, list):
+            text = f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in part)}</ul>"
+        else:
+            text = f"<pre>{html.escape(part)}</pre>"
+        parts.append(f"<details{' open' * (heading not in FOLDED)}><summary>{heading}</summary>{text}</details>")
+    svgs = "".join(text[text.index("<svg") :] for text in drawings)
+    content = "\n".join(parts)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -173,24 +187,9 @@ def page(found: Table, drawings: list[str]) -> str:
 </head>
 <body>
 <h1>Five papers on distillation, one budget</h1>
-<p>{html.escape(table.how(found))}</p>
-{failed}
-<h2>Scores</h2>
-{html_grid(table.scores(found))}
-<h2>Differences, mean over tasks</h2>
-{html_grid(table.differences(found))}
-<details><summary>By task</summary>
-{html_grid(table.differences(found, by_task=True))}
-</details>
-<h2>Score against size and time</h2>
+{content}
 <p>Each point is a row of the table; the line joins those that no other beats.</p>
 <div class="plots">{svgs}</div>
-<h2>The rules</h2>
-<details><summary>of every table</summary><pre>{rules}</pre></details>
-<h2>Made with</h2>
-<ul>{made}</ul>
-<h2>Signatures</h2>
-<details><summary>{len(signatures(found))} signatures</summary><ul>{signed}</ul></details>
 <script>{SCRIPT}</script>
 </body>
 </html>
