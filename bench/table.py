@@ -16,6 +16,7 @@ or are missing.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -122,13 +123,6 @@ class Row:
         return statistics.median(record[part][name] for record in self.all())
 
 
-class Difference(NamedTuple):
-    """A row minus its baseline: by task, and over those tasks that both have."""
-
-    by_task: dict[str, Interval]
-    mean: Interval
-
-
 class Grid(NamedTuple):
     """What is printed: a header and rows; a row of one cell is a heading."""
 
@@ -160,18 +154,17 @@ class Table:
         rows = [r for r in self.rows if r.role == role and r.kind == row.kind and r.teacher == row.teacher]
         return min(rows, key=lambda r: (r.place != row.place, r.method != row.method), default=None)
 
-    def difference(self, row: Row, role: str) -> Difference | None:
-        """Paired by seed; None without a baseline, or without a seed that both have."""
+    def difference(self, row: Row, role: str, tasks: Iterable[str]) -> tuple[Interval, int] | None:
+        """A row minus its baseline, paired by seed, over those of the tasks that both have, and how many these are;
+        None without a baseline, or without a seed that both have."""
         if (other := self.baseline(row, role)) is None:
             return None
-        samples = {}
-        for task in self.tasks:
+        samples = []
+        for task in tasks:
             ours, theirs = row.records.get(task, {}), other.records.get(task, {})
             if seeds := sorted(ours.keys() & theirs.keys()):
-                samples[task] = [ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds]
-        if not samples:
-            return None
-        return Difference({task: interval(s) for task, s in samples.items()}, interval(*samples.values()))
+                samples.append([ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds])
+        return (interval(*samples), len(samples)) if samples else None
 
     def mean(self, row: Row) -> Interval | None:
         """Over all tasks; None if a row lacks one."""
@@ -311,39 +304,27 @@ def name_of(table: Table, row: Row) -> str:
 def mean_cell(found: Interval | None) -> str:
     if found is None:
         return "-"
-    text = f"{100 * found.mean:.1f}"
-    return text if found.low is None or found.high is None else f"{text} {in_points(found.low, found.high)}"
-
-
-def in_points(low: float, high: float) -> str:
-    return f"[{100 * low:.1f}, {100 * high:.1f}]"
+    ends = "" if found.low is None or found.high is None else f" [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+    return f"{100 * found.mean:.1f}{ends}"
 
 
 def differences(table: Table, by_task: bool = False) -> Grid:
     """Each row over the undistilled student and over vanilla KD of its kind: over all tasks, or task by task."""
     roles = list(ROLES.values())
-    tasks = list(table.tasks) if by_task else [None]
-    titles = [f"over {role}" + (f", {short(task)}" if task else "") for role in roles for task in tasks]
+    groups = [[task] for task in table.tasks] if by_task else [list(table.tasks)]
+    titles = [f"over {role}" + (f", {short(tasks[0])}" if by_task else "") for role in roles for tasks in groups]
     rows = []
     for kind, members in table.kinds().items():
         block = []
         for row in members:
             cells = []
-            for role in roles:
-                found = None if row.role == ROLES["finetune"] else table.difference(row, role)
-                for task in tasks:
-                    if found is None or (task is not None and task not in found.by_task):
-                        cells.append("-")
-                    elif task is not None:
-                        cells.append(verdict(found.by_task[task]))
-                    else:
-                        count, all_tasks = len(found.by_task), len(table.tasks)
-                        part = "" if count == all_tasks else f" ({count} of {all_tasks} tasks)"
-                        cells.append(verdict(found.mean) + part)
+            for role, tasks in itertools.product(roles, groups):
+                found = None if row.role == ROLES["finetune"] else table.difference(row, role, tasks)
+                part = f" ({found[1]} of {len(tasks)} tasks)" if found and found[1] < len(tasks) else ""
+                cells.append(verdict(found[0]) + part if found else "-")
             if any(text != "-" for text in cells):
                 block.append([name_of(table, row), *cells, row.method])
-        if block:
-            rows += [[kind], *block]
+        rows += [[kind], *block] if block else []
     return Grid(["student", *titles, "script"], rows)
 
 
