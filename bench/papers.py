@@ -133,11 +133,11 @@ class Meaning(NamedTuple):
 def meaning(paper: Paper, table: Table, row: Row) -> Meaning:
     """Look every label up in the paper's words, then the labels that mean something together."""
     said: dict[str, str | dict[str, str]] = {}
-    for column, label in zip(table.labels, row.labels, strict=True):
+    labels = dict(zip(table.labels, row.labels, strict=True))
+    for column, label in labels.items():
         if column in paper.words and label not in paper.words[column]:
             raise ValueError(f"{paper.method}, table {table.name}: no word for {column} {label!r}")
         said[column] = paper.words.get(column, {}).get(label, label)
-    labels = dict(zip(table.labels, row.labels, strict=True))
     for columns, words in paper.words.items():
         parts = columns.split(" | ")
         together = " | ".join(labels.get(part, "") for part in parts)
@@ -160,15 +160,11 @@ def meaning(paper: Paper, table: Table, row: Row) -> Meaning:
 
 
 class Ref(NamedTuple):
-    """Where a result holds a figure: `metrics` (of one split, or the mean over those reported) or `analysis`."""
+    """Where a result holds a figure: `metrics` (of one split, or the mean over those reported) or, `#`, `analysis`."""
 
     task: str
     split: str | None
     name: str
-
-    @property
-    def analysis(self) -> bool:
-        return self.name.startswith("#")
 
 
 @dataclass(frozen=True)
@@ -331,7 +327,7 @@ class Found(NamedTuple):
         values = []
         for record in self.records:
             side = record["teacher"] if self.teacher else record
-            if ref.analysis:
+            if ref.name.startswith("#"):
                 per_split = [side["analysis"].get(ref.name[1:])]
             else:
                 per_split = [m.get(ref.name) for split, m in side["metrics"].items() if ref.split in (None, split)]

@@ -83,13 +83,24 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def medians(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
-    """Seconds of each call: the median over the turns, after one that warms up."""
+def in_turn(calls: Contenders, turns: int) -> dict[str, list[float]]:
+    """What each call returns in every turn but the first, which warms up."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns + 1):
         for name, call in calls.items():
-            spent[name].append(seconds(call))
-    return {name: statistics.median(values[1:]) for name, values in spent.items()}
+            spent[name].append(call())
+    return {name: values[1:] for name, values in spent.items()}
+
+
+def medians(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
+    """Seconds of each call: the median over the turns."""
+    spent = in_turn({name: partial(seconds, call) for name, call in calls.items()}, turns)
+    return {name: statistics.median(values) for name, values in spent.items()}
+
+
+def ratio(over: list[float], under: list[float]) -> float:
+    """The median over the turns."""
+    return round(statistics.median(a / b for a, b in zip(over, under, strict=True)), 3)
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -132,6 +143,13 @@ def peak_of_student(folder: Path | None, inputs: Inputs) -> int:
 def held() -> int:
     """Bytes of this process now."""
     return psutil.Process().memory_info().rss
+
+
+def memory_of(call: Callable[..., object], *arguments: Any) -> int:
+    """Bytes that a call adds to the peak of a process which has only loaded the libraries."""
+    before = held()
+    call(*arguments)
+    return train.peak_memory() - before
 
 
 # --- training steps of the scripts ---------------------------------------------------------------------------
@@ -433,8 +451,7 @@ def test_ratio(benchmark: Any, tmp_path: Path, name: str) -> None:
 
     benchmark.pedantic(turn, rounds=case.turns, warmup_rounds=1)
     for a, b in case.ratios:
-        values = [over / under for over, under in zip(spent[a][1:], spent[b][1:], strict=True)]
-        benchmark.extra_info[f"{name}, {a} / {b}"] = round(statistics.median(values), 3)
+        benchmark.extra_info[f"{name}, {a} / {b}"] = ratio(spent[a][1:], spent[b][1:])
 
 
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
@@ -502,22 +519,16 @@ def step_ratios(name: str) -> dict[str, float]:
         # of three epochs the last one is measured, when outputs are kept and what is compiled is compiled
         calls = {how: script(METHODS[name][0], words_of(name, how, False, Path(folder)), 15, 5)
                  for how in HOW if possible(name, how)}  # fmt: skip
-        spent: dict[str, list[float]] = {how: [] for how in calls}
-        for _ in range(8):
-            for how, call in calls.items():
-                spent[how].append(call())
-    first = spent["as it is"][1:]
-    ratios = {how: round(statistics.median(b / a for a, b in zip(first, spent[how][1:], strict=True)), 3)
-              for how in list(calls)[1:]}  # fmt: skip
+        spent = in_turn(calls, 7)
+    first = spent.pop("as it is")
+    ratios = {how: ratio(values, first) for how, values in spent.items()}
     return {"ms": round(1000 * statistics.median(first), 2)} | ratios
 
 
-def step_peak(name: str, how: str) -> int:
-    """Bytes that two steps at BERT-base's sizes add to a process which has only loaded the libraries."""
-    before = held()
+def two_steps(name: str, how: str) -> None:
+    """At BERT-base's sizes."""
     with tempfile.TemporaryDirectory() as folder:
         trained(METHODS[name][0], [*words_of(name, how, True, Path(folder)), "--budget", "64"])
-    return train.peak_memory() - before
 
 
 def steps() -> dict[str, Any]:
@@ -526,8 +537,8 @@ def steps() -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name in METHODS:
         print(f"steps of {name}", file=sys.stderr)
-        peaks = {how: round(in_own_process(step_peak, name, how) / 1e6) for how in ("as it is", "kept", "bf16")
-                 if possible(name, how)}  # fmt: skip
+        peaks = {how: round(in_own_process(memory_of, two_steps, name, how) / 1e6)
+                 for how in ("as it is", "kept", "bf16") if possible(name, how)}  # fmt: skip
         table[name] = {"seconds": in_own_process(step_ratios, name), "megabytes": peaks}
     return {"methods": table}
 
@@ -598,31 +609,21 @@ def ours(more: str, folder: Path) -> float:
     return float(trained("mc3kd", words)[1]["ledger"]["seconds"])
 
 
-def peer_peak(call: Callable[[Path], float], folder: Path) -> int:
-    before = held()
-    call(folder)
-    return train.peak_memory() - before
-
-
 def peers() -> dict[str, Any]:
     """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
     calls: dict[str, Callable[[Path], float]] = {
         "ours": partial(ours, ""), "ours, teacher at every step": partial(ours, "--teacher-cache off"),
         "ours, shuffled": partial(ours, "--batches shuffled"), "Trainer": library,
     }  # fmt: skip
-    spent: dict[str, list[float]] = {name: [] for name in calls}
+    table = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
-        for _ in range(4):
-            for name, call in calls.items():
-                spent[name].append(call(folder))
-        table = {}
+        spent = in_turn({name: partial(call, folder) for name, call in calls.items()}, 3)
         for name, values in spent.items():
-            ratio = statistics.median(value / own for value, own in zip(values[1:], spent["ours"][1:], strict=True))
-            speed = EPOCHS * EXAMPLES / statistics.median(values[1:])
-            table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": round(ratio, 3),
-                           "megabytes": round(in_own_process(peer_peak, calls[name], folder) / 1e6, 1)}  # fmt: skip
+            speed = EPOCHS * EXAMPLES / statistics.median(values)
+            table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
+                           "megabytes": round(in_own_process(memory_of, calls[name], folder) / 1e6, 1)}  # fmt: skip
     return {"peers": table}
 
 
