@@ -79,21 +79,24 @@ def cells(out: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): path.read_text() for path in sorted(out.rglob("result.json"))}
 
 
+def starts(plan: Matrix) -> list[str]:
+    return (plan.out / "starts.txt").read_text().splitlines()
+
+
 def test_commands_run_once_and_what_is_lost_runs_again(tmp_path: Path) -> None:
     """What was made by hand in the folder of a matrix, another variant or seed, is no cell of its table."""
     plan = stand_in(tmp_path)
-    started = lambda: len((plan.out / "starts.txt").read_text().splitlines())  # noqa: E731
     assert run.execute(plan, 2, 1) == []
     before = cells(plan.out)
     assert len(before) == 8
     assert run.execute(plan, 2, 1) == []
-    assert (cells(plan.out), started()) == (before, 4)
+    assert (cells(plan.out), len(starts(plan))) == (before, 4)
     lost = "row/mc3kd/pocket/rte/kd/seed2/result.json"
     (plan.out / lost).unlink()
     run.execute(plan, 2, 1)
     assert {name for name, made in cells(plan.out).items() if made != before[name]} == {lost}
     run.execute(stand_in(tmp_path, seconds=0.01), 2, 1)  # other arguments are other commands
-    assert started() == 9
+    assert len(starts(plan)) == 9
     (by_hand := plan.out / "row/mc3kd/pocket/rte/pkd/seed0").mkdir(parents=True)
     (by_hand / "result.json").write_text("by hand")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
