@@ -95,9 +95,9 @@ class Run:
             fields |= {"length": args.max_length, "beams": evaluate.BEAMS}
             fields["score"] = evaluate.signature(evaluate.primary(task.task))
         self.comparable = results.one_line(fields)
-        own = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
-        own = {"method": method, "variant": variant, "teacher": teacher.signature, **own}
-        self.signature = f"{self.comparable}|{results.one_line(own)}"
+        others = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
+        fields = {"method": method, "variant": variant, "teacher": teacher.signature} | others
+        self.signature = f"{self.comparable}|{results.one_line(fields)}"
 
     # --- training ---
 
@@ -370,10 +370,10 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         for key, value in changes.items():
             setattr(student.config, key, value)
     else:
-        own = models.student_config(config, layers, width, **changes)
+        deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint
         for key in (key for key in models.DEPTHS if hasattr(checkpoint, key)):
-            setattr(own, key, getattr(checkpoint, key))
-        student = models.load_model(source, own, kind, argument="--init" if name == init else "--teacher")
+            setattr(deep, key, getattr(checkpoint, key))
+        student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
     which = f"{keep} {layers}" if models.stack_depths(student.config) != models.stack_depths(wanted) else "all"
     return models.keep_layers(student, keep, layers), f"{which} layers of {Path(name).name}"
 

@@ -410,32 +410,34 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
         training, held = texts.hold_out(HELD_OUT)
         batches: Any = training.batches(tokenizer, args.max_length, args.batch_size, args.seed, written)
         rows = data.eval_batches(text.encode(tokenizer, held, args.max_length, written), tokenizer, args.batch_size)
-        held_out, guide = [batch for _, batch in rows], teacher
+        held_out, base_teacher = [batch for _, batch in rows], teacher
         if not written:
             model, complete = text.load_masked_lm(source)
             if not complete:
                 text.train_head(stage, model, tokenizer, batches.encoded)
-            guide = Teacher(source, frozen(args, model), tokenizer, source)
+            base_teacher = Teacher(source, frozen(args, model), tokenizer, source)
             batches = text.Masked(batches, tokenizer, everywhere=True)  # L_Dist at every token, hidden or not
             torch.manual_seed(0)
             held_out = [batches.mask(batch) for batch in held_out]
         elif teacher.pretrained:  # the encoder reads a text, the decoder writes it (eq. 5)
             model = models.load_model(source, models.load_config(source), kind, head=True)
-            guide = Teacher(source, frozen(args, model), tokenizer, source)
+            base_teacher = Teacher(source, frozen(args, model), tokenizer, source)
         torch.manual_seed(args.seed)
         layers, width = student_shape(args.student)
-        config = guide.model.config
+        config = base_teacher.model.config
         if args.init == "random":
             config = models.student_config(config, layers, width, **student_settings(args, config))
             first = family.from_config(config)
         else:
-            first = models.keep_layers(models.trainable_copy(guide.model), args.keep, layers)
-        objective = make_objective(args, "both" if written else "teacher", hidden, first.config, guide.model.config)
+            first = models.keep_layers(models.trainable_copy(base_teacher.model), args.keep, layers)
+        objective = make_objective(
+            args, "both" if written else "teacher", hidden, first.config, base_teacher.model.config
+        )
         modules = {"student": first, "projections": objective.projections}
         torch.manual_seed(args.seed)
         with stage.loop(modules, batches, steps, args.pretraining_lr, kind=kind if written else "masked LM",
                         label=f"pre-training {hidden}", parts=args.minibatches) as loop:  # fmt: skip
-            distil(args, loop, objective, first, guide, held_out)
+            distil(args, loop, objective, first, base_teacher, held_out)
         stage.notes |= loop.notes
         return first
 
