@@ -194,18 +194,11 @@ def ordered_product(M: Tensor) -> Tensor:
 
 
 def prefix_products(M: Tensor) -> Tensor:
-    """(B, L, s, s) -> (B, L, s, s), at i the product M_1 ... M_i, by a tree of depth 2 log2 L.
-
-    The prefixes of an even number of matrices are those of the pairs; the others need one product more.
-    """
-    if (L := M.shape[1]) == 1:
-        return M
-    even = prefix_products(M[:, 0 : L - 1 : 2] @ M[:, 1::2])
-    P = torch.empty_like(M)
-    P[:, 0] = M[:, 0]
-    P[:, 1::2] = even
-    P[:, 2::2] = even[:, : (L - 1) // 2] @ M[:, 2::2]
-    return P
+    """(B, L, s, s) -> (B, L, s, s), at i the product M_1 ... M_i: one after the other, L - 1 batched products."""
+    P: list[Tensor] = []
+    for E in M.unbind(1):  # whose gradient is put together once; that of M[:, i] would be as large as M each time
+        P.append(P[-1] @ E if P else E)
+    return torch.stack(P, 1)
 
 
 # --- the student: embeddings ---------------------------------------------------------------------------------
