@@ -55,23 +55,27 @@ def attend_blocks(query: Tensor, c: int, sources: list[Keys], scale: float | Non
     """Each block of c queries attends to the keys that its rows of all tables name: (B, H, L, d) -> (B, L, H, d)."""
     q = blocks(query, c)
     B, n, H, _, d = q.shape
-    seen = sum(source.table.shape[-1] * source.key.shape[3] for source in sources)
-    size = n if q.is_cuda else max(1, PART // (B * H * seen * d))
-    out = []
-    for part in (slice(start, start + size) for start in range(0, n, size)):
-        keys, values, allowed = [], [], []
-        for key, value, valid, table, band in sources:
-            table = table[:, part].expand(B, -1, -1, -1)
-            keys.append(gather(key, table))
-            values.append(gather(value, table))
-            named = (table >= 0).flatten(0, 1).repeat_interleave(key.shape[3], -1)
-            visible = (gather(valid[..., None], table)[..., 0] & named)[:, :, None]  # (B n, 1 or H, 1, m g)
-            allowed.append(visible if band is None else visible & band)
-        heads, rows = (max(x.shape[i] for x in allowed) for i in (1, 2))
-        visible = torch.cat([x.expand(-1, heads, rows, -1) for x in allowed], -1)
-        result = attend(q[:, part].flatten(0, 1), torch.cat(keys, 2), torch.cat(values, 2), visible, scale, dropout)
-        out.append(result.unflatten(0, (B, -1)))
-    return torch.cat(out, 1).transpose(2, 3).flatten(1, 2)[:, : query.shape[2]]
+    count = sum(source.table.shape[-1] * source.key.shape[3] for source in sources)
+    size = n if q.is_cuda else max(1, PART // (B * H * count * d))
+    parts = [slice(start, start + size) for start in range(0, n, size)]
+    out = [attend(q[:, part].flatten(0, 1), *seen(sources, part, B), scale, dropout) for part in parts]
+    return torch.cat([x.unflatten(0, (B, -1)) for x in out], 1).transpose(2, 3).flatten(1, 2)[:, : query.shape[2]]
+
+
+def seen(sources: list[Keys], part: slice, B: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What the blocks of a part see: keys and values (B m, H, k, d), and which of them, (B m, 1 or H, 1 or c, k)."""
+    keys, values, allowed = [], [], []
+    for key, value, valid, table, band in sources:
+        table = table[:, part].expand(B, -1, -1, -1)
+        keys.append(gather(key, table))
+        values.append(gather(value, table))
+        named = (table >= 0).flatten(0, 1).repeat_interleave(key.shape[3], -1)
+        visible = (gather(valid[..., None], table)[..., 0] & named)[:, :, None]
+        allowed.append(visible if band is None else visible & band)
+    if len(sources) == 1:  # of which `torch.cat` would make copies
+        return keys[0], values[0], allowed[0]
+    heads, rows = (max(x.shape[i] for x in allowed) for i in (1, 2))
+    return torch.cat(keys, 2), torch.cat(values, 2), torch.cat([x.expand(-1, heads, rows, -1) for x in allowed], -1)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, scale: float | None,
