@@ -58,8 +58,8 @@ def with_copies(
         model.to(parallel.device()).eval()  # type: ignore[arg-type]
         embeddings: Any = model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
         return augment(
-            task.splits["train"], tokenizer, embeddings, model if has_head else None, copies, seed, max_length=max_length,
-            ledger=ledger,
+            task.splits["train"], tokenizer, embeddings, model if has_head else None, copies, seed,
+            max_length=max_length, ledger=ledger,
         )  # fmt: skip
 
 
