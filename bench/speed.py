@@ -117,8 +117,8 @@ def load_student(folder: Path) -> Any:
 
     if hasattr(models.load_config(str(folder)), "efficient_attention"):
         return attention.load(folder, AutoModelForSequenceClassification).eval()
-    safe = {"use_safetensors": True, "trust_remote_code": False}
-    return AutoModelForSequenceClassification.from_pretrained(folder, **safe).eval()
+    family = AutoModelForSequenceClassification
+    return family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
 
 
 @torch.inference_mode()
@@ -596,7 +596,7 @@ def library(folder: Path) -> float:
         config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 256)
         student, collator = BertForSequenceClassification(config), DataCollatorWithPadding(tokenizer)
         trainer = DistillationTrainer(student, settings, collator, train_dataset=encoded)  # type: ignore[arg-type]
-        trainer.guide = BertForSequenceClassification.from_pretrained(folder / "teacher").eval()
+        trainer.guide = BertForSequenceClassification.from_pretrained(folder / "teacher", use_safetensors=True).eval()
         with contextlib.redirect_stdout(io.StringIO()):
             return seconds(trainer.train)
 

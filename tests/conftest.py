@@ -185,9 +185,17 @@ def call(method: str, *argv: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+# Every script of methods/, and the example of docs/add_a_method.md
+SCRIPTS = {path.stem: path for path in [*sorted((ROOT / "methods").glob("[a-z]*.py")), ROOT / "docs" / "dist.py"]}
+
+
+def module_of(method: str) -> Any:
+    return importlib.import_module(".".join(SCRIPTS[method].relative_to(ROOT).with_suffix("").parts))
+
+
 def main_of(method: str, *argv: object) -> int:
     """Run a script's `main`; its exit code."""
-    module, code = importlib.import_module(f"methods.{method}"), 0
+    module, code = module_of(method), 0
     try:
         args.run(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
     except SystemExit as stop:

@@ -1,10 +1,10 @@
-"""Every script of methods/, found from its file: the same promises for all. A new method needs no line here."""
+"""Every script of methods/, found from its file, and docs/dist.py: the same promises for all. A new method needs no
+line here."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
 import os
 import random
@@ -18,18 +18,20 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import ROOT, call, in_two_processes, script
+from conftest import SCRIPTS, call, in_two_processes, module_of, script
 
 from common import models, results, train
 from common.args import BadInput
+from common.tasks import task_of
 
-METHODS = sorted(path.stem for path in (ROOT / "methods").glob("[a-z]*.py"))
+METHODS = list(SCRIPTS)
 # What is run of a script: rows with every kind of stage that it has.
 CASES = {
     "mc3kd": "--variant mc3kd,takd,dynakd --pool {other} --student 2x32 --lr 3e-3 --budget 3840",
     "cka": "--variant lin,cka --student 2x16 --lr 5e-3",
     "cmow": "--variant kd --student hybrid-3-9 --mlp-width 16 --init general",
     "xtc": "--variant kd,xtc --bits 2 --stages 2 --student 2x32 --lr 3e-3",
+    "dist": "--variant kd,dist --student 2x32 --lr 3e-3",
     "efficient_attention": "--variant convert-distil --window 4 --short-length 16 --lr 3e-3 --budget 5120",
 }
 
@@ -281,7 +283,7 @@ def test_kept_outputs_of_the_teacher_change_nothing(case: Case, easy: list[str],
 @pytest.mark.parametrize("method", METHODS)
 def test_every_variant_runs_in_other_ways_too(method: str, easy: list[str], tmp_path: Path) -> None:
     """With less precision, batches of one length, fewer examples, on data that may be tuned on: comparable rows."""
-    names = importlib.import_module(f"methods.{method}").Args.__dataclass_fields__["variant"].metadata["help"].rules
+    names = module_of(method).Args.__dataclass_fields__["variant"].metadata["help"].rules
     words = "--budget 320 --precision bf16 --batches by-length --limit 100 --tune --teacher-precision bf16 --seed 0"
     wide = [] if method == "cmow" else ["--student", "2x32"]  # some variants need the teacher's width
     argv = [*easy, *words_of(method, easy), *words.split(), *wide, "--variant", ",".join(names["names"])]
@@ -338,7 +340,7 @@ def test_what_a_teacher_shows_to_be_wrong(method: str, typed: str, says: str, ea
 
 def levels(method: str) -> bool:
     """Whether a script's baselines are the teacher's library model, with as many layers and as wide as asked."""
-    args = importlib.import_module(f"methods.{method}").Args
+    args = module_of(method).Args
     with contextlib.suppress(BadInput):
         args(student="2x32", variant="finetune,kd").check()
         return True
@@ -362,6 +364,8 @@ def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: l
     argv = [*easy, *words.split(), *start.split(), "--task", task, "--data-dir", glue, "--out-dir", tmp_path]
     found = {}
     for method in LEVEL:
+        if task_of(task).kind not in (module_of(method).Args.KINDS or [task_of(task).kind]):
+            continue
         code, _, err = call(method, *argv, *FULL.get(method, "").split(), "--variant", "finetune,kd")
         assert code == 0, f"{method}: {err}"
         for variant in ("finetune", "kd"):
@@ -382,14 +386,14 @@ def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: l
 @pytest.mark.parametrize("method", METHODS)
 def test_no_arguments(method: str, tmp_path: Path) -> None:
     """As a newcomer types it: a strong teacher, distillation above the undistilled student; not run again."""
-    first = script("--out-dir", tmp_path, path=ROOT / "methods" / f"{method}.py")
+    first = script("--out-dir", tmp_path, path=SCRIPTS[method])
     assert first.returncode == 0, first.stderr
     found = records(tmp_path)
     by_name = {record["variant"]: record["primary"]["value"] for record in found}
     plain = max(value for name, value in by_name.items() if "finetune" in name)
     assert max(by_name.values()) > plain
     assert len({record["ledger"]["student_examples"] for record in found}) == 1
-    again = script("--out-dir", tmp_path, path=ROOT / "methods" / f"{method}.py")
+    again = script("--out-dir", tmp_path, path=SCRIPTS[method])
     assert again.stdout.count("finished before") == len(found)
 
 
