@@ -7,9 +7,9 @@ The paper in three lines. A much stronger teacher's probabilities are too far fr
 DIST asks for the same order alone: Pearson's correlation, between classes for each example (inter-class relation), and
 between the examples of a batch for each class (intra-class relation).
 
-Equation -> code
-    (4) d_p = 1 - Pearson              pearson_distance
-    (6), (8), (9) inter, intra, sum    step_loss
+Term -> code
+    d_p = 1 - Pearson                  pearson_distance
+    L_inter, L_intra, and their sum    step_loss
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from common.train import Batch
 
 
 def pearson_distance(a: Tensor, b: Tensor) -> Tensor:
-    """Eq. 4: 1 - Pearson's correlation of the rows of (r, k) and (r, k), (r,)."""
+    """d_p = 1 - Pearson's correlation of the rows of (r, k) and (r, k), (r,)."""
     a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
     return 1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp(min=1e-8)
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch) -> Tensor:
-    """Eq. 9: L = CE + beta L_inter + gamma L_intra, or one of the two baselines."""
+    """L = CE + beta L_inter + gamma L_intra, or one of the two baselines."""
     logits, labels = batch.predictions(student(**batch.inputs))
     if name == "finetune":
         return mean(label_loss(logits, labels))
@@ -71,9 +71,9 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
         return kd_loss(logits, soft, labels, args.alpha, args.temperature)
     # the whole batch's probabilities, (B, C), also where several processes share it
     s, t = (whole((z / args.temperature).softmax(-1)) for z in (logits, soft))
-    # eq. 6: over the classes of an example
+    # the inter-class relation, over the classes of each example
     L_inter = pearson_distance(s, t).mean()
-    # eq. 8: over the examples of a class
+    # the intra-class relation, over the examples of each class
     L_intra = pearson_distance(s.T, t.T).mean()
     return mean(label_loss(logits, labels)) + args.beta * L_inter + args.gamma * L_intra
 
