@@ -73,7 +73,7 @@ class Run:
             self.steps = max(1, round(paper_epochs * -(-len(self.encoded) // args.batch_size)))
         else:
             self.steps = max(1, amount // args.batch_size)
-        start = settings.setdefault("init", first_weights(args, teacher))
+        start = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings.get("lr") or args.lr or models.default_lr(student_shape(args.student)[1], start, kind)
         settings["lr"] = self.lr
         self.started_from = start
@@ -107,7 +107,7 @@ class Run:
 
         `changes` go into its configuration. New weights, those of the task's head among them, are drawn from `--seed`.
         """
-        init = init or first_weights(self.args, self.teacher)
+        init = init or self.settings["init"]
         student, self.started_from = build_student(self, init, shape or self.args.student, keep or self.args.keep, ffn,
                                                    changes)  # fmt: skip
         return student
