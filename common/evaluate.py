@@ -211,34 +211,46 @@ def entities(predictions: list[list[str]], labels: list[list[str]], types: Seque
     return {name: float(report[row]["f1-score"]) if row in report else 0.0 for name, row in rows.items()}
 
 
-def plain_answer(text: str) -> list[str]:
-    """The words of an answer as SQuAD's evaluation compares them: lower case, no punctuation, no articles."""
-    kept = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+QUOTES = "\u2018\u2019\u00b4`"  # TriviaQA's further punctuation
+YES_NO = (["yes"], ["no"], ["noanswer"])  # HotpotQA's answers that are right as a whole or not at all
 
 
-def exact_match(prediction: str, truths: Sequence[str]) -> float:
-    """SQuAD's EM of one question: 1.0 if the answer is one of the true ones, compared as `plain_answer`s."""
-    return float(any(plain_answer(prediction) == plain_answer(truth) for truth in truths))
+def plain_answer(text: str, program: str = "squad") -> list[str]:
+    """The words of an answer as an evaluation program compares them: lower case, no punctuation, no articles.
+
+    SQuAD's and HotpotQA's programs leave punctuation out ("jeanpaul"); TriviaQA's puts a blank in its place.
+    """
+    trivia = program == "trivia_qa"
+    dropped = string.punctuation + (QUOTES if trivia else "")
+    text = text.lower().translate(str.maketrans(dict.fromkeys(dropped, " " if trivia else "")))
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
-def answer_f1(prediction: str, truths: Sequence[str]) -> float:
-    """SQuAD's F1 of one question: of the words that the answer shares with a true one, the best over these."""
-    return max(_overlap(plain_answer(prediction), plain_answer(truth)) for truth in truths)
+def exact_match(prediction: list[str], truth: list[str], program: str = "squad") -> float:
+    return float(prediction == truth)
 
 
-def _overlap(predicted: list[str], true: list[str]) -> float:
-    shared = sum((Counter(predicted) & Counter(true)).values())
-    return 2 * shared / (len(predicted) + len(true)) if shared else 0.0
+def answer_f1(prediction: list[str], truth: list[str], program: str = "squad") -> float:
+    """F1 of the words that an answer shares with a true one."""
+    if program == "hotpot_qa" and prediction != truth and (prediction in YES_NO or truth in YES_NO):
+        return 0.0
+    shared = sum((Counter(prediction) & Counter(truth)).values())
+    return 2 * shared / (len(prediction) + len(truth)) if shared else 0.0
 
 
-def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Mean "answer_f1" and "exact_match" over questions, each with all of its true answers (one or more)."""
-    pairs = list(zip(predictions, truths, strict=True))
+def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]], program: str = "squad") -> dict[str, float]:
+    """Mean "answer_f1" and "exact_match" over questions, each the best over its true answers (one or more).
+
+    As the official program of squad, hotpot_qa or trivia_qa counts; any other name counts as SQuAD's does.
+    """
+    pairs = [
+        (plain_answer(found, program), [plain_answer(truth, program) for truth in true])
+        for found, true in zip(predictions, truths, strict=True)
+    ]
     if not pairs:
         raise ValueError("no questions to score")
     return {
-        name: sum(one(found, true) for found, true in pairs) / len(pairs)
+        name: sum(max(one(found, truth, program) for truth in true) for found, true in pairs) / len(pairs)
         for name, one in (("answer_f1", answer_f1), ("exact_match", exact_match))
     }
 
@@ -271,7 +283,7 @@ def score_windows(encoded: Encoded, split: Split, task: Task, logits: Sequence[n
     """The task's metrics on a split, from the logits of its windows: [L, T], or [L, 2] for questions."""
     if task.kind == "span QA":
         truths = [[text for text, _ in given] for given in split.labels]
-        return questions(windows.answers(encoded.windows or [], split, logits), truths)
+        return questions(windows.answers(encoded.windows or [], split, logits), truths, task.name)
     predicted = windows.tags(encoded.windows or [], split, task, logits)
     truth = [[task.labels[tag] for tag in row] for row in split.labels]
     # an entity does not reach over the end of a sentence

@@ -100,6 +100,32 @@ def test_answers_are_compared_as_squad_does(prediction: str, truths: list[str], 
     assert found == pytest.approx({"answer_f1": f1 / 2, "exact_match": exact / 2})
 
 
+@pytest.mark.parametrize(
+    ("program", "prediction", "truths", "exact", "f1"),
+    [
+        ("hotpot_qa", "yes no", ["yes"], 0, 0),
+        ("hotpot_qa", "Yes", ["yes"], 1, 1),
+        ("hotpot_qa", "no", ["no doubt"], 0, 0),
+        ("hotpot_qa", "no answer", ["noanswer"], 0, 0),
+        ("hotpot_qa", "the old bridge", ["old bridge road"], 0, 0.8),
+        ("squad", "yes no", ["yes"], 0, 2 / 3),
+        ("trivia_qa", "Jean-Paul", ["Jean Paul"], 1, 1),
+        ("squad", "Jean-Paul", ["Jean Paul"], 0, 0),
+        ("trivia_qa", "O\u2019Brien", ["o brien"], 1, 1),
+        ("trivia_qa", "O\u2019Brien", ["OBrien"], 0, 0),
+        ("trivia_qa", "snow_white", ["x", "Snow White!"], 1, 1),
+        ("trivia_qa", "a\u00b4 `b\u2018", ["b"], 1, 1),  # what was an article is left out after punctuation
+        ("trivia_qa", "1,000 men", ["1000 men"], 0, 0.4),
+        ("trivia_qa", "yes no", ["yes"], 0, 2 / 3),
+    ],
+)
+def test_answers_are_compared_as_their_own_programs_do(
+    program: str, prediction: str, truths: list[str], exact: float, f1: float
+) -> None:
+    found = evaluate.questions([prediction], [truths], program)
+    assert found == pytest.approx({"answer_f1": f1, "exact_match": exact})
+
+
 def test_entities_count_whole() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
     wrong_end = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "O"]]
