@@ -32,8 +32,9 @@ Differences from the paper, and how its gaps are read
     - the rows `finetune` (no teacher) and `kd` (vanilla KD with --alpha and --temperature) are the baselines of all
       scripts; the paper has neither for BERT. All other rows minimise the paper's unweighted sum with T = 1: `woh`
       without hidden loss, `lin`, `cosine`, `mse` and `cka` after pre-training, `wopt` is `cka` without pre-training.
+      `--outputs kd` has KD's loss in the place of this sum on the task, to compare hidden losses on the same ground.
     - GLUE: the paper fine-tunes pre-trained students without any hidden loss. So does this script, but its students
-      also learn from the teacher's outputs; `--finetuning labels` leaves these out. `wopt` keeps CKA on the task.
+      also learn from the teacher's outputs; `--outputs labels` leaves these out. `wopt` keeps CKA on the task.
     - pre-training of an encoder-decoder: the encoder reads the text of eq. 5, and the decoder writes it. A teacher
       without a pre-trained checkpoint (the pocket suite's; a Marian as it is) teaches this stage as well.
     - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
@@ -121,7 +122,10 @@ class Args(CommonArgs):
         None, "pre-training: a file of one passage a line, NAME=FILE,..., or stream:FILE or stream:hub:NAME, which are"
         " read as they are used (default: pocket documents, or the task's own texts)",
     )  # fmt: skip
-    finetuning: Literal["kd", "labels"] = arg("kd", "after pre-training: the teacher and labels, or labels alone")
+    outputs: Literal["both", "kd", "labels"] = arg(
+        "both", "of all but finetune and kd, on the task: labels + KL (the paper's), KD's loss with --alpha and"
+        " --temperature, or labels alone",
+    )  # fmt: skip
     prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
 
     def check(self) -> None:
@@ -274,7 +278,7 @@ def make_objective(args: Args, outputs: Outputs, hidden: Hidden, student: PreTra
 def forward(objective: Objective, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
     """Both models' outputs on a batch; the teacher's None if it does not count."""
     partners = sorted({layer for stack in objective.layers for layer in stack})
-    t = None if objective.outputs == "labels" else teacher(batch, partners)
+    t = None if objective.outputs == "labels" and not partners else teacher(batch, partners)
     return student(**batch.inputs, output_hidden_states=bool(partners)), t
 
 
@@ -467,7 +471,7 @@ def main(args: Args) -> None:
             if kind in GENERATED:
                 student.generation_config = copy.deepcopy(teacher.model.generation_config)
             pretrained, (outputs, hidden, _) = args.pretrains(name, task_name), VARIANTS[name]
-            outputs = "labels" if pretrained and args.finetuning == "labels" else outputs
+            outputs = args.outputs if outputs == "both" else outputs
             # the paper fine-tunes its BERT students without a hidden loss
             on_task = "none" if pretrained and (outputs == "labels" or kind not in GENERATED) else hidden
             objective = make_objective(args, outputs, on_task, student.config, teacher.model.config)
@@ -475,7 +479,7 @@ def main(args: Args) -> None:
             if pretrained:
                 made = pretraining(args, run, hidden, teacher, student)
                 start, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
-            cache = None if outputs == "labels" else teacher
+            cache = None if (outputs, on_task) == ("labels", "none") else teacher
             layers = [layer for stack in objective.layers for layer in stack]
             modules = {"student": student, "projections": objective.projections}
             with run.loop(modules, run.lr, cache=cache, layers=layers, parts=args.minibatches) as loop:
