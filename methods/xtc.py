@@ -9,20 +9,21 @@
     python -m bench figures xtc RUN,RUN                         # figures 5 and 6 from the folders of finished runs
 
 The paper in ten lines. A fine-tuned BERT is made small, and nothing is pre-trained again. Half or more of its layers
-are left out (Skip: every other one is kept). The weights of its linear layers and its word embedding are then trained
-with one or two bits each, and the inputs of the linear layers with eight: the forward pass sees sign(W) mean|W|, or a
-ternary W, and the gradient goes straight through to the float weight behind it. The teacher, the BERT as it was, gives
-its logits, hidden states and attention as targets: all at once (1S), hidden states and attention first and logits
-afterwards (2S), or with a transition between the two (3S). The paper finds that long pipelines owe most of their gain
-to their long training: with the same large budget, 1S is as good, and augmented data help. Low-rank matrices beside the
-quantised weights (LoRA) help only when training is short. With 1 bit and 5 or 6 layers, a model is 1/50 of BERT's size
-and 2 to 3 points below it.
+are left out (Skip: every other one is kept), and what is left is distilled in full precision. The weights of its linear
+layers and its word embedding are then trained with one or two bits each, and the inputs of the linear layers with
+eight: the forward pass sees sign(W) mean|W|, or a ternary W, and the gradient goes straight through to the float weight
+behind it. The teacher, the BERT as it was, gives its logits, hidden states and attention as targets: all at once (1S),
+hidden states and attention first and logits afterwards (2S), or with a transition between the two (3S). The paper finds
+that long pipelines owe most of their gain to their long training: with the same large budget, 1S is as good, and
+augmented data help. Low-rank matrices beside the quantised weights (LoRA) help only when training is short. With 1 bit
+and 5 or 6 layers, a model is 1/50 of BERT's size and 2 to 3 points below it.
 
 The paper -> code
     quantisers                          Quantizer.codes, QuantizedLinear, StraightThrough; which modules: quantizable
     layer reduction, table C.6          `--keep skip`, `first`, `top`, or numbers; layer_numbers
     B.1: L_hidden, L_att, L_logit       hidden_loss, attention_loss, logit_loss; their sum: step_loss
-    figure 4: 1S-, 2S-, 3S-KD           STAGES, and the loop in distil
+    figure 4: 1S-, 2S-, 3S-KD           STAGES, and the stages in distil
+    figure 5: reduce, then quantise     `--reduce-share`, Row.reduction, distil
     eq. 2: W = W~ + UV (LoRA)           QuantizedLinear.forward, `--lora-rank`
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
     table C.14, one run after another   `--init FOLDER`; C.15, a smaller teacher: `--teacher FOLDER`
@@ -39,7 +40,9 @@ Differences from the paper, and how its gaps are read (the authors' code was loo
       hard labels.
     - hidden states: the student's embeddings are paired with the state below the first kept layer, and every layer of
       the student with the output of the layer it was copied from.
-    - stages share the budget equally. Each starts a new optimiser and a new schedule with 10% warm-up (B.1; B.2 says
+    - where layers are left out, half of the budget (`--reduce-share`) is trained at 32 bits before the rest has bits:
+      XTC's rows with 1S, the baselines with their own loss. With `--budget paper` both halves have a Budget's epochs.
+    - the other stages share the rest equally. Each starts a new optimiser and schedule with 10% warm-up (B.1; B.2 says
       one epoch more). Stage I of 2S and 3S peaks at 2.5 x the learning rate.
     - Skip of 12 layers to 4 keeps 3, 6, 9 and 12, which no source names; 12 to 5 is the authors' 3, 5, 7, 9, 11.
     - the paper gives no epochs for its three budgets: PAPER_EPOCHS is our definition.
@@ -93,6 +96,11 @@ class Row(NamedTuple):
         """Whether it is a student that `--export` can write."""
         return self.variant == "xtc" and self.bits < 32
 
+    @property
+    def reduction(self) -> Stage:
+        """The stage at 32 bits that is first where layers are left out: 1S, or the baseline's own loss."""
+        return STAGES["1" if self.variant == "xtc" else self.variant][0]
+
 
 @dataclass
 class Args(CommonArgs):
@@ -111,6 +119,9 @@ class Args(CommonArgs):
     keep: str = arg("skip", "which of the teacher's layers are kept: skip, first, top, spread, or numbers from 1: 2,4")
     bits: str = arg("1", "bits of a weight, several with commas; 32: nothing is quantised", names=("32", "2", "1"))
     stages: str = arg("1", "xtc: 1S-, 2S- or 3S-KD, several with commas", names=("1", "2", "3"))
+    reduce_share: float = arg(
+        0.5, "quantised rows of fewer layers than the teacher: share of the budget that is trained at 32 bits first; 0:"
+        " quantised at once", low=0, below=1)  # fmt: skip
     ste: Literal["identity", "clipped"] = arg(
         "identity", "gradient through the quantisers; clipped: TernaryBERT's, which cuts off at +-2.5"
     )
@@ -331,6 +342,11 @@ def latent(student: PreTrainedModel) -> dict[str, Tensor]:
     }
 
 
+def goes_on(args: Args) -> bool:
+    """Whether `--init` is a quantised run: its model.safetensors holds bits, and beside it are the float weights."""
+    return (Path(args.init) / "latent.safetensors").exists()
+
+
 def load_latent(student: PreTrainedModel, folder: Path) -> None:
     """Go on from a finished quantised run: its float weights and adapters. `BadInput` unless they fit the student."""
     names = dict(zip(latent(student), student.state_dict(), strict=True))
@@ -345,11 +361,11 @@ def load_latent(student: PreTrainedModel, folder: Path) -> None:
 
 
 @torch.no_grad()
-def distances(student: PreTrainedModel, reference: PreTrainedModel) -> dict[str, float]:
-    """Module -> l2 norm of (its weight before training - its quantised weight)."""
-    names = [name for name, module in student.named_modules() if parametrize.is_parametrized(module, "weight")]
-    pairs: Any = {name: (student.get_submodule(name), reference.get_submodule(name)) for name in names}
-    return {name: float((after.weight.cpu() - before.weight.cpu()).norm()) for name, (after, before) in pairs.items()}
+def distances(student: PreTrainedModel, before: dict[str, Tensor]) -> dict[str, float]:
+    """Module -> l2 norm of (its float weight, `before` it was trained with bits - its quantised weight)."""
+    modules: dict[str, Any] = dict(student.named_modules())
+    names = [name for name, module in modules.items() if parametrize.is_parametrized(module, "weight")]
+    return {name: float((modules[name].weight.cpu() - before[f"{name}.weight"]).norm()) for name in names}
 
 
 # --- losses (B.1) --------------------------------------------------------------------------------------------
@@ -429,14 +445,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
 
 def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: list[int]) -> dict[str, Any]:
     """Build the student, train it through the stages of its row, and pack it; returns the result's record."""
-    # model.safetensors of a quantised run holds bits; the float weights to go on from are beside it
-    goes_on = (Path(args.init) / "latent.safetensors").exists()
-    student = run.student(init="random" if goes_on else None)
-    torch.manual_seed(args.seed)  # of the adapters
-    quantize(student, row.bits, CLIP if args.ste == "clipped" else None, args.lora_rank)
-    if goes_on:
-        load_latent(student, Path(args.init))
-        run.started_from = f"the float weights of {run.settings['init']}"
+    student = run.student(init="random" if goes_on(args) else None)
     if args.augment and row.variant != "finetune":
         words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
         run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
@@ -444,26 +453,35 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
     for model in (student, teacher.model):
         model.set_attn_implementation("eager")  # whose scores can be seen
 
-    for number, stage in enumerate(row.stages):
+    def train(name: str, stage: Stage, steps: int) -> None:
         # a stage begins as a run does: optimiser, warm-up and decay start again
-        lr, steps = stage.peak * run.lr, run.left // (len(row.stages) - number)
         cache = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
-        with run.loop({"student": student}, lr, steps=steps, stage=f"stage{number + 1}", cache=cache) as loop:
+        with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name, cache=cache) as loop:
             for batch in loop:
                 loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
+
+    # figure 5: fewer layers first, in full precision; that student is what is quantised
+    if share := run.settings["reduce_share"]:
+        train("reduce", row.reduction, round(share * run.steps))
+    torch.manual_seed(args.seed)  # of the adapters
+    quantize(student, row.bits, CLIP if args.ste == "clipped" else None, args.lora_rank)
+    if goes_on(args):
+        load_latent(student, Path(args.init))
+        run.started_from = f"the float weights of {run.settings['init']}"
+    before = latent(student)
+    for number, stage in enumerate(row.stages):
+        train(f"stage{number + 1}", stage, run.left // (len(row.stages) - number))
 
     for model in (student, teacher.model):
         model.set_attn_implementation(usual)
     analysis: dict[str, Any] = {"layers": kept}
     if row.bits == 32:
         return run.finish(student, analysis=analysis)
-    start = run.started_from
-    before = run.student(init="teacher")
     analysis["distance"] = distances(student, before)
     if parallel.main():
         save_file(latent(student), run.folder / "latent.safetensors")
     parameters, loading = student.num_parameters(), Loading("import common.layers.packed")
-    return run.finish(pack(student), init=start, analysis=analysis, parameters=parameters, loading=loading)
+    return run.finish(pack(student), analysis=analysis, parameters=parameters, loading=loading)
 
 
 # --- one file, and predictions from it -----------------------------------------------------------------------
@@ -516,8 +534,9 @@ def main(args: Args) -> None:
             plain, augmented = PAPER_EPOCHS[args.paper_budget]
             copies = 0 if row.variant == "finetune" else args.augment * len(task.task.fields)
             epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
-            run = Run(args, "xtc", row.label, task, teacher, epochs, lr=lr, bits=row.bits, stages=len(row.stages),
-                      layers=kept)  # fmt: skip
+            share = args.reduce_share if row.bits < 32 and m < N and not goes_on(args) else 0.0
+            run = Run(args, "xtc", row.label, task, teacher, epochs / (1 - share), lr=lr, bits=row.bits,
+                      stages=len(row.stages), layers=kept, reduce_share=share)  # fmt: skip
             records.append(run.finished or distil(args, run, row, task, teacher, kept))
             if args.export and row.packed and parallel.main():
                 fields, half = list(task.task.fields), args.export_rest == "fp16"
