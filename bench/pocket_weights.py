@@ -1,9 +1,12 @@
-"""Makes the shipped weights of the pocket suite: BERTs of 4, 6 and 12 layers of 128, pre-trained on the suite's text.
+"""Makes the shipped weights of the pocket suite: BERTs of 4, 6 and 12 layers of 128, pre-trained on the suite's text,
+and teachers that were fine-tuned from them.
 
     python -m bench.pocket_weights                 # 4 layers (20 minutes on two cores): common/pocket/bert/
     python -m bench.pocket_weights --layers 12     # goes on from them, 12 deep: common/pocket/bert-12/; also 6
     python -m bench.pocket_weights --long          # goes on from them, 2,048 positions: common/pocket/bert-long/
     python -m bench.pocket_weights --asked         # goes on from the long one: common/pocket/bert-asked/
+    python -m bench.pocket_weights --teachers      # fine-tunes them as the scripts do: common/pocket/teachers/
+    python -m bench.pocket_weights --teachers pocket-cola pocket-6-rte    # some of them, two minutes each
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width can copy
 their first layers. All learn by masked language modelling of unlabelled documents and of the inputs of the training
@@ -24,14 +27,18 @@ in 400 steps of any arrangement that was tried. Every third batch is masked text
 positions far from the rest (as in Zhu et al. 2023), so that most steps read short blocks. It costs the long one's skill
 at masked words, so ner keeps that one.
 
-The weights are stored in half precision, each with a note (`backbone.json`) of the command, the seed, the generator's
-version and the hashes that tie them together. Shapes: B batch, L length (tokens), H heads, d width.
+Teachers are stored as packed files with weights of 8 bits (common/layers/packed.py), each with a note of its recipe and
+of its scores before and after; the others in half precision, each with a note (`backbone.json`). Notes hold the
+command, the generator's version and the hashes that tie all together.
+
+Shapes: B batch, L length (tokens), H heads, d width.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import math
 import random
 import re
@@ -47,12 +54,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, set_seed
 
-from common import models, pocket, text
+from common import data, models, pocket, text
+from common.args import CommonArgs
+from common.evaluate import evaluate
+from common.layers import packed
 from common.pocket import models as suite
 from common.pocket.documents import Person, spread
 from common.pocket.models import POCKET_LONG, POCKET_TRAINED, SPECIAL_TOKENS, WIDTH
 from common.results import write_json
-from common.train import Batch, Loop
+from common.teacher import get_teacher
+from common.train import NOTE, Batch, Loop
 
 SEED = 0
 LAYERS = {str(layers): name for name, layers in suite.POCKET_LAYERS.items()}
@@ -440,11 +451,62 @@ def asked_recipe(tokenizer: Any) -> Recipe:
     return Recipe(modules, draw, partial(asked_loss, model, marker), len(lengths), LONG_LR)
 
 
+# --- fine-tuned teachers ---------------------------------------------------------------------------------------
+
+SHIPPED = ["pocket-cola", "pocket-rte", "pocket-stsb"]
+BITS = 8
+
+
+@torch.no_grad()
+def rounded(model: Any) -> Any:
+    """Put packed modules of 8 bits in the place of all linears and embeddings, in place; returns the model."""
+    kinds = (nn.Linear, nn.Embedding)
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+    for name, module in modules.items():
+        by_row = isinstance(module, nn.Embedding)
+        largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
+        scale = (largest / packed.LARGEST[BITS]).clamp(min=packed.TINY)
+        weights = {"packed": packed.pack((module.weight / scale).round(), BITS), "scale": scale}
+        small = packed.empty(module, BITS)
+        small.load_state_dict(weights | ({} if by_row else {"bias": module.bias}))
+        model.set_submodule(name, small)
+    model.config.quantization_config = packed.PackedConfig(BITS, modules).to_dict()
+    return model
+
+
+def make_teacher(name: str, cache: str) -> None:
+    """Fine-tune a teacher, such as "pocket-6-rte", or find it in the scripts' cache; write its file and its note."""
+    teacher, _, task_name = name.rpartition("-")
+    path, task = suite.TEACHERS / f"{name}.packed", data.load(f"pocket/{task_name}")
+    path.with_suffix(".json").unlink(missing_ok=True)  # else the shipped one would be taken
+    made = get_teacher(CommonArgs(teacher=teacher, cache_dir=cache), task)
+    folder = Path(cache, "teachers", made.signature.rpartition("#")[2])
+    training = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+    size = packed.save(rounded(made.model), made.tokenizer, path, half=True)
+    model = packed.unpacked(packed.load(path)[0])
+    note = {
+        "command": f"python -m bench.pocket_weights --teachers {name}",
+        "recipe": training["recipe"],
+        "generator_version": pocket.VERSION,
+        "backbone_hash": models.file_digest(suite.POCKET[teacher]),
+        "hash": hashlib.sha256(path.read_bytes()).hexdigest()[:12],
+        "bytes": size,
+        "scores": made.metrics,
+        "packed_scores": evaluate(model, made.tokenizer, task, training["recipe"]["max_length"])[0],
+        "seconds": round(training["ledger"]["seconds"]),
+    }
+    write_json(path.with_suffix(".json"), note)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--layers", dest="name", choices=LAYERS, default="4")
     which.add_argument("--long", dest="name", action="store_const", const="long")
     which.add_argument("--asked", dest="name", action="store_const", const="asked")
-    name = parser.parse_args().name
-    make(name, suite.FOLDER / f"bert-{name}".removesuffix("-4"))
+    which.add_argument("--teachers", nargs="*", choices=SHIPPED, metavar="NAME-TASK")
+    given = parser.parse_args()
+    if given.teachers is None:
+        make(given.name, suite.FOLDER / f"bert-{given.name}".removesuffix("-4"))
+    for name in given.teachers or (SHIPPED if given.teachers == [] else ()):
+        make_teacher(name, "runs/cache")

@@ -2,9 +2,9 @@
 
 Its training is not in any ledger. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained BERTs of
 4, 6 and 12 layers, for pocket tasks alone (common/pocket/models.py says what they are for documents, language modelling
-and written texts); anything else is a hub id or a folder. It is fine-tuned unless it has the task's head. A causal
-language model has its head before it has seen the task's text: it is fine-tuned like any other, and with
-`--teacher-epochs 0` used as it is.
+and written texts, and which of them are shipped fine-tuned); anything else is a hub id or a folder. It is fine-tuned
+unless it has the task's head. A causal language model has its head before it has seen the task's text: it is
+fine-tuned like any other, and with `--teacher-epochs 0` used as it is.
 
 A frozen teacher says the same of an example in every epoch, so that its outputs on the training examples can be
 computed once and kept:
@@ -35,6 +35,7 @@ from transformers.utils import ModelOutput
 from common import data, evaluate, models, parallel, train
 from common.args import BadInput, CommonArgs
 from common.data import Encoded
+from common.layers import packed
 from common.losses import label_loss
 from common.pocket.models import (
     POCKET,
@@ -43,6 +44,7 @@ from common.pocket.models import (
     pocket_bart,
     pocket_gpt2,
     pocket_recipe,
+    shipped_teacher,
 )
 from common.results import apply_umask
 from common.tasks import GENERATED, Split, Task, TaskData, label_order
@@ -135,15 +137,21 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
         setattr(config, key, value)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision, "seed": 0}
+    shipped = shipped_teacher(name, recipe) if name in POCKET else None
+    if shipped is not None:
+        recipe |= {"shipped": shipped[1]}
 
     def make(stage: Stage) -> PreTrainedModel:
-        model = models.load_model(source, config, kind) if source else models.build(config, kind)
-        if scratch and written:
-            encode_as_pocket_bert(model, name)
-        elif scratch:
-            embed_as_pocket_bert(model)
-        models.set_languages(model, tokenizer, task.task)
-        fine_tune(stage, model, tokenizer, task, f"teacher {name} on {task.name}")
+        if shipped is not None:
+            model = packed.unpacked(packed.load(shipped[0])[0])
+        else:
+            model = models.load_model(source, config, kind) if source else models.build(config, kind)
+            if scratch and written:
+                encode_as_pocket_bert(model, name)
+            elif scratch:
+                embed_as_pocket_bert(model)
+            models.set_languages(model, tokenizer, task.task)
+            fine_tune(stage, model, tokenizer, task, f"teacher {name} on {task.name}")
         stage.notes["metrics"], stage.notes["speed"] = evaluate.evaluate(model, tokenizer, task, args.max_length)
         return model
 

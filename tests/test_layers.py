@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertForSequenceClassification
 
+from bench.pocket_weights import rounded
 from common.errors import BadInput
 from common.layers import augment, packed
 from common.pocket.models import SPECIAL_TOKENS
@@ -122,6 +123,22 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
     assert held.keys() - {".lora_U", ".lora_V"} == {".packed", ".scale", ".bias"}
     assert held[".packed"].shape == (48, 6 * bits)
     assert (held[".scale"].dtype, held[".bias"].dtype) == (torch.float32, torch.float16)
+
+
+def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
+    """Each weight is the nearest of 255 multiples of its tensor's, or its embedding's row's, step."""
+    torch.manual_seed(0)
+    plain = BertForSequenceClassification(bert_config(2, 48, vocab=31, initializer_range=0.3))
+    before = {name: value.clone() for name, value in plain.state_dict().items()}
+    found = packed.unpacked(rounded(plain))
+    assert type(found) is BertForSequenceClassification
+    assert not hasattr(found.config, "quantization_config")
+    for name, value in found.state_dict().items():
+        if value.ndim == 1:
+            assert torch.equal(value, before[name])
+        else:
+            largest = before[name].abs().amax(-1, keepdim=True) if "embeddings" in name else before[name].abs().max()
+            assert ((value - before[name]).abs() <= largest / 127 * (0.5 + 1e-4)).all()
 
 
 @pytest.mark.parametrize("damage", ["absent", "text", "cut", "other", "tokenizer"])

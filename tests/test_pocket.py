@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -22,11 +23,16 @@ from conftest import ROOT
 from transformers import BartForConditionalGeneration
 
 from bench import pocket_weights
-from common import models, pocket
+from common import models, pocket, teacher
+from common.args import CommonArgs
+from common.data import load
+from common.evaluate import METRICS, primary
+from common.layers import packed
 from common.pocket import documents, grammar, lexicon, sentences, texts
 from common.pocket import models as suite
 from common.pocket.grammar import NP, Clause
 from common.pocket.splits import Split
+from common.tasks import TASKS
 
 LABELLED = [task for task in pocket.SPLITS if task != pocket.CORPUS]
 CLASSES = [task for task in pocket.TASKS if pocket.LABELS[task]]
@@ -324,6 +330,32 @@ def test_shipped_weights_belong_to_this_generator_and_predict_words(name: str) -
     assert found == pytest.approx(note["held_out_masked_accuracy"], abs=0.07)
 
 
+@pytest.mark.parametrize("name", pocket_weights.SHIPPED)
+def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) -> None:
+    """The hashes and the recipe of the note, and its score, here on 200 examples."""
+    path, (kind, _, task_name) = suite.TEACHERS / f"{name}.packed", name.rpartition("-")
+    note, task = json.loads(path.with_suffix(".json").read_text(encoding="utf-8")), TASKS[task_name]
+    assert note["hash"] == hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    assert (note["generator_version"], note["backbone_hash"]) == (
+        pocket.VERSION,
+        models.file_digest(suite.POCKET[kind]),
+    )
+    recipe = {"task": f"pocket/{task_name}", "model": kind, "precision": "fp32", "seed": 0, "max_length": 128}
+    assert note["recipe"] == suite.pocket_recipe(kind, task, 128) | recipe | {"data": note["recipe"]["data"]}
+    for split, scores in note["scores"].items():
+        assert note["packed_scores"][split] == pytest.approx(scores, abs=0.005)
+    packed_model, tokenizer = packed.load(path)
+    model: Any = packed.unpacked(packed_model).eval()
+    columns = pocket.generate(task_name, split, 200)
+    inputs = tokenizer(*(columns[column] for column in pocket.COLUMNS[task_name]), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    names = model.config.id2label
+    found = [names[int(i)] for i in logits.argmax(-1)] if task.labels else logits[:, 0].tolist()
+    metric = primary(task)
+    assert METRICS[metric](found, columns["label"]) == pytest.approx(note["packed_scores"][split][metric], abs=0.07)
+
+
 def test_the_pocket_barts_encoder_is_the_pocket_bert() -> None:
     config, tokenizer = suite.pocket_bart("pocket")
     model = BartForConditionalGeneration(config).eval()
@@ -348,3 +380,24 @@ def test_the_weights_can_be_made(name: str, tmp_path: Path, monkeypatch: pytest.
     note = json.loads((tmp_path / "backbone.json").read_text(encoding="utf-8"))
     assert (note["weights_hash"], note["steps"]) == (models.file_digest(tmp_path), 3 if name == "asked" else 2)
     assert models.load_config(str(tmp_path)).max_position_embeddings == (2048 if name in ("long", "asked") else 128)
+
+
+def test_a_teacher_is_shipped_for_its_recipe_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command writes what the scripts then take instead of training one, unpacked."""
+    task = load("pocket/rte", limit=20)
+    monkeypatch.setattr(pocket_weights.data, "load", lambda _: task)
+    monkeypatch.setattr(suite, "TEACHERS", tmp_path)
+    monkeypatch.setattr(teacher, "pocket_recipe", lambda *_: {"steps": 2, "batch_size": 4, "lr": 1e-3})
+    for module in (pocket_weights, teacher.evaluate):
+        monkeypatch.setattr(module, "evaluate", lambda *_: ({"test": {"accuracy": 0.5}}, 1.0))
+    pocket_weights.make_teacher("pocket-rte", str(tmp_path / "first"))
+    trained = []
+    monkeypatch.setattr(teacher, "fine_tune", lambda *_: trained.append(1))
+    args = CommonArgs(cache_dir=str(tmp_path / "second"))
+    found = teacher.get_teacher(args, task)
+    expected: Any = packed.unpacked(packed.load(tmp_path / "pocket-rte.packed")[0])
+    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in found.model.state_dict().items())
+    assert not trained
+    for change in ({"max_length": 64}, {"precision": "bf16"}):
+        assert teacher.get_teacher(replace(args, **change), task).signature != found.signature
+    assert len(trained) == 2

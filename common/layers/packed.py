@@ -207,6 +207,20 @@ def empty(module: nn.Module, bits: int, rank: int = 0, clip: float | None = None
         return PackedLinear(module.in_features, module.out_features, bits, module.bias is not None, rank, clip)
 
 
+def unpacked(model: PreTrainedModel) -> PreTrainedModel:
+    """The library's float32 model with the weights that a packed one stands for; its activations are not rounded."""
+    config, weights = copy.deepcopy(model.config), model.state_dict()
+    del config.quantization_config
+    for name, module in model.named_modules():
+        if isinstance(module, PackedLinear | PackedEmbedding):
+            columns = module.in_features if isinstance(module, PackedLinear) else module.embedding_dim
+            codes = unpack(weights.pop(f"{name}.packed"), module.bits, columns)
+            weights[f"{name}.weight"] = codes * weights.pop(f"{name}.scale")
+    plain = type(model)(config)
+    plain.load_state_dict(weights)
+    return plain
+
+
 # --- one file ----------------------------------------------------------------------------------------------------
 
 

@@ -8,11 +8,13 @@
     language modelling                  a GPT-2 that starts from the BERT's word embeddings
     texts to be written                 a BART whose encoder starts as the BERT
 
+Fine-tuned teachers of the tasks of sentences are shipped too, with weights of 8 bits: `pocket/teachers`.
 `python -m bench.pocket_weights` makes the shipped weights.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,7 @@ POCKET = {name: FOLDER / name.replace("pocket", "bert") for name in POCKET_LAYER
 POCKET_TRAINED = 64  # how many of their 128 positions the pre-training has used
 POCKET_LONG, POCKET_LONG_FOLDER = 2048, FOLDER / "bert-long"
 POCKET_ASKED_FOLDER = FOLDER / "bert-asked"
+TEACHERS = FOLDER / "teachers"
 WIDTH, HEADS, POSITIONS = 128, 4, 128
 INITIALIZER_RANGE = 0.05  # the families' own 0.02 is made for widths of 768 and more
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -62,6 +65,15 @@ def pocket_recipe(name: str, task: Task, max_length: int) -> dict[str, Any]:
     if task.name == pocket.CORPUS:  # 512 tokens a step: many small steps reach further than few large ones
         return {"steps": 1600, "batch_size": max(1, 512 // max_length), "lr": 2e-3}
     return dict(_RECIPES.get(task.name, {"steps": 1500, "batch_size": 32, "lr": _LEARNING_RATES[name]}))
+
+
+def shipped_teacher(name: str, recipe: dict[str, Any]) -> tuple[Path, str] | None:
+    """The packed file of the pocket teacher `name`, and its hash, if it was trained by exactly this recipe."""
+    path = TEACHERS / f"{name}-{recipe['task'].partition('/')[2]}.packed"
+    if not path.with_suffix(".json").exists():
+        return None
+    note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return (path, note["hash"]) if note["recipe"] == recipe else None
 
 
 # --- tokenizers and configurations ---------------------------------------------------------------------------
