@@ -453,7 +453,7 @@ def asked_recipe(tokenizer: Any) -> Recipe:
 
 # --- fine-tuned teachers ---------------------------------------------------------------------------------------
 
-SHIPPED = ["pocket-cola", "pocket-rte", "pocket-stsb"]
+SHIPPED = ["pocket-cola", "pocket-rte", "pocket-stsb", "pocket-mnli", "pocket-6-cola"]
 BITS = 8
 
 
