@@ -162,7 +162,7 @@ def mc3kd(model_name: str, folder: Path, words: list[str]) -> None:
 
     args = read(method.Args, None, words)
     for name in args.tasks:
-        task = data.load(name, args.data_dir, limit=args.limit)
+        task = data.load(name, **args.source)
         source = models.source(model_name, task.task.kind)
         tokenizer = models.load_tokenizer(source)
         model = models.load_model(source, models.load_config(source), task.task.kind)
@@ -313,7 +313,7 @@ def ner_data(names: str, folder: Path, words: list[str]) -> None:
     records: dict[str, Any] = {}
     curves: dict[str, Line] = {}
     for name in args.tasks:
-        task = data.load(name, args.data_dir, limit=args.limit)
+        task = data.load(name, **args.source)
         if task.task.kind != "token classification":
             raise BadInput(f"{task.name}: is {task.task.kind}; only tagged data have tags to count")
         lengths = [len(windows.words(text)) for split in task.splits.values() for (text,) in split.texts]
@@ -395,7 +395,7 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
     args = read(CommonArgs, None, ["--task", names, *words])
     rows = []
     for name in args.tasks:
-        task = data.load(name, args.data_dir, limit=args.limit)
+        task = data.load(name, **args.source)
         if task.task.kind in (*GENERATED, "language modelling"):
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
         rows.append([name, evaluate.TITLES[evaluate.primary(task.task)], f"{100 * words_alone(task):.1f}"])

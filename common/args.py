@@ -78,10 +78,19 @@ class CommonArgs:
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
-    task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)",
-                    setting=False)  # fmt: skip
+    task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), NAME (hub, or --data-dir), or"
+                    " data of your own: FILE, FOLDER, hub:REPO[@REVISION][:CONFIG]", setting=False)  # fmt: skip
+    text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: by usual names)",
+                           setting=False)  # fmt: skip
+    label: str | None = arg(None, "your own data: the column of the labels (default: by usual names)", setting=False)
+    kind: str | None = arg(None, f"your own data: {', '.join(tasks.KINDS)} (default: seen from the labels)",
+                           names=tasks.KINDS, setting=False)  # fmt: skip
+    metric: str | None = arg(None, "your own data: the primary metric, for example macro_f1 (default: the kind's)",
+                             setting=False)  # fmt: skip
     teacher: str = arg(
-        "pocket", "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors"
+        "pocket",
+        "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors;"
+        " NAME:6: its first 6 layers, fine-tuned",
     )
     student: str = arg("2x128", "student's layers x width")
     init: str = arg(
@@ -172,7 +181,7 @@ class CommonArgs:
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         for name in ("teacher", "init"):
-            place = getattr(self, name)
+            place, _ = cut(getattr(self, name))
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
         if self.resume and self.force:
@@ -180,7 +189,7 @@ class CommonArgs:
         if not self.tasks:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
         for task in self.tasks:
-            kind = tasks.check_name(task, self.data_dir).kind
+            kind = self.kind_of(task)
             if self.KINDS is not None and kind not in self.KINDS:
                 raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS)}")
 
@@ -189,6 +198,16 @@ class CommonArgs:
         layers, _ = student_shape(self.student)
         if self.keep not in KEEP and (count := len(layer_list(self.keep))) not in (layers, layers // 2):
             raise BadInput(f"--keep {self.keep}: names {count} layers, --student {self.student} has {layers}")
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where the data are and how much of them is used, as `data.load` takes it."""
+        columns = tasks.Columns(tuple(split_list(self.text or "")), self.label, self.kind, self.metric)
+        return {"data_dir": self.data_dir, "limit": self.limit, "tune": self.tune, "columns": columns}
+
+    def kind_of(self, task: str) -> str:
+        """The kind of one of the tasks; `BadInput` for one that there is not."""
+        return tasks.check_name(task, self.data_dir, self.source["columns"]).kind
 
     @property
     def tasks(self) -> list[str]:
@@ -214,6 +233,12 @@ def layer_list(text: str) -> list[int]:
     if layers[0] < 1 or layers != sorted(set(layers)):
         raise BadInput(f"--keep {text!r}: must be {', '.join(KEEP)}, or rising numbers from 1 on, for example 2,4")
     return layers
+
+
+def cut(name: str) -> tuple[str, int | None]:
+    """`"MODEL:6"` -> ("MODEL", 6), the first 6 layers of a model; `"MODEL"` -> ("MODEL", None), all of them."""
+    match = re.fullmatch(r"(.+):([1-9]\d{0,3})", name)
+    return (match[1], int(match[2])) if match else (name, None)
 
 
 def check_place(argument: str, place: str | None, file: bool = False) -> None:

@@ -3,6 +3,8 @@
     task = load("pocket/sst2")                 # the embedded suite: no network, no files
     task = load("sst2")                        # the hub, at a pinned revision
     task = load("sst2", data_dir="DIR")        # local files: GLUE's layout, named columns, or `save_to_disk`
+    task = load("tickets.csv")                 # a data set of one's own: a file, a folder, or hub:REPO
+    task = from_lists(texts, labels)           # the same, in memory
     encoded = encode(tokenizer, task.splits["train"], task.task, max_length)
     batches = Batches(encoded, tokenizer, 32, seed)        # batches[step]: a pure function of seed and step
 
@@ -13,12 +15,14 @@ Shapes: B batch, L length (tokens, padding included), N examples of a split.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,25 +36,53 @@ from transformers import PreTrainedTokenizerBase
 
 from common import windows
 from common.errors import BadInput
-from common.sources import HUB, Rows, hub_rows, local_rows, pocket_rows, warn
-from common.tasks import GENERATED, WINDOWED, Kind, Source, Split, Task, TaskData, check_name, class_of
+from common.sources import (
+    HUB,
+    DataSet,
+    Rows,
+    described,
+    hub_rows,
+    local_rows,
+    open_data,
+    pocket_rows,
+    shown,
+    tell,
+    warn,
+)
+from common.tasks import (
+    GENERATED,
+    NO_COLUMNS,
+    WINDOWED,
+    Columns,
+    Kind,
+    Source,
+    Split,
+    Task,
+    TaskData,
+    check_name,
+    class_of,
+    is_data_set,
+)
 from common.windows import Window
 
 # --- loading -------------------------------------------------------------------------------------------------
 
 
 def load(
-    name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None, tune: bool = False
-) -> TaskData:
+    name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None, tune: bool = False,
+    columns: Columns = NO_COLUMNS,
+) -> TaskData:  # fmt: skip
     """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
 
     `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a permutation drawn
     with `seed` for real data, whose files may be sorted. `seed` does nothing else: the data of a task are the
     same for all seeds. With `tune`, figures are reported on a split that may be tuned on, never on the one that
     results are reported on: where that is a test split, on dev; otherwise on every tenth training example, which is
-    held out. Raises BadInput with the file and line where there is one.
+    held out. `columns` are those of a data set of one's own. Raises BadInput with the file and line where there is one.
     """
-    task = check_name(name, data_dir)
+    task = check_name(name, data_dir, columns)
+    if is_data_set(name):
+        return _own(open_data(name, columns), seed, limit, tune)
     source: Source
     if name.startswith("pocket/"):
         source, (rows, origin) = "pocket", pocket_rows(task)
@@ -63,6 +95,30 @@ def load(
         for split, count in zip(task.splits, HUB[task.name].rows, strict=True):  # a subset is legitimate
             if split in rows and len(rows[split]) != count:
                 warn(f"{task.name} {split} has {len(rows[split])} rows; the official split has {count}")
+    return _made(name, task, source, origin, splits, seed, limit, tune)
+
+
+def from_lists(texts: Sequence[Any], labels: Sequence[Any], name: str = "lists",
+               columns: Columns = NO_COLUMNS, **others: tuple[Sequence[Any], Sequence[Any]]) -> TaskData:  # fmt: skip
+    """The task of texts, or pairs of texts, and their labels in memory; further splits as `dev=(texts, labels)`.
+
+    Without one a tenth is held out. Kind, classes and checks are those of a file with the same content.
+    """
+    rows = {}
+    for split, (inputs, answers) in {"train": (texts, labels), **others}.items():
+        if not len(inputs) or len(inputs) != len(answers):
+            raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
+        pairs = isinstance(inputs[0], tuple)
+        columns_of = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=True)) if pairs else {
+            "text": list(inputs)
+        }  # fmt: skip
+        rows[split] = Rows(columns_of | {"label": list(answers)}, functools.partial("{1} row {0}".format, split))
+    return _own(described(name, rows, columns), 0, None, False)
+
+
+def _made(name: str, task: Task, source: Source, origin: str, splits: dict[str, Split], seed: int, limit: int | None,
+          tune: bool) -> TaskData:  # fmt: skip
+    """What is read of the splits: `limit`, `tune` and what is reported, as `load` says."""
     if limit is not None and limit < len(splits["train"]):
         order, how = list(range(limit)), f"first {limit} training examples"
         if source != "pocket":
@@ -88,6 +144,78 @@ def load(
         origin += ", a tenth of train held out"
         reported = ("held_out",)
     return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
+
+
+# --- a data set of one's own ---------------------------------------------------------------------------------
+
+
+def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
+    """Its splits, a tenth of train among them if there is no other; what it holds is told in a line, and what is
+    wrong with it in warnings. Its name ends with a digest of all splits: a name of its own for every content."""
+    task, origin = found.task, found.origin
+    splits = {split: _to_split(task, split, rows) for split, rows in found.rows.items()}
+    if len(splits) == 1:
+        splits = _hold_out(task, splits["train"])
+        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
+    _tell(task, origin, found.rows["train"], splits)
+    name = f"{task.name}-{_fingerprint(splits)[:8]}"
+    return _made(name, task, found.source, origin, splits, seed, limit, tune)
+
+
+def _hold_out(task: Task, train: Split) -> dict[str, Split]:
+    """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
+    in like shares. A text that stands twice, and a class of one row, stays in train."""
+    order = _permutation(len(train), 0, 0)
+    texts, labels = Counter(train.texts), Counter(map(repr, train.labels))
+    order = [i for i in order if texts[train.texts[i]] == 1]
+    if task.kind in ("classification", "regression"):
+        order = sorted((i for i in order if labels[repr(train.labels[i])] > 1 or not task.labels),
+                       key=lambda i: train.labels[i])  # fmt: skip
+    held = set(order[9::10])
+    if not held:
+        raise BadInput(f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that"
+                       " stands once: too few to hold out a tenth of them")  # fmt: skip
+    return {
+        "train": train.rows([i for i in range(len(train)) if i not in held]),
+        "dev": train.rows(sorted(held)),
+    }
+
+
+def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
+    """One line about what a data set holds, and warnings about what is odd in it."""
+    train = splits["train"]
+    others = {name: split for name, split in splits.items() if name != "train"}
+    what = {"regression": "scores", "span QA": "spans of a text"}.get(task.kind, "texts to be written")
+    if task.kind == "token classification":
+        what = f"tags of {len(task.labels) // 2} types ({_some([tag[2:] for tag in task.labels[1::2]])})"
+    if task.kind == "regression":
+        what += f" from {min(train.labels):g} to {max(train.labels):g}"
+    if task.kind == "classification":
+        counts = Counter(train.labels)
+        largest = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
+        what = f"{len(task.labels):,} classes ({_some(largest)})"
+        for name, split in splits.items():
+            there = set(split.labels)
+            if lacking := [label for i, label in enumerate(task.labels) if i not in there]:
+                warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({_some(lacking)})")
+        for label in (label for label, count in counts.items() if count == 1):
+            others_of = [other for i, other in enumerate(task.labels) if i != label]
+            close = difflib.get_close_matches(task.labels[label], others_of, 1, 0.8)
+            hint = f"; is it {close[0]!r}?" if close else ""
+            place = rows.place(rows.columns["label"].index(label))
+            warn(f"train: class {task.labels[label]!r} has one row, {place}{hint}")
+    known = set(train.texts)
+    for name, split in others.items():
+        if count := sum(text in known for text in split.texts):
+            warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
+    columns = ", ".join(f"{ours} from {theirs!r}" for ours, theirs in rows.chosen.items() if ours != theirs)
+    sizes = ", ".join(f"{name} {len(split):,}" for name, split in splits.items())
+    tell(f"{origin}: {what}; {sizes}{'; ' if columns else ''}{columns}")
+
+
+def _some(names: Sequence[str], count: int = 5) -> str:
+    """The first of many."""
+    return ", ".join(names[:count]) + (f", {len(names) - count:,} more" if len(names) > count else "")
 
 
 def head(split: Split, count: int) -> Split:
@@ -160,14 +288,6 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
 _SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
 
 
-def shown(value: Any) -> str:
-    """A value as an error line shows it: its beginning, and never an integer of thousands of digits."""
-    try:
-        return repr(value)[:60]
-    except ValueError:
-        return "a huge number"
-
-
 def _documents(lines: list[str]) -> list[str]:
     """The documents of a running text: the articles of WikiText, or else what blank lines separate.
 
@@ -211,8 +331,8 @@ def _read_score(task: Task, rows: Rows, i: int) -> float:
         score = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         score = math.nan
-    if not low <= score <= high:  # false for NaN as well
-        wants = f"{task.name} needs a number from {low:g} to {high:g}"
+    if not (low <= score <= high and math.isfinite(score)):  # false for NaN as well
+        wants = f"{task.name} needs a number" + (f" from {low:g} to {high:g}" if task.score_range else "")
         raise BadInput(f"{rows.place(i)}: score {shown(value)} is wrong; {wants}")
     return score
 
@@ -332,13 +452,17 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     if max_length < special + len(task.fields):
         raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
     features: dict[str, list[list[int]]] = {}
+    cut = 0
     with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
         for start in range(0, len(split), _CHUNK):
             texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
             made = tokenizer(*texts, truncation="longest_first", max_length=max_length)
+            cut += sum(bool(text.overflowing) for text in made.encodings or ())
             for name, values in made.items():
                 features.setdefault(name, []).extend(values)
             bar.update(len(texts[0]))
+    if cut:
+        _tell_cut(task.name, cut, len(split), max_length)
     lengths = [len(tokens) for tokens in features["input_ids"]]
     if task.kind in GENERATED:
         features = {name: features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
@@ -346,6 +470,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
         return Encoded(list(split.ids), features, answers, lengths, answers=True)
     dtype = torch.float32 if task.kind == "regression" else torch.long
     return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
+
+
+@functools.cache  # a split is tokenised for every model that is evaluated on it
+def _tell_cut(name: str, cut: int, count: int, max_length: int) -> None:
+    warn(f"{name}: {cut:,} of {count:,} texts ({cut / count:.1%}) have more than --max-length {max_length} tokens and"
+         " lose their ends")  # fmt: skip
 
 
 def block_examples(blocks: list[list[int]], labels: Tensor) -> Encoded:

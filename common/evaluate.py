@@ -41,6 +41,8 @@ BEAMS = 4  # of the beam search by which texts are written
 TITLES: dict[str, str] = {
     "accuracy": "Acc",
     "f1": "F1",
+    "macro_f1": "macro F1",
+    "majority": "largest class",
     "matthews": "MCC",
     "pearson": "Pearson",
     "spearman": "Spearman",
@@ -65,6 +67,18 @@ def f1(predictions: ArrayLike, labels: ArrayLike) -> float:
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, predictions, average="binary", pos_label=1, zero_division=0.0))
+
+
+def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """The mean of the classes' F1, over those that are there or predicted: rare classes count as much as frequent."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
+
+
+def majority(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """The share of the largest class: the accuracy of who always says it."""
+    return float(np.unique(np.asarray(labels), return_counts=True)[1].max() / np.asarray(labels).size)
 
 
 def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
@@ -100,6 +114,8 @@ def _correlation(function: Callable[..., Any], predictions: ArrayLike, labels: A
 METRICS: dict[str, Callable[[Any, Any], float]] = {
     "accuracy": accuracy,
     "f1": f1,
+    "macro_f1": macro_f1,
+    "majority": majority,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,

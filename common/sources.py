@@ -3,6 +3,7 @@
     rows, origin = pocket_rows(task)
     rows, origin = hub_rows(task)               # at a pinned revision
     rows, origin = local_rows(task, "DIR")      # GLUE's layout, named columns, SQuAD, CoNLL, plain text, `save_to_disk`
+    found = open_data("tickets.csv", columns)   # a data set of one's own, whose kind and labels are seen from it
 
 CSV, TSV and JSON lines are read here and not by `datasets`: its readers guess types (a text "1.0" or "null" becomes a
 number or nothing), take quotation marks of the official TSV files for quotes, and do not say in which line a mistake
@@ -11,21 +12,36 @@ is. Parquet and `save_to_disk` folders, which carry their types, are left to it.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
+import functools
 import io
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common import pocket
 from common.errors import BadInput, first_line, speaks
-from common.tasks import GENERATED, TASKS, Task, find_files
+from common.tasks import (
+    ANY_STEM,
+    ANY_SUFFIX,
+    GENERATED,
+    KINDS,
+    TASKS,
+    Columns,
+    Kind,
+    Source,
+    Task,
+    find_files,
+    find_split,
+    listing,
+)
 
 
 @dataclass
@@ -34,6 +50,7 @@ class Rows:
 
     columns: dict[str, list[Any]]  # the task's columns, and "id" if the source has unique ones
     place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
+    chosen: dict[str, str] = field(default_factory=dict)  # these columns as the source calls them
     names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
     integers: bool = True  # without names: do integers mean the hub's ids?
     blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
@@ -44,10 +61,19 @@ class Rows:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
+    def keep(self, order: list[int]) -> Rows:
+        """These rows, in this order."""
+        columns = {name: [values[i] for i in order] for name, values in self.columns.items()}
+        return replace(self, columns=columns, place=lambda i: self.place(order[i]))
+
+
+def tell(line: str) -> None:
+    if speaks():
+        print(line, file=sys.stderr)
+
 
 def warn(line: str) -> None:
-    if speaks():
-        print(f"warning: {line}", file=sys.stderr)
+    tell(f"warning: {line}")
 
 
 def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
@@ -167,7 +193,7 @@ def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
     """
     source = HUB[task.name]
     try:
-        found = _load(source)
+        found, _ = _load(source.repo, source.config, source.revision)
     except Exception as error:  # every way in which a hub can fail is one message to the user
         reason = " ".join(str(error).split()).split(". ")[0] or "no reason given"
         raise BadInput(
@@ -185,29 +211,33 @@ def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
     return rows, source.origin
 
 
-def _load(source: HubSource) -> Any:
-    """`load_dataset`, after one quick question to the hub: the library alone retries for half a minute."""
+def _load(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
+    """What `load_dataset` gives, and its revision: the hub's newest, or else what the cache has, if none is asked for.
+
+    After one quick question to the hub: the library alone retries for half a minute.
+    """
     import datasets
     import huggingface_hub
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    load = partial(datasets.load_dataset, source.repo, source.config, revision=source.revision)
     online = datasets.config.HF_HUB_OFFLINE
     try:
-        huggingface_hub.HfApi().dataset_info(source.repo, revision=source.revision, timeout=TIMEOUT_SECONDS)
+        info = huggingface_hub.HfApi().dataset_info(repo, revision=revision, timeout=TIMEOUT_SECONDS)
     except Exception:
         datasets.config.HF_HUB_OFFLINE = True
         with contextlib.suppress(Exception):  # what the hub said is told
-            found = load()
+            found = datasets.load_dataset(repo, config, revision=revision)
             # the cache may settle for another revision of the same configuration: the folder's name tells
             files = [file["filename"] for split in found.values() for file in split.cache_files]
-            if files and all(source.revision in file for file in files):
-                return found
+            there = set(re.findall(r"\b[0-9a-f]{40}\b", " ".join(files)))
+            if len(there) == 1 and revision in (None, *there):
+                return found, there.pop()
         raise
     finally:
         datasets.config.HF_HUB_OFFLINE = online
-    return load()
+    revision = revision or str(info.sha)
+    return datasets.load_dataset(repo, config, revision=revision), revision
 
 
 def _dataset_rows(
@@ -225,10 +255,10 @@ def _dataset_rows(
         feature = data.features[columns["label"]]
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
     table = data.select_columns(list(dict.fromkeys(columns.values()))).to_dict()
-    found = {ours: table[theirs] for ours, theirs in columns.items()}
+    found = {ours: list(table[theirs]) for ours, theirs in columns.items()}
     if convert is not None:
         found = _by_column([convert(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)])
-    return Rows(found, lambda i: f"{where} row {i}", names, lines="label" not in columns, files=[where])
+    return Rows(found, lambda i: f"{where} row {i}", columns, names, lines="label" not in columns, files=[where])
 
 
 def _by_column(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -265,12 +295,7 @@ def local_rows(task: Task, data_dir: str) -> tuple[dict[str, Rows], str]:
 
 def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
     """The splits of a DatasetDict written by `save_to_disk`."""
-    import datasets
-
-    try:
-        saved = datasets.load_from_disk(str(folder))
-    except Exception as error:
-        raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
+    saved = _open_saved(folder)
     rows = {}
     for split in task.splits:
         theirs = split.replace("dev", "validation")
@@ -282,8 +307,19 @@ def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
     return rows, f"{folder.name}: {', '.join(rows)} (save_to_disk)"
 
 
-def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
+def _open_saved(folder: Path) -> Any:
+    import datasets
+
+    try:
+        return datasets.load_from_disk(str(folder))
+    except Exception as error:
+        raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
+
+
+def _pick_columns(task: Task | Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
     """Canonical name -> the file's column: the canonical ones if all are there, else the official release's."""
+    if isinstance(task, Columns):
+        return _choose_columns(task, header, where)
     needed = task.columns
     if all(name in header for name in needed):
         return {name: name for name in needed}
@@ -299,39 +335,61 @@ def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[
     )
 
 
-def _read_file(task: Task, path: Path) -> Rows:
-    """One split from a file; the suffix says how."""
-    if path.suffix == ".parquet":
+def _read_file(task: Task | Columns, path: Path) -> Rows:
+    """One split from a file; the suffix says how, and of a data set of one's own also what is in it."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
         return _read_parquet(task, path)
-    try:
-        raw = path.read_bytes()
-        text = raw.decode().removeprefix("\ufeff")  # a byte order mark is accepted
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
-    if not text.strip():
-        raise BadInput(f"{path}: the file is empty")
-    if task.kind == "span QA" and text.lstrip()[0] in "[{" and "\n{" not in text.strip():
-        return _read_questions(path, text)
-    if path.suffix in (".jsonl", ".json"):
+    text = _decode(path)
+    kind = _layout(text, suffix) if isinstance(task, Columns) else task.kind
+    if kind == "span QA" and text.lstrip()[0] in "[{" and "\n{" not in text.strip():
+        return _read_questions(path, text, isinstance(task, Task) and task.whole)
+    if suffix in (".jsonl", ".json"):
         return _read_json(task, path, text)
-    if task.kind == "token classification":
-        return _read_conll(path, text)
-    if task.kind == "language modelling":  # lines keep their ends: LF, whatever the file has
+    if kind == "token classification":
+        return _read_conll(path, text, isinstance(task, Columns) or task.whole)
+    if kind == "language modelling":  # lines keep their ends: LF, whatever the file has
         lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
         official = path.name.startswith("wiki.")
         return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
     return _read_table(task, path, text)
 
 
-def _read_table(task: Task, path: Path, text: str) -> Rows:
-    """CSV with the usual quoting; TSV (and .txt) without any, so that a quotation mark is just text."""
-    commas = path.suffix == ".csv"
+def _decode(path: Path) -> str:
+    """The text of a file in UTF-8, or with a byte order mark in UTF-16, as Excel's "Unicode text" is."""
+    try:
+        raw = path.read_bytes()
+        utf16 = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        text = raw.decode("utf-16" if utf16 else "utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
+    if "\0" in text[:2]:
+        raise BadInput(f"{path}: binary, or UTF-16 without a mark; save it as UTF-8")
+    if not text.strip():
+        raise BadInput(f"{path}: the file is empty")
+    return text
+
+
+def _separator(header: str, suffix: str) -> str:
+    """What separates the columns: a comma, in .tsv and .txt a tab, or of others the one that the header has most of."""
+    usual = "," if suffix == ".csv" else "\t"
+    return usual if usual in header else max(usual + ",;\t|", key=header.count)
+
+
+def _read_table(task: Task | Columns, path: Path, text: str) -> Rows:
+    """CSV with the usual quoting; the official TSV files without any, so that a quotation mark is just text."""
     csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
+    name, suffix = getattr(task, "name", ""), path.suffix.lower()
+    commas = suffix == ".csv" or isinstance(task, Columns)
+    separator = _separator(text.lstrip("\r\n").partition("\n")[0], suffix) if commas else "\t"
+    if commas and (separator == ",") != (suffix == ".csv") and separator != "\t":
+        warn(f"{path}: its columns are separated by {separator!r}, and read so")
     stream = io.StringIO(text, newline="")
-    reader = csv.reader(stream, strict=True) if commas else csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+    quotes: Any = {"strict": True} if commas else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(stream, delimiter=separator, **quotes)
     rows: list[list[str]] = []
     lines: list[int] = []
     try:
@@ -343,15 +401,15 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
         raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
 
     header = [name.strip() for name in rows[0]]
-    headless = task.name == "cola" and not commas and not {"sentence", "label"} <= set(header)
+    headless = name == "cola" and not commas and not {"sentence", "label"} <= set(header)
     if headless:
         header = _COLA_HEADER
     else:
         del rows[0], lines[0]
     columns = _pick_columns(task, header, path)
     # SST-2's official header is the hub's; the others are known by their further columns or none.
-    known = headless or columns is _OFFICIAL_COLUMNS.get(task.name) or "index" in header or task.name == "sst2"
-    official = known and not commas and task.name in HUB
+    known = headless or columns is _OFFICIAL_COLUMNS.get(name) or "index" in header or name == "sst2"
+    official = known and not commas and name in HUB
     good = [i for i, row in enumerate(rows) if len(row) == len(header)]
     if len(good) < len(rows):
         # QQP's official files are known for rows cut short; nothing else is.
@@ -359,7 +417,7 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
             bad = next(i for i, row in enumerate(rows) if len(row) != len(header))
             raise BadInput(f"{path} line {lines[bad]}: {len(rows[bad])} columns where {len(header)} are needed")
         warn(f"{path}: {len(rows) - len(good)} rows with too few or too many columns left out")
-    if official and task.name == "mnli":  # "-": the annotators did not agree
+    if official and name == "mnli":  # "-": the annotators did not agree
         agreed = [i for i in good if rows[i][header.index(columns["label"])] != "-"]
         if len(agreed) < len(good):
             warn(f"{path}: {len(good) - len(agreed)} rows without an agreed label left out")
@@ -368,7 +426,8 @@ def _read_table(task: Task, path: Path, text: str) -> Rows:
     return Rows(
         found,
         lambda i: f"{path} line {lines[good[i]]}",
-        integers=commas or task.name not in _NAMES_ONLY,
+        columns,
+        integers=commas or name not in _NAMES_ONLY,
         blanks=official,
         official=official,
         files=[str(path)],
@@ -387,26 +446,37 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         yield number, record
 
 
-def _read_json(task: Task, path: Path, text: str) -> Rows:
-    """One JSON object a line."""
+def _read_json(task: Task | Columns, path: Path, text: str) -> Rows:
+    """One JSON object a line, or one list of objects."""
+    try:
+        listed = json.loads(text) if text.lstrip().startswith("[") else None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not JSON ({error}); a list of objects, or one object a line is expected") from error
+    numbered = json_lines(path, text.split("\n")) if listed is None else enumerate(listed, 1)
     records: list[dict[str, Any]] = []
-    lines: list[int] = []
-    for number, record in json_lines(path, text.split("\n")):
+    places: list[str] = []
+    for number, record in numbered:
+        places.append(f"{path} {'line' if listed is None else 'row'} {number}")
         if not isinstance(record, dict):
-            raise BadInput(f"{path} line {number}: {type(record).__name__}; one JSON object a line is expected")
+            raise BadInput(f"{places[-1]}: {type(record).__name__}; one JSON object a line is expected")
         records.append(record)
-        lines.append(number)
-    columns = _pick_columns(task, list(records[0]), f"{path} line {lines[0]}")
-    for record, number in zip(records, lines, strict=True):
+    if not records:
+        raise BadInput(f"{path}: no rows; one JSON object a line is expected")
+    columns = _pick_columns(task, list(records[0]), places[0])
+    for record, place in zip(records, places, strict=True):
         for name in columns.values():
             if name not in record:
-                raise BadInput(f"{path} line {number}: no {name!r}; {task.name} needs {', '.join(columns.values())}")
+                wanted = f"{getattr(task, 'name', 'every row')} needs {', '.join(columns.values())}"
+                raise BadInput(f"{place}: no {name!r}; {wanted}")
     found = {ours: [record[theirs] for record in records] for ours, theirs in columns.items()}
-    return Rows(found, lambda i: f"{path} line {lines[i]}", files=[str(path)])
+    return Rows(found, lambda i: places[i], columns, files=[str(path)])
 
 
-def _read_questions(path: Path, text: str) -> Rows:
-    """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions."""
+def _read_questions(path: Path, text: str, whole: bool) -> Rows:
+    """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions.
+
+    `whole`: a question of SQuAD is asked about its article, or a part of it, and not about its paragraph alone.
+    """
     try:
         found = json.loads(text)
         if isinstance(found, list):
@@ -416,7 +486,9 @@ def _read_questions(path: Path, text: str) -> Rows:
             rows = [
                 {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
                  "label": {key: [answer.get(key) for answer in asked["answers"]] for key in ("text", "answer_start")}}
-                for article in found["data"] for paragraph in article["paragraphs"] for asked in paragraph["qas"]
+                for article in found["data"]
+                for paragraph in (map(_joined, _parts(article)) if whole else article["paragraphs"])
+                for asked in paragraph["qas"]
             ]  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
@@ -424,18 +496,51 @@ def _read_questions(path: Path, text: str) -> Rows:
         raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, qas are expected") from error
     if not rows:
         raise BadInput(f"{path}: no questions")
-    return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=True, files=[str(path)])
+    return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=not whole, files=[str(path)])
 
 
-def _read_conll(path: Path, text: str) -> Rows:
+ARTICLE = 2600  # words of a part of an article
+
+
+def _parts(article: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """An article's paragraphs in parts of at most ARTICLE words, or of one paragraph that is longer."""
+    parts: list[list[dict[str, Any]]] = []
+    count = 0
+    for paragraph in article["paragraphs"]:
+        words = len(paragraph["context"].split())
+        if not parts or count + words > ARTICLE:
+            parts.append([])
+            count = 0
+        parts[-1].append(paragraph)
+        count += words
+    return parts
+
+
+def _joined(part: list[dict[str, Any]]) -> dict[str, Any]:
+    """Paragraphs as one; an answer is where it stands in the paragraph that its question is about."""
+    offset, asked = 0, []
+    for paragraph in part:
+        context = paragraph["context"]
+        for question in paragraph["qas"]:
+            answers = []
+            for answer in question["answers"]:
+                text, given = answer["text"], answer.get("answer_start", -1)
+                start = given if given >= 0 and context.startswith(text, given) else context.find(text)
+                answers.append({"text": text, "answer_start": offset + start if start >= 0 else -1})
+            asked.append(question | {"answers": answers})
+        offset += len(context) + 1
+    return {"context": "\n".join(paragraph["context"] for paragraph in part), "qas": asked}
+
+
+def _read_conll(path: Path, text: str, whole: bool) -> Rows:
     """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
 
-    A file with such lines has documents as examples, otherwise every sentence is one. An I- tag that follows no tag of
-    its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
+    Every sentence is an example; `whole`: every document, if the file says where they start. An I- tag that follows no
+    tag of its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
     """
     documents: list[list[list[tuple[str, str]]]] = []  # of sentences of words with their tags
     starts: list[int] = []
-    whole = "-DOCSTART-" in text
+    whole = whole and "-DOCSTART-" in text
     new = True
     sentence: list[tuple[str, str]] = []
     for number, line in enumerate([*text.split("\n"), ""], 1):
@@ -470,7 +575,7 @@ def _begun(tags: list[str]) -> list[str]:
     ]
 
 
-def _read_parquet(task: Task, path: Path) -> Rows:
+def _read_parquet(task: Task | Columns, path: Path) -> Rows:
     """A Parquet file; class names that `datasets` stored in its schema are used."""
     import datasets
     import pyarrow.parquet
@@ -480,3 +585,295 @@ def _read_parquet(task: Task, path: Path) -> Rows:
         return _dataset_rows(table, _pick_columns(task, table.column_names, path), str(path))
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
         raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error
+
+
+# --- any data set --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of one's own: the task that it was seen to be, its rows by split, and where they are from."""
+
+    task: Task
+    rows: dict[str, Rows]
+    source: Source
+    origin: str
+
+
+@functools.lru_cache(maxsize=16)
+def open_data(name: str, columns: Columns) -> DataSet:
+    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split.
+
+    Rows without a text or a label are left out, and their number is told. Raises BadInput. A second call with the
+    same arguments reads nothing.
+    """
+    source: Source = "local"
+    path = Path(name).expanduser()
+    readers: dict[str, Callable[[Columns], Rows]]
+    if name.startswith("hub:"):
+        source, (readers, origin) = "hub", _hub_readers(name)
+    elif (path / "dataset_dict.json").is_file():
+        readers, origin = _split_readers(_open_saved(path), path.name), f"{path.name} (save_to_disk)"
+    else:
+        files = _files_of(name, path)
+        readers = {split: functools.partial(_read_file, path=file) for split, file in files.items()}
+        origin = path.name if path.is_file() else f"{path.resolve().name}: {', '.join(f.name for f in files.values())}"
+    if "train" not in readers:
+        raise BadInput(f"--task {name}: no train split, only {', '.join(readers) or 'none that is known'}")
+    rows = {}
+    for split, read in readers.items():
+        rows[split] = read(columns)
+        if split == "train":  # the other splits have the same columns
+            chosen = rows[split].chosen
+            texts = tuple(theirs for ours, theirs in chosen.items() if ours != "label")
+            columns = replace(columns, text=texts or columns.text, label=chosen.get("label", columns.label))
+    stem = name.partition("@")[0].split(":")[1] if source == "hub" else path.resolve().name
+    return described(Path(stem).stem, rows, columns, source, origin)
+
+
+def described(
+    name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
+) -> DataSet:
+    """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
+    a task of. Their labels become what `data` reads: of classes the places of their names."""
+    rows = {split: kept for split, found in rows.items() if (kept := _without_blanks(split, found)) is not None}
+    train = rows["train"]
+    kind = KINDS[columns.kind] if columns.kind else _seen_kind(train)
+    if columns.metric == "bleu" and kind == "summarisation":
+        kind = "translation"
+    labels: tuple[str, ...] = ()
+    if kind == "classification":
+        labels = _number_classes(rows)
+    elif kind == "token classification":
+        labels = _tag_names(rows)
+    elif kind == "span QA":
+        if "context" not in train.columns:
+            raise BadInput(
+                f"{train.place(0)}: spans need a question and its context; --text QUESTION,CONTEXT names them"
+            )
+        for found in rows.values():
+            found.columns["label"] = [v if isinstance(v, dict) else {"text": [v]} for v in found.columns["label"]]
+    elif kind == "regression":
+        for found in rows.values():
+            values = found.columns["label"]
+            found.columns["label"] = [v if (number := _number(v)) is None else number for v in values]
+    metrics = OWN_METRICS[kind]
+    if columns.metric is not None:
+        if columns.metric not in metrics + MORE_METRICS.get(kind, ()):
+            allowed = ", ".join(m for m in metrics + MORE_METRICS.get(kind, ()) if m != "majority")
+            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {allowed}")
+        metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
+        origin += f", by {columns.metric}"
+    fields = tuple(field for field in train.columns if field not in ("label", "id"))
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
+    return DataSet(Task(safe, kind, fields, labels, metrics, splits=tuple(rows)), rows, source, origin)
+
+
+# Of a kind: the metrics of a data set of one's own, the primary first; and others that `--metric` may name
+OWN_METRICS: dict[Kind, tuple[str, ...]] = {
+    "classification": ("accuracy", "macro_f1", "majority"),
+    "regression": ("pearson", "spearman"),
+    "token classification": ("entity_f1",),
+    "span QA": ("answer_f1", "exact_match"),
+    "summarisation": ("rouge2", "rouge1", "rougeL"),
+    "translation": ("bleu",),
+}
+MORE_METRICS: dict[Kind, tuple[str, ...]] = {"classification": ("matthews",)}
+
+
+def _hub_readers(name: str) -> tuple[dict[str, Callable[[Columns], Rows]], str]:
+    repo, _, config = name.removeprefix("hub:").partition(":")
+    repo, _, asked = repo.partition("@")
+    try:
+        found, revision = _load(repo, config or None, asked or None)
+    except Exception as error:
+        raise BadInput(
+            f"--task {name}: {repo!r} could not be loaded from the hub or its cache ({type(error).__name__}: "
+            f"{first_line(error)}); --task FILE or --task FOLDER work without a hub"
+        ) from error
+    return _split_readers(found, f"{repo}@{revision}"), f"{repo}@{revision}"
+
+
+def _split_readers(found: Any, where: str) -> dict[str, Callable[[Columns], Rows]]:
+    """Readers of the splits of a DatasetDict that are known by their names."""
+
+    def read(columns: Columns, data: Any, place: str) -> Rows:
+        return _dataset_rows(data, _choose_columns(columns, data.column_names, place), place)
+
+    return {
+        split: functools.partial(read, data=found[stem], place=f"{where} {stem}")
+        for split, stems in ANY_STEM.items()
+        for stem in stems
+        if stem in found
+    }
+
+
+def _files_of(name: str, path: Path) -> dict[str, Path]:
+    """Split -> file."""
+    kinds = f"{', '.join(ANY_SUFFIX[:-1])} or {ANY_SUFFIX[-1]}"
+    if path.is_file():
+        if path.suffix.lower() not in ANY_SUFFIX:
+            raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
+        return {"train": path}
+    if not path.is_dir():
+        raise BadInput(f"--task {name}: no such file or folder")
+    found = {split: find_split(path, split, stems, ANY_SUFFIX) for split, stems in ANY_STEM.items()}
+    if found["train"] is None:
+        raise BadInput(f"--task {name}: no train split; needs train with {kinds}; has {listing(path)}")
+    return {split: file for split, file in found.items() if file}
+
+
+def _layout(text: str, suffix: str) -> Kind | None:
+    """What a file of a data set of one's own is, where it is no table: CoNLL's columns, or SQuAD's questions."""
+    if suffix == ".json" and text.lstrip().startswith("{") and '"paragraphs"' in text:
+        return "span QA"
+    lines = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
+    words = [fields for fields in lines if fields and fields[0] != "-DOCSTART-"]
+    tagged = words and all(len(fields) > 1 and re.fullmatch(r"O|[BI]-\S+", fields[-1]) for fields in words)
+    return "token classification" if tagged else None
+
+
+# Names of columns, as data sets have them; the first that is there is taken
+_LABELS = ("label", "labels", "ner_tags", "tags", "answers", "target", "summary", "category", "class", "intent",
+           "score")  # fmt: skip
+_TEXTS = (("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"),
+          ("tokens",), ("words",), ("text",), ("sentence",), ("document",), ("source",))  # fmt: skip
+
+
+def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
+    """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
+    has = ", ".join(str(name)[:40] for name in header[:20]) + (f" and {len(header) - 20} more" if header[20:] else "")
+    for option, name in [("--text", name) for name in columns.text] + [("--label", columns.label)]:
+        if name is not None and name not in header:
+            raise BadInput(f"{where}: no column {name!r} for {option}; it has {has}")
+    usual = {str(name).strip().lower(): name for name in reversed(header)}
+    label = columns.label or next((usual[name] for name in _LABELS if name in usual), None)
+    texts = columns.text or next(
+        (tuple(usual[name] for name in names) for names in _TEXTS
+         if all(usual.get(name, label) != label for name in names)), ()
+    )  # fmt: skip
+    if len(header) == 2:
+        texts = texts or tuple(name for name in header if label and name != label)
+        label = label or next((name for name in header if texts and name not in texts), None)
+    if not texts or label is None:
+        lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
+        raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {has}; say which"
+                       " by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
+    if len(texts) > 2 or label in texts:
+        raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
+    asked = columns.kind == "spans" or label.lower() == "answers"
+    names = ("text",) if len(texts) == 1 else ("question", "context") if asked else ("text1", "text2")
+    return dict(zip(names, texts, strict=True)) | {"label": label}
+
+
+def _blank(value: Any) -> bool:
+    """Whether there is nothing in a cell, as files and their readers say it."""
+    return value is None or value != value or (hasattr(value, "__len__") and not len(value)) or not str(value).strip()
+
+
+def _without_blanks(split: str, rows: Rows) -> Rows | None:
+    """The rows that have a text and a label; None for a split, other than train, that has no labels at all."""
+    values = rows.columns["label"]
+    fields = [column for name, column in rows.columns.items() if name not in ("label", "id")]
+    unread = [all(_blank(column[i]) for column in fields) for i in range(len(rows))]
+    unnamed = [_blank(v) or (rows.names is not None and v == -1) for v in values]
+    kept = []
+    for what, lacking in (("text", unread), ("label", unnamed)):
+        if count := sum(lacking):
+            first = rows.place(lacking.index(True))
+            warn(f"{split}: {count:,} of {len(rows):,} rows have no {what} and are left out; the first is {first}")
+    kept = [i for i in range(len(rows)) if not unread[i] and not unnamed[i]]
+    if not kept and split == "train":
+        raise BadInput(f"{rows.files[0] if rows.files else split}: no row has both a text and a label")
+    return replace(rows.keep(kept), blanks=len(fields) > 1) if kept else None
+
+
+def _number(value: Any) -> float | None:
+    """A cell as a number, a decimal comma allowed; None if it is none."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
+        value = value.replace(",", ".")
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
+
+
+def _seen_kind(rows: Rows) -> Kind:
+    """What the labels of a data set are."""
+    values, texts = rows.columns["label"], next(iter(rows.columns.values()))
+    if all(isinstance(value, dict) for value in values):
+        return "span QA"
+    for i, value in enumerate(values):
+        if isinstance(value, (list, dict)):
+            words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
+            if isinstance(value, dict) or len(value) != len(words):
+                raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not"
+                               " learnt here, give one each, or a tag for each word")  # fmt: skip
+    if isinstance(values[0], list):
+        return "token classification"
+    if rows.names is not None:
+        return "classification"
+    numbers = [number for value in values if (number := _number(value)) is not None]
+    if len(numbers) > 0.9 * len(values):
+        whole = {number for number in numbers if number.is_integer()}
+        if len(whole) <= CLASSES_AT_MOST and all(number.is_integer() for number in numbers):
+            return "classification"
+        return "classification" if whole == set(range(len(set(numbers)))) else "regression"
+    different = {_class_name(value) for value in values}
+    if len(different) <= max(2, len(values) // 2):
+        return "classification"
+    if sum(len(str(value).split()) for value in values) >= 3 * len(values):
+        return "summarisation"
+    raise BadInput(
+        f"{rows.place(0)}: {len(different):,} different labels in {len(values):,} rows ({shown(values[0])}, ...) are"
+        f" no classes; --label names the right column, or --kind {', '.join(KINDS)} says what they are"
+    )
+
+
+def shown(value: Any) -> str:
+    """A value as an error line shows it: its beginning, and never an integer of thousands of digits."""
+    try:
+        return repr(value)[:60]
+    except ValueError:
+        return "a huge number"
+
+
+def _class_name(value: Any) -> str:
+    """A cell as the name of a class: 1.0, which readers of tables make of 1 where cells are blank, is 1."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+
+
+def _number_classes(rows: dict[str, Rows]) -> tuple[str, ...]:
+    """Put the places of classes where their names were; the names, in the source's order, or sorted."""
+    named = {split: [found.names[v] if found.names and isinstance(v, int) and 0 <= v < len(found.names) else
+                     _class_name(v) for v in found.columns["label"]] for split, found in rows.items()}  # fmt: skip
+    counts = Counter(name for names in named.values() for name in names)
+    numbers = {name: _number(name) for name in counts}
+    in_order = sorted(counts, key=str if None in numbers.values() else lambda name: (numbers[name], name))
+    labels = tuple(rows["train"].names or ()) or tuple(in_order)
+    places = {name: i for i, name in enumerate(labels)}
+    for split, found in rows.items():
+        for i, name in enumerate(named[split]):
+            if name not in places:
+                raise BadInput(f"{found.place(i)}: label {name!r} is unknown; train has {', '.join(labels[:20])}")
+        rows[split].columns["label"] = [places[name] for name in named[split]]
+        rows[split].names = None
+    return labels
+
+
+def _tag_names(rows: dict[str, Rows]) -> tuple[str, ...]:
+    """The tags of all entities that there are, O first."""
+    types: dict[str, None] = {}
+    for found in rows.values():
+        for i, tags in enumerate(found.columns["label"]):
+            named = [found.names[tag] if found.names and isinstance(tag, int) else tag for tag in tags]
+            for tag in named:
+                if not isinstance(tag, str) or not re.fullmatch(r"O|[BI]-.+", tag):
+                    raise BadInput(f"{found.place(i)}: tag {tag!r}: entities are tagged O, B-TYPE and I-TYPE here")
+                types |= {tag[2:]: None} if tag != "O" else {}
+    if not types:
+        raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
+    return ("O", *(f"{part}-{kind}" for kind in sorted(types) for part in "BI"))

@@ -1,7 +1,7 @@
 """What a task is, whatever its data's source: kind, texts, labels, metrics; its data once loaded; and its files' names.
 
-    task = check_name("sst2", "DIR")     # every check that costs nothing: argument parsing uses it
-    task = task_of("pocket/sst2")
+    task = check_name("sst2", "DIR")                                  # every check before the first step
+    task = check_name("tickets.csv", columns=Columns(label="team"))   # a data set of one's own: what it holds is seen
 
 No heavy library is imported here.
 """
@@ -30,6 +30,14 @@ Kind = Literal[
 GENERATED = ("translation", "summarisation")  # kinds whose answer is a text that an encoder-decoder writes
 WINDOWED = ("token classification", "span QA")  # kinds whose documents are read in windows, see common/windows.py
 Source = Literal["pocket", "hub", "local"]
+# What a data set of one's own can hold, as `--kind` and the line about it say -> the kind of task
+KINDS: dict[str, Kind] = {
+    "classes": "classification",
+    "scores": "regression",
+    "tags": "token classification",
+    "spans": "span QA",
+    "texts": "summarisation",
+}
 
 
 @dataclass(frozen=True)
@@ -46,11 +54,22 @@ class Task:
     folder: str = ""  # of its files, as the official release calls it
     pocket: str = ""  # the pocket suite's counterpart
     hub: bool = True  # whether a repository of the hub serves it
+    whole: bool = False  # whether the parts of a document that its files hold are one example: sentences, paragraphs
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What a source has to hold: the texts and, but for language modelling, the label."""
         return self.fields if self.kind == "language modelling" else (*self.fields, "label")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is said of a data set of one's own; None, and no text: it is to be seen from the data."""
+
+    text: tuple[str, ...] = ()
+    label: str | None = None
+    kind: str | None = None  # one of KINDS
+    metric: str | None = None  # the primary one
 
 
 @dataclass(frozen=True)
@@ -76,7 +95,7 @@ class Split:
 class TaskData:
     """A loaded task. `fingerprint` is a hash of ids, texts and labels in their order."""
 
-    name: str  # as the user typed it: "pocket/sst2" or "sst2"
+    name: str  # as the user typed it, "pocket/sst2" or "sst2"; of a data set of one's own, its name and its digest
     task: Task
     source: Source
     origin: str  # "pocket v1" | "repo@revision" | file names; with the limit, if there is one
@@ -105,8 +124,8 @@ def _tags(name: str, types: str, **more: Any) -> Task:
     return Task(name, "token classification", ("text",), labels, ("entity_f1",), pocket="ner", **more)
 
 
-def _questions(name: str, folder: str, built_in: str) -> Task:
-    return Task(name, "span QA", ("question", "context"), (), _EM_F1, None, _DEV, folder, built_in)
+def _questions(name: str, folder: str, built_in: str, **more: Any) -> Task:
+    return Task(name, "span QA", ("question", "context"), (), _EM_F1, None, _DEV, folder, built_in, **more)
 
 
 def _translation(name: str, folder: str, hub: bool = True) -> Task:
@@ -134,10 +153,12 @@ TASKS: dict[str, Task] = {
         _tags("ner", "PER LOC ORG"),
         Task("hotpot", "span QA", ("question", "context"), (), _EM_F1),
         _questions("squad", "squad", "squad"),
+        _questions("squad-articles", "squad", "hotpot", hub=False, whole=True),
         _questions("hotpot_qa", "hotpot", "hotpot"),
         _questions("trivia_qa", "triviaqa", "hotpot"),
         _tags("conll2003", "PER ORG LOC MISC", splits=_TEST, folder="conll2003"),
-        _tags("gonerd", "PER ORG LOC MISC", splits=_TEST, folder="gonerd", hub=False),
+        _tags("conll2003-documents", "PER ORG LOC MISC", splits=_TEST, folder="conll2003", hub=False, whole=True),
+        _tags("gonerd", "PER ORG LOC MISC", splits=_TEST, folder="gonerd", hub=False, whole=True),
         Task("translate", "translation", ("source",), (), ("bleu",)),
         _translation("wmt16/en-ro", "wmt16_en_ro"),
         _translation("wmt14/en-fr", "wmt14_en_fr"),
@@ -148,22 +169,42 @@ TASKS: dict[str, Task] = {
         _summaries("cnn_dailymail"),
         _summaries("xsum"),
         _summaries("aeslc", hub=False),
-        _tags("litbank", "PER FAC LOC GPE VEH ORG", splits=_TEST, folder="litbank", hub=False),
+        _tags("litbank", "PER FAC LOC GPE VEH ORG", splits=_TEST, folder="litbank", hub=False, whole=True),
     )
 }  # fmt: skip
 
 
-def check_name(name: str, data_dir: str | None = None) -> Task:
-    """The task called `name`, after every check that costs nothing: known task, folder and files in place.
+NO_COLUMNS = Columns()
 
-    Raises BadInput. Reads no data.
+
+def is_data_set(name: str) -> bool:
+    """Whether a name means a data set of one's own: hub:REPO, a file or a folder. The names in the table come first."""
+    if name.startswith("hub:"):
+        return True
+    known = name in TASKS or name.startswith("pocket/")
+    path = Path(name).expanduser()
+    return bool(name) and not known and (path.exists() or path.suffix in ANY_SUFFIX or name[0] in "./~")
+
+
+def check_name(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> Task:
+    """The task called `name`, after every check that needs no model: known task, folder and files in place.
+
+    Raises BadInput. Reads no data but those of a data set of one's own, whose kind is seen from them.
     """
+    if is_data_set(name):
+        if data_dir is not None:
+            raise BadInput(f"--data-dir {data_dir}: --task {name} says itself where its data are; leave it out")
+        from common.sources import open_data
+
+        return open_data(name, columns).task
+    if columns != NO_COLUMNS:
+        raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
     known = [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [t for t in TASKS if TASKS[t].splits]
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]}?" if close else "."
-        raise BadInput(f"--task {name}: unknown task{hint} Known: {', '.join(known)}")
-    task = task_of(name)
+        raise BadInput(f"--task {name}: unknown task, and no file or folder{hint} Known: {', '.join(known)}")
+    task = TASKS[name.removeprefix("pocket/")]
     if data_dir is not None:
         if name != task.name:
             real = next((t.name for t in TASKS.values() if t.pocket == task.name and t.splits), task.name)
@@ -177,11 +218,6 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
             f"`--task pocket/{task.pocket}` (built in)"
         )
     return task
-
-
-def task_of(name: str) -> Task:
-    """The task behind a name that `check_name` has let pass."""
-    return TASKS[name.removeprefix("pocket/")]
 
 
 # --- the names of its files ----------------------------------------------------------------------------------
@@ -216,6 +252,11 @@ _LAYOUTS: dict[str, tuple[dict[str, tuple[str, ...]], tuple[str, ...]]] = {  # o
 }
 
 
+# Of a data set of one's own; what a file holds is seen from its content
+ANY_STEM = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+ANY_SUFFIX = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet", ".conll", ".bio")
+
+
 def find_files(task: Task, data_dir: str) -> dict[str, Path]:
     """Split -> file, or {"": folder} for a folder of `save_to_disk`. Reads nothing. Raises BadInput."""
     root = Path(data_dir).expanduser()
@@ -231,19 +272,28 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
     for split in task.splits:
         stem, _, suffix = split.partition("_")
         stems = [f"{stem}_{suffix}".rstrip("_") for stem in names[stem]]
-        found = [path for stem in stems for end in suffixes if (path := folder / f"{stem}{end}").is_file()]
-        found += [path for stem in stems for path in sorted(folder.glob(f"{stem}-*-of-*.parquet"))]  # as on the hub
-        if not found:
+        if (found := find_split(folder, split, stems, suffixes)) is None:
             wanted = f"{' or '.join(stem + suffixes[0] for stem in stems)} (or {' '.join(suffixes[1:])})"
             wanted += f", there or in {task.folder}/" if folder == root else ""
             raise BadInput(
-                f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; "
-                f"has {', '.join(sorted(path.name for path in folder.iterdir())[:8]) or 'no files'}"
+                f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; has {listing(folder)}"
             )
-        if len(found) > 1:
-            raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
-        files[split] = found[0]
+        files[split] = found
     return files
+
+
+def find_split(folder: Path, split: str, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
+    """The one file of a split; None if there is none."""
+    found = [path for stem in stems for end in suffixes if (path := folder / f"{stem}{end}").is_file()]
+    found += [path for stem in stems for path in sorted(folder.glob(f"{stem}-*-of-*.parquet"))]  # as on the hub
+    if len(found) > 1:
+        raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
+    return found[0] if found else None
+
+
+def listing(folder: Path) -> str:
+    """What a folder holds, for an error line."""
+    return ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
 
 
 # --- class names ---------------------------------------------------------------------------------------------
@@ -272,6 +322,8 @@ def _plain(name: str) -> str:
 
 def class_of(name: str, task: Task) -> int | None:
     """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
+    if name in task.labels:
+        return task.labels.index(name)
     digits = name.strip()
     if digits.isascii() and digits.isdigit():
         return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None

@@ -80,7 +80,7 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
 
 def main(args: Args) -> None:
     for task_name in args.tasks:
-        task = load(task_name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = load(task_name, **args.source)
         teacher = get_teacher(args, task)
         records = []
         for name in args.variants:

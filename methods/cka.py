@@ -66,7 +66,7 @@ from typing import Any, Literal, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
-from common.tasks import GENERATED, task_of
+from common.tasks import GENERATED
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
@@ -141,7 +141,7 @@ class Args(CommonArgs):
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
         for task in self.tasks:
-            if self.prompt and task_of(task).kind not in GENERATED:
+            if self.prompt and self.kind_of(task) not in GENERATED:
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
             if "wopt" in self.variants and not self.pretrains("cka", task):
                 raise BadInput(f"--variant wopt: is cka where nothing is pre-trained, as for {task}")
@@ -151,7 +151,7 @@ class Args(CommonArgs):
 
     def pretrains(self, variant: str, task: str) -> bool:
         """Whether a variant's students start on unlabelled text."""
-        wanted = self.pretraining == "on" or (self.pretraining == "auto" and task_of(task).kind != "summarisation")
+        wanted = self.pretraining == "on" or (self.pretraining == "auto" and self.kind_of(task) != "summarisation")
         return wanted and VARIANTS[variant].pretraining
 
 
@@ -456,7 +456,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
 
 def main(args: Args) -> None:
     for task_name in args.tasks:
-        task = data.prompted(data.load(task_name, args.data_dir, limit=args.limit, tune=args.tune), args.prompt)
+        task = data.prompted(data.load(task_name, **args.source), args.prompt)
         teacher, kind = get_teacher(args, task), task.task.kind
         other = next(split for name, split in task.splits.items() if name != "train")
         encoded = teacher.encode(data.head(other, HELD_OUT), task.task, args.max_length)

@@ -570,7 +570,7 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
 
 def main(args: Args) -> None:
     for name in args.tasks:
-        task = load(name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = load(name, **args.source)
         if task.task.kind == "regression" and args.stsb == "classes":
             task = stsb_classes(task)
         teacher = get_teacher(args, task)

@@ -386,7 +386,7 @@ def teacher_length(args: Args, task: TaskData) -> int:
 
 def main(args: Args) -> None:
     for name in args.tasks:
-        task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = data.load(name, **args.source)
         teacher = get_teacher(replace(args, max_length=teacher_length(args, task)), task)
         teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
         texts = text.open_texts(args.corpus or ("task,pocket-short" if task.source == "pocket" else "task"), task)

@@ -120,9 +120,7 @@ class Args(CommonArgs):
             raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
         if pkd and student_shape(self.student)[0] < 2:
             raise BadInput(f"--student {self.student}: PKD leaves out the last layer, so it needs 2 layers or more")
-        from common.tasks import task_of
-
-        for task in (task for task in self.tasks if task_of(task).kind == "language modelling"):
+        for task in (task for task in self.tasks if self.kind_of(task) == "language modelling"):
             if pkd or self.tokens == "cls":
                 what = f"--variant {pkd[0]}" if pkd else "--tokens cls"
                 raise BadInput(f"{what}: compares [CLS] vectors, and {task} has none; kd or mc3kd on all tokens works")
@@ -470,7 +468,7 @@ def get_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
 
 def main(args: Args) -> None:
     for task_name in args.tasks:
-        task = load(task_name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = load(task_name, **args.source)
         teacher = get_teacher(args, task)
         pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
         encoded = teacher.encode(task.splits["train"], task.task, args.max_length)

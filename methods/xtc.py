@@ -521,7 +521,7 @@ def main(args: Args) -> None:
     if PREDICT:
         return print(*predict(*sys.argv[2:]), sep="\n")
     for name in args.tasks:
-        task = load(name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = load(name, **args.source)
         teacher = get_teacher(args, task)
         N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
         m, student_width = student_shape(args.student)

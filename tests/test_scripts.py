@@ -22,7 +22,7 @@ from conftest import SCRIPTS, call, in_two_processes, module_of, script
 
 from common import models, results, train
 from common.args import BadInput
-from common.tasks import task_of
+from common.tasks import check_name
 
 METHODS = list(SCRIPTS)
 # What is run of a script: rows with every kind of stage that it has.
@@ -364,7 +364,7 @@ def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: l
     argv = [*easy, *words.split(), *start.split(), "--task", task, "--data-dir", glue, "--out-dir", tmp_path]
     found = {}
     for method in LEVEL:
-        if task_of(task).kind not in (module_of(method).Args.KINDS or [task_of(task).kind]):
+        if check_name(task).kind not in (module_of(method).Args.KINDS or [check_name(task).kind]):
             continue
         code, _, err = call(method, *argv, *FULL.get(method, "").split(), "--variant", "finetune,kd")
         assert code == 0, f"{method}: {err}"

@@ -1,0 +1,323 @@
+"""A data set of one's own: what is seen in it, and what its user is told where it is bad."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from test_input import refused, write
+
+from common import data, evaluate
+from common.sources import open_data
+from common.tasks import Columns, label_order
+
+TEAMS = ("billing", "refund", "login")
+
+
+def table(rows: int = 60, teams: tuple[str, ...] = TEAMS, sep: str = ",", more: str = "") -> str:
+    """Different texts, the classes in turn; `more` are further lines."""
+    lines = [f"ticket number {i} about {teams[i % len(teams)]}{sep}{teams[i % len(teams)]}" for i in range(rows)]
+    return "\n".join([f"text{sep}label", *lines]) + "\n" + more
+
+
+def lines(*rows: dict[str, Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def values(*labels: Any, count: int = 40) -> str:
+    """JSON lines whose labels are these in turn."""
+    return lines(*({"text": f"text {i}", "label": labels[i % len(labels)]} for i in range(count)))
+
+
+SQUAD = {"id": "q", "question": "what film", "answers": [{"text": "fine", "answer_start": 2}]}
+QUESTIONS = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": [SQUAD | {"id": f"q{i}", "question":
+                        f"what film {i}"} for i in range(20)]}]}]})  # fmt: skip
+TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "\n"
+
+
+# --- what is seen --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "columns", "kind", "says"),
+    [
+        ("t.csv", table(), Columns(), "classification", "3 classes (billing 1"),
+        ("t.tsv", table(sep="\t"), Columns(), "classification", "train 54, dev 6"),
+        ("t.txt", table(sep="\t").encode("utf-16"), Columns(), "classification", "3 classes"),
+        ("t.csv", table().replace("text,label", "message,team"), Columns(("message",), "team"), "classification",
+         "text from 'message', label from 'team'"),
+        ("t.csv", table().replace("text,", "body,"), Columns(), "classification", "text from 'body'"),
+        ("t.json", json.dumps([{"text": f"text {i}", "label": i % 2} for i in range(20)]), Columns(), "classification",
+         "2 classes (0 "),
+        ("t.jsonl", values(True, False), Columns(), "classification", "2 classes (True "),
+        ("t.jsonl", values(1.0, 2.0, 10.0), Columns(), "classification", "3 classes (1 "),
+        ("t.jsonl", values(*range(5)), Columns(kind="scores"), "regression", "scores from 0 to 4"),
+        ("t.jsonl", values(*(i / 10 for i in range(40))), Columns(), "regression", "scores from 0"),
+        ("t.csv", table(teams=("1.5", "2.5", "4")), Columns(), "regression", "scores from 1.5 to 4"),
+        ("t.csv", table(40, ("1,5", "2,5"), ";"), Columns(), "regression", "scores from 1.5 to 2.5"),
+        ("t.jsonl", values(*range(77), count=154), Columns(), "classification", "77 classes"),
+        ("t.jsonl", values(*range(100, 140)), Columns(), "regression", "scores from 10"),
+        ("t.conll", TAGGED, Columns(), "token classification", "tags of 2 types (LOC, PER)"),
+        ("t.tsv", TAGGED.replace(" ", "\t"), Columns(), "token classification", "tags of 2 types"),
+        ("t.jsonl", lines(*({"tokens": ["Vera", f"w{i}"], "ner_tags": ["B-X", "O"]} for i in range(20))), Columns(),
+         "token classification", "text from 'tokens', label from 'ner_tags'"),
+        ("t.json", QUESTIONS, Columns(), "span QA", "spans of a text"),
+        ("t.jsonl", lines(*({"document": f"text {i}", "summary": f"what it says, {i}"} for i in range(20))), Columns(),
+         "summarisation", "texts to be written"),
+        ("t.jsonl", lines(*({"source": f"text {i}", "target": f"ce que dit {i}"} for i in range(20))),
+         Columns(metric="bleu"), "translation", "by bleu"),
+        ("t.csv", "a,b,label\n" + "".join(f"one {i},two {i},{i % 2}\n" for i in range(20)), Columns(("a", "b"), None),
+         "classification", "text1 from 'a', text2 from 'b'"),
+    ],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_kinds(
+    file: str, content: str | bytes, columns: Columns, kind: str, says: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    task = data.load(str(write(tmp_path / file, content)), columns=columns)
+    told = capsys.readouterr().err
+    assert task.task.kind == kind
+    assert says in told
+    assert "a tenth of train held out as dev" in task.origin
+    assert task.reported == ("dev",)
+    assert not set(task.splits["train"].ids) & set(task.splits["dev"].ids)
+
+
+def test_excel(tmp_path: Path) -> None:
+    """Semicolons, a byte order mark, CRLF, quotes around a cell with a line end: the cells are what was typed."""
+    rows = [f'{i};"He said ""no"";\nthen left {i}";{"yes" if i % 2 else "no"}\r\n' for i in range(30)]
+    task = data.load(str(write(tmp_path / "t.csv", "\ufeffId;Text;Label\r\n" + "".join(rows))))
+    assert ('He said "no";\nthen left 4',) in task.splits["train"].texts + task.splits["dev"].texts
+    assert task.task.labels == ("no", "yes")
+
+
+def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """The splits of a folder, of `save_to_disk`, of the hub at the revision that it names; unlabelled tests are not."""
+    write(tmp_path / "mine" / "train.csv", table())
+    write(tmp_path / "mine" / "val.jsonl", lines({"text": "ticket number 3 about billing", "label": "billing"}))
+    task = data.load(f"{tmp_path}/mine/")
+    assert (list(task.splits), task.reported, task.origin) == (["train", "dev"], ("dev",), "mine: train.csv, val.jsonl")
+    told = capsys.readouterr().err
+    assert "warning: dev: 1 of its 1 texts stand in train too" in told
+    assert "warning: dev: no row of 2 of 3 classes (login, refund)" in told
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["world", "sports"])})
+    made = {name: Dataset.from_list([{"text": f"{name} {i}", "label": i % 2} for i in range(20)], features)
+            for name in ("train", "validation")}  # fmt: skip
+    made["test"] = Dataset.from_list([{"text": "x", "label": -1}], features)
+    DatasetDict(made).save_to_disk(tmp_path / "saved")
+    saved = data.load(str(tmp_path / "saved"))
+    assert saved.task.labels == ("world", "sports")
+    assert saved.reported == ("dev",)
+    assert "warning: test: 1 of 1 rows have no label" in capsys.readouterr().err
+
+    info = huggingface_hub.hf_api.DatasetInfo(id="x/news", sha="5" * 40)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args, **kwargs: info)
+    calls = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: calls.append((*a, k)) or DatasetDict(made))
+    hub = data.load("hub:x/news:en")
+    assert calls == [("x/news", "en", {"revision": "5" * 40})]
+    assert (hub.source, hub.origin) == ("hub", f"x/news@{'5' * 40}")
+    assert hub.fingerprint == saved.fingerprint
+    assert hub.name == f"news-{hub.fingerprint[:8]}"
+
+
+def test_the_tenth_that_is_held_out(tmp_path: Path) -> None:
+    """Always the same; of every class its share; no text in both; a limit and --tune leave it as it is."""
+    path = str(write(tmp_path / "t.csv", table(600, ("a",) * 8 + ("b", "c"), more="ticket number 8 about b,b\n")))
+    task, again = data.load(path), data.load(path, seed=5, limit=100)
+    assert again.splits["dev"] == task.splits["dev"]
+    assert (len(task.splits["train"]), len(task.splits["dev"])) == (542, 59)
+    assert not set(task.splits["train"].texts) & set(task.splits["dev"].texts)
+    shares = [task.splits["dev"].labels.count(i) for i in range(3)]
+    assert all(abs(share - expected) <= 1 for share, expected in zip(shares, (48, 6, 6), strict=True))
+    assert (again.name, task.task.name) == (task.name, "t")
+    assert again.fingerprint != task.fingerprint
+    tuned = data.load(path, tune=True)
+    assert tuned.reported == ("held_out",)
+    assert not set(tuned.splits["held_out"].texts) & set(task.splits["dev"].texts)
+
+
+def test_names_are_safe_and_tell_contents_apart(tmp_path: Path) -> None:
+    names = []
+    for i, place in enumerate(("a/my tickets (1).csv", "b/my tickets (1).csv", "c/other/../tickets.csv")):
+        (tmp_path / "c" / "other").mkdir(parents=True, exist_ok=True)
+        names.append(data.load(str(write(tmp_path / place, table(60 + i)))).name)
+    assert len(set(names)) == 3
+    assert [name.rpartition("-")[0] for name in names] == ["my-tickets-1"] * 2 + ["tickets"]
+    moved = data.load(str(write(tmp_path / "elsewhere" / "tickets.csv", table(62))))
+    assert moved.name == names[2]
+
+
+def test_classes_by_name() -> None:
+    """A teacher's outputs are put in order by these names, digits among them, and never by their position."""
+    task = data.from_lists([f"text {i}" for i in range(40)], ["10", "9", "3", "0"] * 10).task
+    assert task.labels == ("0", "3", "9", "10")
+    assert label_order({0: "10", 1: "9", 2: "3", 3: "0"}, task) == [3, 2, 1, 0]
+
+
+def test_metrics_of_imbalanced_labels() -> None:
+    task = data.from_lists([f"text {i}" for i in range(100)], ["a"] * 90 + ["b"] * 10).task
+    found = evaluate.compute(task, [0] * 100, [0] * 90 + [1] * 10)
+    assert found == pytest.approx({"accuracy": 0.9, "macro_f1": 0.9 / 1.9, "majority": 0.9})
+
+
+def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
+    texts, labels = [f"text {i}" for i in range(40)], ["good", "bad"] * 20
+    rows = lines(*({"text": text, "label": label} for text, label in zip(texts, labels, strict=True)))
+    assert data.from_lists(texts, labels).fingerprint == data.load(str(write(tmp_path / "t.jsonl", rows))).fingerprint
+    pairs = data.from_lists([(text, "x") for text in texts], labels, dev=([("a", "b")], ["bad"]))
+    assert (pairs.task.fields, pairs.splits["dev"].labels) == (("text1", "text2"), [0])
+    refused(lambda: data.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
+
+
+# --- what is bad ---------------------------------------------------------------------------------------------
+
+# File, content, columns, what the line must hold. Lines that begin with "warning" are warnings, others are refusals.
+BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
+    # separators and encodings
+    ("t.csv", table(sep=";"), Columns(), ("warning", "t.csv: its columns are separated by ';', and read so")),
+    ("t.csv", table(sep="|"), Columns(), ("warning", "separated by '|'")),
+    ("t.tsv", table(), Columns(), ("warning", "t.tsv: its columns are separated by ','")),
+    ("t.csv", table(sep=" - "), Columns(), ("t.csv: no column is known", "it has text - label")),
+    ("t.csv", table().encode("utf-16")[2:], Columns(), ("t.csv: binary, or UTF-16 without a mark", "as UTF-8")),
+    ("t.csv", table().replace("about", "\xe9t\xe9").encode("cp1252"), Columns(), ("t.csv line 2: not UTF-8",)),
+    ("t.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", Columns(), ("t.csv line 1: not UTF-8",)),
+    ("t.csv", b"\0\0\0\1binary", Columns(), ("t.csv: binary",)),
+    ("t.xlsx", b"PK\3\4", Columns(), ("t.xlsx: must be a .csv", "save a spreadsheet as CSV, in UTF-8")),
+    ("t.pkl", b"\x80\4", Columns(), ("t.pkl: must be a .csv",)),
+    ("t.csv", "", Columns(), ("t.csv: the file is empty",)),
+    ("t.csv", "\ufeff\r\n\r\n", Columns(), ("t.csv: the file is empty",)),
+    ("t.csv", "text,label\n", Columns(), ("t.csv: no row has both a text and a label",)),
+    ("t.jsonl", "[]", Columns(), ("t.jsonl: no rows",)),
+    ("t.json", "[1, 2]", Columns(), ("t.json row 1: int",)),
+    ("t.json", '[{"text": "a"', Columns(), ("t.json: not JSON",)),
+    ("t.jsonl", values("a", "b") + '{"text"\n', Columns(), ("t.jsonl line 41: not JSON",)),
+    ("t.parquet", b"PAR1 nonsense PAR1", Columns(), ("t.parquet: not a readable Parquet file",)),
+    # columns
+    ("t.csv", "id,note,team\n1,a,b\n", Columns(), ("no column is known to hold the texts and the labels", "--text",
+                                                   "it has id, note, team")),
+    ("t.csv", "id,note,label\n1,a,b\n", Columns(), ("no column is known to hold the texts; it has id, note, label",)),
+    ("t.csv", "id,text,team\n1,a,b\n", Columns(), ("no column is known to hold the labels",)),
+    ("t.csv", table(), Columns(("body",)), ("t.csv: no column 'body' for --text; it has text, label",)),
+    ("t.csv", table(), Columns(label="team"), ("t.csv: no column 'team' for --label; it has text, label",)),
+    ("t.csv", "".join(f"c{i}," for i in range(30)) + "z\n", Columns(label="q"), ("it has c0, c1,", "and 11 more")),
+    ("t.csv", "a,b,c,label\n1,2,3,4\n", Columns(("a", "b", "c")), ("one text or two",)),
+    ("t.csv", table(), Columns(("label",), "label"), ("and another column",)),
+    ("t.csv", table(more="one,two,three\n"), Columns(), ("t.csv line 62: 3 columns where 2 are needed",)),
+    ("t.csv", table(more="one\n"), Columns(), ("t.csv line 62: 1 columns where 2 are needed",)),
+    ("t.csv", table(more='"one,two\nthree,four\n'), Columns(), ("t.csv line 63", "check the quotes")),
+    ("t.csv", table(more='"one" two,three\n'), Columns(), ("t.csv line 62", "check the quotes")),
+    ("t.jsonl", values("a", "b") + '{"text": "x"}\n', Columns(), ("t.jsonl line 41: no 'label'",)),
+    # texts
+    ("t.csv", table(more=",billing\n \t,login\n"), Columns(), ("warning", "2 of 62 rows have no text and are left out",
+                                                               "t.csv line 62")),
+    ("t.jsonl", values("a", "b") + '{"text": null, "label": "a"}\n', Columns(), ("warning", "1 of 41 rows have no te")),
+    ("t.jsonl", values("a", "b") + '{"text": 5, "label": "a"}\n', Columns(), ("t.jsonl line 41: text is 5", "be text")),
+    ("t.jsonl", values("a", "b") + '{"text": "\\ud800", "label": "a"}\n', Columns(), ("line 41", "lone surrogate")),
+    # labels
+    ("t.csv", table(more="one,\ntwo, \n"), Columns(), ("warning", "2 of 62 rows have no label and are left out",
+                                                       "t.csv line 62")),
+    ("t.csv", table(more="one,biling\n"), Columns(), ("warning", "class 'biling' has one row", "is it 'billing'?",
+                                                      "t.csv line 62")),
+    ("t.csv", table(more="one,zebra\n"), Columns(), ("warning", "class 'zebra' has one row, ")),
+    ("t.csv", table(teams=("x",)), Columns(), ("all training labels are 'x'; training needs at least two",)),
+    ("t.csv", table(4, ("x", "y")), Columns(), ("t: no dev or test split, and 4 of 4 rows", "too few to hold out")),
+    ("t.csv", "text,label\n" + "same text,a\nsame text,b\n" * 9, Columns(), ("0 of 18 rows have a text that",)),
+    ("t.csv", table(60, tuple(f"id{i}" for i in range(60))), Columns(), ("60 different labels in 60 rows", "--kind")),
+    ("t.csv", table(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), Columns(),
+     ("t.csv line 61: score 'n/a' is wrong; t needs a number",)),
+    ("t.csv", table(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
+    ("t.csv", table(teams=("1e999", "2.5")), Columns(), ("score", "is wrong; t needs a number")),
+    ("t.csv", table(), Columns(kind="tags"), ("t.csv line 2: tag 'b'",)),
+    ("t.csv", table(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
+    ("t.csv", table(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
+    ("t.jsonl", values(["a", "b", "c"], ["b"]), Columns(), ("t.jsonl line 1: its label is ['a', 'b', 'c']",
+                                                            "several labels of one text are not learnt")),
+    ("t.jsonl", values({"text": ["x"]}, "b"), Columns(), ("t.jsonl line 1: its label is {'text'",)),
+    ("t.jsonl", lines({"tokens": ["a", "b"], "tags": ["NN", "VB"]}), Columns(), ("tag 'NN': entities are tagged O",)),
+    ("t.jsonl", lines({"tokens": ["a", "b"], "tags": ["O", "O"]}), Columns(), ("every tag is O",)),
+    ("t.conll", "Vera B-PER\nsaw\n" * 20, Columns(), ("t.conll",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "content", "columns", "says"), BAD, ids=lambda value: str(value)[-30:])
+def test_bad_files(
+    file: str, content: str | bytes, columns: Columns, says: tuple[str, ...], tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    """A refusal in one line, or a warning in one line and data that can be used."""
+    path = str(write(tmp_path / file, content))
+    if says[0] != "warning":
+        refused(lambda: data.load(path, columns=columns), *says)
+        return
+    task = data.load(path, columns=columns)
+    assert len(task.splits["train"]) > 30
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert any(all(part in line for part in says) for line in warned), warned
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({}, "no train split; needs train with .csv, .tsv"),
+        ({"data.csv": table()}, "data.csv"),
+        ({"train.csv": table(), "train.json": "x"}, "both hold the train split; leave one"),
+        ({"train.csv": table(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text' for --text; it has id, name"),
+        ({"train.csv": table(), "test.csv": table(3)}, "warning: test: 3 of its 3 texts stand in train too"),
+        ({"train.csv": table(), "dev.csv": table(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
+        ({"train.csv": table(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),
+    ],
+)
+def test_bad_folders(files: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name, content in files.items():
+        write(tmp_path / "d" / name, content)
+    write(tmp_path / "d" / ".keep", "")
+    if says.startswith("warning"):
+        data.load(str(tmp_path / "d"))
+        assert says in capsys.readouterr().err
+    else:
+        refused(lambda: data.load(str(tmp_path / "d")), says)
+
+
+def test_a_thousand_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    task = data.load(str(write(tmp_path / "t.csv", table(3000, tuple(f"class {i}" for i in range(1000))))))
+    told = capsys.readouterr().err
+    assert len(task.task.labels) == 1000
+    assert "1,000 classes (class 0 3, class 1 3" in told
+    assert max(map(len, told.splitlines())) < 400
+
+
+def test_a_data_set_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = str(write(tmp_path / "t.csv", table(more="one,\n")))
+    open_data(path, Columns())
+    assert "have no label" in capsys.readouterr().err
+    data.load(path)
+    assert "have no label" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no/such/file.csv", "no such file or folder"),
+        ("tickets.csv", "no such file or folder"),
+        ("hub:", "could not be loaded from the hub"),
+        ("tickets", "unknown task, and no file or folder"),
+    ],
+)
+def test_names(name: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError("offline")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    refused(lambda: data.load(name), f"--task {name}", says)
+    refused(lambda: data.load("sst2", columns=Columns(label="x")), "are for data sets of your own")
+    path = str(write(tmp_path / "t.csv", table()))
+    refused(lambda: data.load(path, "folder"), "--data-dir folder", "leave it out")
