@@ -1,32 +1,91 @@
-"""One page about a matrix of runs: tables, plots, the rules, the signatures, what failed.
+"""One page about a matrix of runs: the arena as a plot and a table, the kinds, size against score, how it was trained.
 
     python -m bench report bench/quick.toml             # runs/report/RESULTS.md and runs/report/index.html
     python -m bench report runs/quick runs/more --to DIR
+    python -m bench report bench/results/arena.json     # also of what `python -m bench table --save` has kept
 
-index.html is one file without anything from elsewhere; its tables are sorted by a click on a column. The time per
-example is of `python -m bench profile` where it was run for these results, and otherwise as measured while they were
-evaluated, each at its own time.
+index.html is one file without anything from elsewhere; its tables are sorted by a click on a column. Milliseconds are
+those of `python -m bench profile`, where it was run for these results. Training curves are of runs whose log.jsonl is
+still there. `python -m bench figures arena` draws the first plot alone, for a page elsewhere.
 """
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bench import figures, table
 from bench.cli import Parser
 from bench.cli import markdown as markdown_table
-from bench.table import Grid, Row, Table
+from bench.table import ROLES, Grid, Row, Table
 from common import results
 
 RULES = results.ROOT / "bench" / "RULES.md"
 DEFAULT = "runs/report"
-FOLDED = ("Differences by task", "Signatures", "The rules")
+FOLDED = ("Differences by task", "Made with", "Signatures", "The rules")
 
 
 # --- plots ---------------------------------------------------------------------------------------------------
+
+
+def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
+    """All plots as SVG files; file -> what it shows."""
+    drawn = {}
+    if draw_arena(found, to / "arena.svg"):
+        drawn["arena.svg"] = (
+            "Mean over tasks, with 95% intervals over seeds. Colour and shape say how a row differs from vanilla KD,"
+            " paired by seed, which is sharper than whether two bars overlap."
+        )
+    megabytes = {row.path: row.typical("student", "bytes") / 1e6 for row in found.rows}
+    for name, axis, x in (("bytes", "MB on disk", megabytes), ("time", "ms, batch 1", profiled(folders))):
+        if said := draw_frontier(found, x, to / f"frontier-{name}.svg", f"score against {name}", axis):
+            drawn[f"frontier-{name}.svg"] = said
+    if draw_curves(found, folders, to / "curves.svg"):
+        drawn["curves.svg"] = (
+            "Training loss of the arena's rows over its first value, mean over seeds. Each row has a loss of its own:"
+            " heights do not compare; that a curve still falls says that the budget was short."
+        )
+    return drawn
+
+
+def draw_arena(found: Table, path: Path) -> bool:
+    """A bar for each row of the arena, as SVG or PNG; whether there is one."""
+    rows, bars, marked = found.arena(), [], {}
+    for row in rows:
+        if (mean := found.mean(row)) is not None:
+            over = found.difference(row, ROLES["kd"], found.tasks)
+            ends = [None if end is None else 100 * end for end in mean]
+            bars.append(figures.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over[0].word if over else None))
+            if row.role:
+                marked.setdefault(row.role, 100 * mean.mean)
+    if bars:
+        axis = f"mean score over {', '.join(map(table.short, found.tasks))}, %"
+        figures.arena(bars, marked, path, rows[0].kind, axis)
+    return bool(bars)
+
+
+def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
+    """Score against what a student costs, through the rows of the arena's start; what the plot shows."""
+    means = {row.path: mean.mean for row in found.rows if (mean := found.mean(row)) is not None and row.path in x}
+    if len({f"{x[name]:.3g}" for name in means}) < 2:  # all alike: nothing to choose between
+        return None
+    start, groups, joined = found.arena()[0].start, dict[str, list[figures.Point]](), set()
+    for kind, rows in found.kinds().items():
+        for row in rows:
+            if row.path in means:
+                name = kind if row.start == start else f"{kind}, from {row.start}"
+                groups.setdefault(name, []).append((x[row.path], 100 * means[row.path], row.label))
+                joined |= {name} if row.start == start else set()
+    figures.pareto(groups, joined, path, title, axis, "mean score, %")
+    others = sorted({row.start for row in found.rows if row.path in means and row.start != start})
+    hollow = (
+        f" Hollow: students that started from something else ({', '.join(others)}): not compared." if others else ""
+    )
+    return f"The line joins rows that no other beats, of those that started from {start}.{hollow}"
 
 
 def profiled(folders: list[Path]) -> dict[str, float]:
@@ -39,32 +98,66 @@ def profiled(folders: list[Path]) -> dict[str, float]:
     return found
 
 
-def draw(found: Table, folders: list[Path], to: Path) -> list[str]:
-    """The plots of score against bytes and against time, as SVG files; their names."""
-    means = {row.path: mean for row in found.rows if (mean := found.mean(row)) is not None}
-    if not means:
-        return []
-    latency = profiled(folders)
-    speed: tuple[str, Callable[[Row], float]]
-    if means.keys() <= latency.keys():
-        speed = "latency at batch 1, ms", lambda row: latency[row.path]
-    else:
-        speed = "ms per example, as evaluated", lambda row: 1000 / row.typical("student", "speed")
-    plots: dict[str, tuple[str, str, Callable[[Row], float]]] = {
-        "pareto-bytes.svg": ("score against size", "MB on disk", lambda row: row.typical("student", "bytes") / 1e6),
-        "pareto-time.svg": ("score against time", *speed),
-    }
-    for name, (title, axis, x) in plots.items():
-        groups = {
-            kind: [(x(row), 100 * means[row.path].mean, row.label) for row in rows if row.path in means]
-            for kind, rows in found.kinds().items()
-        }
-        groups = {kind: points for kind, points in groups.items() if points}
-        figures.pareto(groups, to / name, title, axis, "mean score, %")
-    return list(plots)
+def draw_curves(found: Table, folders: list[Path], path: Path) -> bool:
+    """Training loss by examples, task by task, of the arena's runs whose log is there; whether there are some."""
+    panels: dict[str, dict[str, figures.Line]] = {}
+    for row in found.arena():
+        for task, seeds in row.records.items():
+            logs = [log for record in seeds.values() if len(log := losses(folders, row, record)) > 1]
+            steps = sorted(set.intersection(*map(set, logs))) if logs else []
+            if len(steps) > 1:
+                ys = [float(np.mean([log[step] / log[steps[0]] for log in logs])) for step in steps]
+                xs = [step * row.all()[0]["settings"]["batch_size"] for step in steps]
+                panels.setdefault(table.short(task), {})[row.label] = (xs, ys)
+    if panels:
+        figures.curves(panels, path, "training loss", "examples through the student", "loss / first")
+    return bool(panels)
+
+
+def losses(folders: list[Path], row: Row, record: dict[str, Any]) -> dict[int, float]:
+    """Step -> loss, of a run's log.jsonl; {} if it is gone."""
+    for folder in folders:
+        place = results.folder_of(folder / row.place, row.method, record["task"], row.variant, record["seed"])
+        if (place / "log.jsonl").is_file():
+            lines = map(json.loads, (place / "log.jsonl").read_text(encoding="utf-8").splitlines())
+            return {line["step"]: line["loss"] for line in lines if line.get("loss")}
+    return {}
 
 
 # --- what both pages hold ------------------------------------------------------------------------------------
+
+
+def summary(found: Table) -> str:
+    """What was compared, in a paragraph."""
+    rows = found.arena()
+    records = [record for row in rows for record in row.all()]
+    seeds, budgets = {r["seed"] for r in records}, sorted({f"{r['budget']['amount']:,}" for r in records})
+    count, others = len(rows), len(found.rows) - len(rows)
+    more = f" {others} more rows of other kinds, or from another start, stand below." if others else ""
+    return (
+        f"The arena: {count} ways to train one {rows[0].kind} ({table.sizes(rows)}). Every student starts from"
+        f" {rows[0].start}, sees {' or '.join(budgets)} {records[0]['budget']['kind']} in one order for a seed, and"
+        f" learns {', '.join(map(table.short, found.tasks))} with {len(seeds)} seed{'s' * (len(seeds) > 1)}; only the"
+        f" loss, and what it is trained on before the task, differ.{more}"
+    )
+
+
+def undecided(found: Table) -> Grid | None:
+    """The differences whose interval holds zero, and with how many seeds each, were it true, would be told."""
+
+    def line(row: Row) -> list[str]:
+        role = ROLES["finetune" if row.role == ROLES["kd"] else "kd"]
+        samples = found.pairs(row, role, found.tasks)
+        gap = table.interval(*samples) if samples else None
+        if gap is None or gap.word != "not distinguishable" or row.role == ROLES["finetune"]:
+            return []
+        many = (table.seeds_cell(table.seeds_to_tell(size, *samples)) for size in (table.WANTED, gap.mean))
+        return [f"over {role}", table.verdict(gap), str(max(map(len, samples))), *many]
+
+    lines = {id(row): line(row) for row in found.rows}
+    header = ["compared", "difference", "seeds", table.POWER, "seeds for this difference"]
+    rows = [row for row in found.rows if lines[id(row)]]
+    return table.grid(found, header, lambda row: lines[id(row)], rows) if rows else None
 
 
 def made_with(found: Table) -> list[str]:
@@ -73,7 +166,9 @@ def made_with(found: Table) -> list[str]:
     named = {
         "Device": [f"{e['hardware']['device']}, {e['hardware']['threads']} threads" for e in environments],
         **{name: [e["versions"][name] for e in environments] for name in ("python", "torch", "transformers")},
-        "Commit": [(e["git"]["commit"] or "none")[:10] + " and changes" * e["git"]["dirty"] for e in environments],
+        "Commit": [
+            (e["git"]["commit"] or "none")[:10] + " and changes" * bool(e["git"]["dirty"]) for e in environments
+        ],
     }
     return [f"{name}: {', '.join(sorted(set(values)))}" for name, values in named.items()]
 
@@ -85,46 +180,71 @@ def signatures(found: Table) -> list[str]:
             for row in rows for task, seeds in row.records.items()]  # fmt: skip
 
 
-def sections(found: Table) -> dict[str, Grid | list[str] | str]:
-    """Heading -> a table, a list, or a text in Markdown."""
-    parts: dict[str, Grid | list[str] | str] = {
-        "How": table.how(found),
-        "Scores": table.scores(found),
-        "Differences, mean over tasks": table.differences(found),
-        "Differences by task": table.differences(found, by_task=True),
-        "Failed or missing": found.missing,
-        "Made with": made_with(found),
-        "Signatures": signatures(found),
-        "The rules": RULES.read_text(encoding="utf-8").partition("\n")[2].strip(),
-    }
-    return {heading: part for heading, part in parts.items() if part}
+class Plot(str):
+    """The name of a plot's file."""
 
 
-def markdown(found: Table, images: list[str]) -> str:
-    parts = ["# Results", *(f"![{Path(name).stem}]({name})" for name in images)]
-    for heading, part in sections(found).items():
-        text = markdown_table(*part) if isinstance(part, Grid) else part
-        text = "\n".join(f"- {line}" for line in text) if isinstance(text, list) else text.replace("\n## ", "\n### ")
-        parts += [f"## {heading}", text]
+def sections(found: Table, drawn: dict[str, str]) -> dict[str, list[Any]]:
+    """Heading -> plots, tables, lists and texts in Markdown."""
+
+    def plots(*names: str) -> list[Any]:
+        return [part for name in drawn if name.startswith(names) for part in (Plot(name), drawn[name])]
+
+    arena = {id(row) for row in found.arena()}
+    others = [row for row in found.rows if id(row) not in arena]
+    parts: dict[str, list[Any]] = {
+        "The arena": [summary(found), *plots("arena"), table.scores(found, found.arena()), table.footnote(found),
+                      table.how(found)],
+        "Failed or missing": [found.missing],
+        "The kinds": [table.scores(found, others)] if others else [],
+        "Score against cost": plots("frontier"),
+        "Not distinguishable": [undecided(found)],
+        "Training": plots("curves"),
+        "Differences by task": [table.by_task(found)],
+        "Made with": [made_with(found)],
+        "Signatures": [signatures(found)],
+        "The rules": [RULES.read_text(encoding="utf-8").partition("\n")[2].strip()],
+    }  # fmt: skip
+    kept = {heading: [item for item in items if item] for heading, items in parts.items()}
+    return {heading: items for heading, items in kept.items() if items}
+
+
+def markdown(found: Table, drawn: dict[str, str]) -> str:
+    parts = ["# Results"]
+    for heading, items in sections(found, drawn).items():
+        parts.append(f"## {heading}")
+        for item in items:
+            if isinstance(item, Plot):
+                parts.append(f"![{Path(item).stem}]({item})")
+            elif isinstance(item, Grid):
+                parts.append(markdown_table(*item))
+            else:
+                text = "\n".join(f"- {line}" for line in item) if isinstance(item, list) else item
+                parts.append(text.replace("\n## ", "\n### "))
     return "\n\n".join(parts) + "\n"
 
 
 # --- HTML ----------------------------------------------------------------------------------------------------
 
+TITLE = "Distillation under one budget"
+
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 76rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
+table { border-spacing: 0; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8886; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
+th:nth-child(2), td:nth-child(2) { text-align: left; }
 th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 .higher { color: #2a9d4f; } .lower { color: #e0503f; }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
-summary { font-size: 1.3em; margin: .8em 0 .3em; cursor: pointer; } li { overflow-wrap: anywhere; }
-pre { font: inherit; white-space: pre-wrap; }
+figure { margin: 1rem 0; } figure svg { width: min(100%, 36rem); height: auto; }
+p, li { max-width: 46rem; overflow-wrap: anywhere; } p, details ul { white-space: pre-line; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2, summary { font-size: 1.25rem; margin: 1.2em 0 .4em; }
+summary { cursor: pointer; font-weight: bold; } .kind th { font-weight: bold; white-space: normal; }
+@media (max-width: 40rem) { th, td { padding: .3rem .4rem; } th:first-child, td:first-child { white-space: normal; } }
 """
 
 # Rows of one kind stay together: each kind is a body of its own.
@@ -158,38 +278,42 @@ def html_grid(grid: Grid) -> str:
         for text in row:
             said = text.split(" (")[0].rsplit(", ", 1)[-1]
             mark = f' class="{said}"' if said in ("higher", "lower") else ""
-            cells.append(f"<td{mark}>{html.escape(text)}</td>")
+            shown = html.escape(text).replace("], ", "]<br>")  # the verdict below its figures
+            cells.append(f"<td{mark}>{shown}</td>")
         bodies[-1].append(f"<tr>{''.join(cells)}</tr>")
     text = "\n".join(f"<tbody>{''.join(body)}</tbody>" for body in bodies if body)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n{text}</table></div>'
 
 
-def page(found: Table, drawings: list[str]) -> str:
-    """The whole page. `drawings`: SVG texts."""
-    parts = []
-    for heading, part in sections(found).items():
-        if isinstance(part, Grid):
-            text = html_grid(part)
-        elif isinstance(part, list):
-            text = f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in part)}</ul>"
-        else:
-            text = f"<pre>{html.escape(part)}</pre>"
-        parts.append(f"<details{' open' * (heading not in FOLDED)}><summary>{heading}</summary>{text}</details>")
-    svgs = "".join(text[text.index("<svg") :] for text in drawings)
-    content = "\n".join(parts)
+def html_part(part: Any, to: Path) -> str:
+    if isinstance(part, Plot):
+        svg = (to / part).read_text(encoding="utf-8")
+        return f"<figure>{svg[svg.index('<svg') :]}</figure>"
+    if isinstance(part, Grid):
+        return html_grid(part)
+    if isinstance(part, list):
+        return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in part)}</ul>"
+    return f"<p>{html.escape(part)}</p>"
+
+
+def page(found: Table, drawn: dict[str, str], to: Path) -> str:
+    """The whole page; its plots are in `to`."""
+    content = []
+    for heading, items in sections(found, drawn).items():
+        text = "\n".join(html_part(item, to) for item in items)
+        folded = f"<details><summary>{heading}</summary>\n{text}</details>"
+        content.append(folded if heading in FOLDED else f"<section><h2>{heading}</h2>\n{text}</section>")
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Five papers on distillation, one budget</title>
+<title>{TITLE}</title>
 <style>{STYLE}</style>
 </head>
 <body>
-<h1>Five papers on distillation, one budget</h1>
-{content}
-<p>Each point is a row of the table; the line joins those that no other beats.</p>
-<div class="plots">{svgs}</div>
+<h1>{TITLE}</h1>
+{"".join(content)}
 <script>{SCRIPT}</script>
 </body>
 </html>
@@ -198,15 +322,16 @@ def page(found: Table, drawings: list[str]) -> str:
 
 def write(found: Table, folders: list[Path], to: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
-    images = draw(found, folders, to)
-    (to / "RESULTS.md").write_text(markdown(found, images), encoding="utf-8")
-    drawings = [(to / name).read_text(encoding="utf-8") for name in images]
-    (to / "index.html").write_text(page(found, drawings), encoding="utf-8")
+    drawn = draw(found, folders, to)
+    (to / "RESULTS.md").write_text(markdown(found, drawn), encoding="utf-8")
+    (to / "index.html").write_text(page(found, drawn, to), encoding="utf-8")
 
 
 def main(argv: list[str]) -> None:
     parser = Parser("report", __doc__)
-    parser.add_argument("results", nargs="+", help="files of matrices, or folders with results")
+    parser.add_argument(
+        "results", nargs="+", help="files of matrices, folders with results, or files of `table --save`"
+    )
     parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
     options = parser.parse_args(argv)
     folders = [table.folder_of(name) for name in options.results]

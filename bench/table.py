@@ -1,27 +1,28 @@
-"""The tables of a matrix of runs, from its result.json files alone.
+"""The tables of a matrix of runs, from its results alone.
 
     python -m bench table bench/quick.toml              # what `python -m bench run` left for this file
-    python -m bench table runs/quick runs/more          # or any folders with results
+    python -m bench table runs/quick runs/more          # or any folders with results, or files that --save has written
     python -m bench table bench/real.toml --markdown
-    python -m bench table bench/real.toml --save real   # also keep the result.json files under bench/results/real
+    python -m bench table bench/real.toml --save real   # also keep the results as bench/results/real.json
 
 Of a folder that `bench run` has filled, the cells of its last matrix are read, not what else lies there; of any other
-folder all results. Rows stand under their student's kind: its shape, and its bits where they are fewer than 32. Scores
-are primary metrics in percent, mean ± standard deviation over seeds. Differences are paired by seed with the
-undistilled student and with vanilla KD of the same kind (of the same script where it has them); a 95% interval that
-holds zero is called "not distinguishable". bench/RULES.md has the rules. Results that are not comparable are refused:
-other data, splits or budgets; settings that differ between seeds; two results for one cell. Exit code 1: cells failed,
-or are missing.
+folder all results. Rows stand under their student's kind: its shape, its bits where they are fewer than 32, and its
+attention where it is not full. The kind with most rows, the arena, comes first. Scores are primary metrics in percent,
+mean ± standard deviation over seeds. Differences are paired by seed with the undistilled student and with vanilla KD of
+the same kind, the same start and the same teacher (of the same script where it has them); a 95% interval that holds
+zero is called "not distinguishable". bench/RULES.md has the rules. Results that are not comparable are refused: other
+data, splits or budgets; settings that differ between seeds; two results for one cell. Exit code 1: cells failed, or are
+missing.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import shutil
+import re
 import statistics
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,13 +30,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from bench import run
 from bench.cli import FOLDER, Parser
 from bench.cli import markdown as markdown_table
+from bench.records import folder_of, read, save
 from common import evaluate, results
 from common.args import BadInput
 
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
+UNTRAINED = 0.08  # a standard deviation over seeds above this: some of them have not learnt the task
+WANTED = 0.02  # the difference that a table should be able to tell
+MOST_SEEDS = 1000
 
 # --- statistics ----------------------------------------------------------------------------------------------
 
@@ -46,6 +50,13 @@ class Interval(NamedTuple):
     mean: float
     low: float | None
     high: float | None
+
+    @property
+    def word(self) -> str | None:
+        """What a difference with this interval is called; None where there is one seed."""
+        if self.low is None or self.high is None:
+            return None
+        return "not distinguishable" if self.low <= 0 <= self.high else "higher" if self.mean > 0 else "lower"
 
 
 def interval(*samples: list[float]) -> Interval:
@@ -65,12 +76,36 @@ def interval(*samples: list[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def seeds_to_tell(difference: float, *samples: list[float]) -> float | None:
+    """Seeds with which `interval` would tell a difference of this size from zero in 80% of all cases.
+
+    `samples`: paired differences, one sample of seeds for each task, from which the spread is estimated. The power of
+    the two-sided t test, 95%. Infinite above `MOST_SEEDS`; None where the spread is unknown, since there is one seed.
+    """
+    if any(len(values) < 2 for values in samples):
+        return None
+    variances = [float(np.var(values, ddof=1)) for values in samples]
+    if not sum(variances):
+        return 2
+    spread = math.sqrt(sum(variances)) / len(samples)
+    independent = sum(variances) ** 2 / sum(v**2 for v in variances)  # tasks, as Welch and Satterthwaite count them
+    for n in range(2, MOST_SEEDS + 1):
+        freedom, shift = independent * (n - 1), abs(difference) * math.sqrt(n) / spread
+        critical = float(stats.t.ppf(0.975, freedom))
+        if shift > critical + 20 or float(stats.nct.sf(critical, freedom, shift)) >= 0.8:
+            return n
+    return math.inf
+
+
+def seeds_cell(count: float | None) -> str:
+    return "-" if count is None else f"> {MOST_SEEDS}" if math.isinf(count) else f"{count:.0f}"
+
+
 def verdict(found: Interval) -> str:
     """A difference in points, its interval, and what it says."""
     if found.low is None or found.high is None:
         return f"{100 * found.mean:+.1f} (one seed)"
-    word = "not distinguishable" if found.low <= 0 <= found.high else "higher" if found.mean > 0 else "lower"
-    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}], {word}"
+    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}], {found.word}"
 
 
 def difference(left: list[float], right: list[float]) -> str:
@@ -95,8 +130,10 @@ class Row:
     method: str
     variant: str
     kind: str
+    start: str
     teacher: str
     records: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    label: str = ""
 
     @property
     def role(self) -> str | None:
@@ -104,13 +141,14 @@ class Row:
         return ROLES.get(self.variant.split("-")[0])
 
     @property
+    def full(self) -> str:
+        """Its kind with full attention."""
+        return re.sub(r", [a-z]+$", "", self.kind)
+
+    @property
     def path(self) -> str:
         """Its name in files about all rows."""
         return str(Path(self.place, self.method, self.variant))
-
-    @property
-    def label(self) -> str:
-        return self.role or self.variant
 
     def values(self, task: str) -> list[float]:
         return [record["primary"]["value"] for _, record in sorted(self.records.get(task, {}).items())]
@@ -136,34 +174,55 @@ class Table:
     rows: list[Row]
     missing: list[str]  # cells that failed or were never run, and why
 
+    def arena(self) -> list[Row]:
+        """The largest group of rows that all compare with each other: of one kind and one start."""
+        counts = Counter((row.kind, row.start) for row in self.rows)
+        first = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
+        return [row for row in self.kinds()[first[0]] if row.start == first[1]]
+
     def kinds(self) -> dict[str, list[Row]]:
-        """Rows by kind, the largest students first; baselines before methods."""
+        """Rows by kind: the arena's first, then the largest students first. Within a kind start by start, the start
+        with most rows first; baselines before methods, these by their means."""
         order = list(ROLES.values())
+        counts = Counter((row.kind, row.start) for row in self.rows)
+        most = max(counts.values())
+        means = {id(row): mean.mean if (mean := self.mean(row)) else -math.inf for row in self.rows}
+
+        def place(row: Row) -> tuple[Any, ...]:
+            role = order.index(row.role) if row.role else len(order)
+            return -counts[row.kind, row.start], row.start, role, -means[id(row)], row.place, row.variant
+
         kinds: dict[str, list[Row]] = {}
-        for row in sorted(self.rows, key=lambda row: -row.typical("student", "bytes")):
+        for row in self.rows:
             kinds.setdefault(row.kind, []).append(row)
-        return {
-            kind: sorted(rows, key=lambda r: (order.index(r.role) if r.role else len(order), r.place, r.variant))
-            for kind, rows in kinds.items()
-        }
+
+        def size(kind: str) -> tuple[Any, ...]:
+            arena = max(counts[kind, row.start] for row in kinds[kind]) == most
+            return not arena, -max(row.typical("student", "bytes") for row in kinds[kind]), kind
+
+        return {kind: sorted(kinds[kind], key=place) for kind in sorted(kinds, key=size)}
 
     def baseline(self, row: Row, role: str) -> Row | None:
-        """The row of that role that a row is compared with: of its kind and teacher, of its own script if it can be."""
+        """The row of that role that a row is compared with: of its kind, start and teacher; of its own script if it
+        can be; of full attention if there is none with the row's."""
         if row.role == role:
             return None
-        rows = [r for r in self.rows if r.role == role and r.kind == row.kind and r.teacher == row.teacher]
-        return min(rows, key=lambda r: (r.place != row.place, r.method != row.method), default=None)
+        rows = [r for r in self.rows if (r.role, r.start, r.teacher) == (role, row.start, row.teacher)]
+        rows = [r for r in rows if r.kind in (row.kind, row.full)]
+        return min(rows, key=lambda r: (r.kind != row.kind, r.place != row.place, r.method != row.method), default=None)
 
-    def difference(self, row: Row, role: str, tasks: Iterable[str]) -> tuple[Interval, int] | None:
-        """A row minus its baseline, paired by seed, over those of the tasks that both have, and how many these are;
-        None without a baseline, or without a seed that both have."""
-        if (other := self.baseline(row, role)) is None:
-            return None
-        samples = []
-        for task in tasks:
-            ours, theirs = row.records.get(task, {}), other.records.get(task, {})
+    def pairs(self, row: Row, role: str, tasks: Iterable[str]) -> list[list[float]]:
+        """A row minus its baseline, paired by seed: one sample for each task on which both have a seed."""
+        other, samples = self.baseline(row, role), []
+        for task in tasks if other else ():
+            ours, theirs = row.records.get(task, {}), other.records.get(task, {})  # type: ignore[union-attr]
             if seeds := sorted(ours.keys() & theirs.keys()):
                 samples.append([ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds])
+        return samples
+
+    def difference(self, row: Row, role: str, tasks: Iterable[str]) -> tuple[Interval, int] | None:
+        """A row over its baseline, and on how many tasks; None without a baseline, or a seed that both have."""
+        samples = self.pairs(row, role, tasks)
         return (interval(*samples), len(samples)) if samples else None
 
     def mean(self, row: Row) -> Interval | None:
@@ -185,84 +244,75 @@ class Table:
 
 
 def kind_of(record: dict[str, Any]) -> str:
-    bits = record["settings"].get("bits", 32)
-    return f"student {record['student']['shape']}" + (f", {bits} bit{'s' if bits > 1 else ''}" if bits < 32 else "")
+    settings, bits = record["settings"], record["settings"].get("bits", 32)
+    few = f", {bits} bit{'s' if bits > 1 else ''}" if bits < 32 else ""
+    converted = "convert" in record["student"]["init"]  # by a stage before the task
+    return f"student {record['student']['shape']}{few}" + (f", {settings['attention']}" if converted else "")
 
 
-def load(folders: Iterable[Path]) -> Table:
-    """The table of the results under some folders. `BadInput` says what cannot stand in one table."""
-    records: dict[Path, tuple[Path, dict[str, Any]]] = {}  # path -> its folder, and the result
-    missing: list[str] = []
-    for folder in folders:
-        if not folder.is_dir():
-            raise BadInput(f"{folder}: no such folder; `python -m bench run` makes it")
-        paths, lacking = cells_of(folder)
-        missing += lacking
-        records |= {path: (folder, results.load(path)) for path in paths}
-    records = {path: pair for path, pair in records.items() if not pair[1]["settings"].get("tune")}
-    if not records:
-        raise BadInput(f"{', '.join(map(str, folders))}: no result.json there")
+def start_of(record: dict[str, Any]) -> str:
+    """What a student started from, before all that its budget pays for: a stage before the task is the method's."""
+    start = record["student"]["init"].split(" then ")[0]
+    if start.startswith("pre-training"):
+        return str(record["settings"].get("init", "random"))
+    return "random" if start == "general" else start
+
+
+def load(sources: Iterable[Path]) -> Table:
+    """The table of the results under some folders and in some files. `BadInput` says what cannot stand in one table."""
+    sources = list(dict.fromkeys(sources))
+    read_from = [read(source) for source in sources]
+    found = [one for some, _ in read_from for one in some]
+    missing = [line for _, lacking in read_from for line in lacking]
+    if not found:
+        raise BadInput(f"{', '.join(map(str, sources))}: no result.json there")
     lengths: dict[str, set[int]] = {}  # teacher -> the lengths that it reads
-    for _, record in records.values():
+    for _, _, record in found:
         lengths.setdefault(record["teacher"]["name"], set()).add(record["settings"].get("max_length"))
     rows: dict[tuple[str, ...], Row] = {}
     tasks: dict[str, dict[str, Any]] = {}
-    paths_of: dict[int, Path] = {}
-    for path, (folder, record) in records.items():
+    where_is: dict[int, str] = {}
+    for place, where, record in found:
         if record["primary"]["name"] == "perplexity":
-            raise BadInput(f"{path}: a perplexity; it cannot be averaged with other metrics")
+            raise BadInput(f"{where}: a perplexity; it cannot be averaged with other metrics")
         first = tasks.setdefault(record["task"], record)
         if record["comparable"] != first["comparable"]:
-            other = paths_of[id(first)]
-            raise BadInput(f"{path}: not comparable with {other}: {record['comparable']}, not {first['comparable']}")
-        paths_of[id(record)] = path
-        depth = len(Path(record["method"], record["task"], record["variant"], "seed", "result.json").parts)
-        place = str(Path(*path.relative_to(folder).parts[:-depth]))
+            other = where_is[id(first)]
+            raise BadInput(f"{where}: not comparable with {other}: {record['comparable']}, not {first['comparable']}")
+        where_is[id(record)] = where
         teacher = record["teacher"]["name"]
         if len(lengths[teacher]) > 1:
             teacher += f", {record['settings'].get('max_length')} tokens"
-        key = (place, record["method"], record["variant"], kind_of(record), teacher)
+        key = (place, record["method"], record["variant"], kind_of(record), start_of(record), teacher)
         seeds = rows.setdefault(key, Row(*key)).records.setdefault(record["task"], {})
         for seed in seeds.values():
             if record["seed"] == seed["seed"]:
-                raise BadInput(f"{path}: the same cell as {paths_of[id(seed)]}")
+                raise BadInput(f"{where}: the same cell as {where_is[id(seed)]}")
             if differing := unlike(record, seed):
-                raise BadInput(f"{path}: {differing} differs from {paths_of[id(seed)]}, another seed of the same row")
+                raise BadInput(f"{where}: {differing} differs from {where_is[id(seed)]}, another seed of the same row")
         seeds[record["seed"]] = record
+    label(list(rows.values()))
     return Table(tasks, list(rows.values()), missing)
+
+
+def label(rows: list[Row]) -> None:
+    """Give each row the name that tables show: its role; or its name in the matrix, if that row was named and is but
+    one; or its variant."""
+    for row in rows:
+        others = [r for r in rows if r.place == row.place and r.variant != row.variant and r.role is None]
+        named = Path(row.place).name not in ("", row.method) and not others
+        row.label = row.role or (Path(row.place).name if named else row.variant)
+        if len({other.teacher for other in rows}) > 1:
+            row.label += f", teacher {Path(row.teacher).name}"
+    same = Counter((row.label, row.kind, row.start) for row in rows)
+    for row in [row for row in rows if same[row.label, row.kind, row.start] > 1]:
+        row.label += f" ({Path(row.place).name or row.method})"
 
 
 def unlike(record: dict[str, Any], other: dict[str, Any]) -> str | None:
     """A setting in which two seeds of a row differ, where the seed is all that may."""
     ours, theirs = ({**r["settings"], "teacher": r["teacher"]["signature"]} for r in (record, other))
     return next((key for key in ours | theirs if key != "seed" and ours.get(key) != theirs.get(key)), None)
-
-
-def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
-    """(results, what is missing and why) of the matrix that was run into a folder; of another folder all results."""
-    if not (folder / "matrix.json").is_file():
-        return sorted(folder.rglob("result.json")), []
-
-    def note(key: str) -> dict[str, Any]:
-        path = folder / "jobs" / f"{key}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"status": "never run"}
-
-    paths, missing = [], []
-    for key in json.loads((folder / "matrix.json").read_text(encoding="utf-8")):
-        # of a command for several variants that failed, each was tried by itself
-        parts = [f"{key}-{variant}" for variant in note(key).get("variants", [])]
-        tried = [] if note(key)["status"] == "done" else [p for p in parts if note(p)["status"] != "never run"]
-        for name in tried or [key]:
-            if (status := note(name)["status"]) == "done":
-                paths += [folder / path for path in note(name)["results"]]
-            else:
-                missing.append(f"{name}: {note(name).get('error', 'stopped' if status == 'running' else status)}")
-    return sorted(path for path in set(paths) if path.is_file()), missing
-
-
-def folder_of(name: str) -> Path:
-    """The folder of a matrix's results, or a folder as it is."""
-    return results.ROOT / run.out_of(Path(name)) if name.endswith(".toml") else Path(name)
 
 
 # --- printing ------------------------------------------------------------------------------------------------
@@ -272,33 +322,87 @@ def short(task: str) -> str:
     return task.removeprefix("pocket/")
 
 
-def scores(table: Table) -> Grid:
-    """Scores by task, their mean, sizes and times."""
-    names = {task: record["primary"]["name"] for task, record in table.tasks.items()}
-    titles = [f"{short(task)} {evaluate.TITLES[name]}" for task, name in names.items()]
-    header = ["student", *titles, "mean", "parameters", "MB", "train s", "script"]
-    rows = []
+def grid(table: Table, header: list[str], cells: Callable[[Row], list[str]], rows: list[Row] | None = None) -> Grid:
+    """A line for each row, or for some, under its kind."""
+    wanted, lines = {id(row) for row in (table.rows if rows is None else rows)}, list[list[str]]()
+    for kind, members in table.kinds().items():
+        if members := [row for row in members if id(row) in wanted]:
+            lines.append([f"{kind}: {sizes(members)}"])
+            lines += [[row.label, row.start, *cells(row)] for row in members]
+    return Grid(["student", "starts from", *header], lines)
+
+
+def sizes(rows: list[Row]) -> str:
+    """Parameters and bytes of students, from the smallest to the largest."""
+    said = []
+    for name, digits, unit in (("parameters", 2, "M parameters"), ("bytes", 2, " MB")):
+        ends = sorted({f"{row.typical('student', name) / 1e6:.{digits}f}" for row in rows}, key=float)
+        said.append("-".join(dict.fromkeys((ends[0], ends[-1]))) + unit)
+    return ", ".join(said)
+
+
+def score_cells(table: Table, row: Row) -> list[str]:
+    cells = [cell(values) + " †" * untrained(values) if (values := row.values(task)) else "-" for task in table.tasks]
+    return [*cells, mean_cell(table.mean(row))]
+
+
+def untrained(values: list[float]) -> bool:
+    return len(values) > 1 and float(np.std(values, ddof=1)) > UNTRAINED
+
+
+def difference_cells(table: Table, row: Row, groups: list[list[str]]) -> list[str]:
+    """Over each role, over each group of tasks."""
+    cells = []
+    for role, tasks in itertools.product(ROLES.values(), groups):
+        found = None if row.role == ROLES["finetune"] else table.difference(row, role, tasks)
+        other = table.baseline(row, role)
+        part = " (of full attention)" if other and other.kind != row.kind else ""
+        part += f" ({found[1]} of {len(tasks)} tasks)" if found and found[1] < len(tasks) else ""
+        cells.append(verdict(found[0]) + part if found else "-")
+    return cells
+
+
+def power_cell(table: Table, row: Row) -> str:
+    """Seeds that would tell a difference of `WANTED` from KD; of KD itself, from the undistilled student."""
+    kd, undistilled = (table.pairs(row, role, table.tasks) for role in (ROLES["kd"], ROLES["finetune"]))
+    samples = kd or (undistilled if row.role != ROLES["finetune"] else [])
+    return seeds_cell(seeds_to_tell(WANTED, *samples)) if samples and row.role != ROLES["finetune"] else "-"
+
+
+POWER = f"seeds for {100 * WANTED:.0f} points"
+
+
+def titles(table: Table) -> list[str]:
+    return [f"{short(task)} {evaluate.TITLES[r['primary']['name']]}" for task, r in table.tasks.items()]
+
+
+def scores(table: Table, rows: list[Row] | None = None) -> Grid:
+    """The teachers; each row's scores by task, their mean, differences, and what it asked of the teacher."""
+    over = [f"over {role}" for role in ROLES.values()]
+    found = grid(table, [*titles(table), "mean", *over, POWER, "teacher examples", "script"], lambda row: [
+        *score_cells(table, row), *difference_cells(table, row, [list(table.tasks)]), power_cell(table, row),
+        f"{row.typical('ledger', 'teacher_examples'):,.0f}", row.method,
+    ], rows)  # fmt: skip
+    return Grid(found.header, [*teacher_lines(table, len(found.header)), *found.rows])
+
+
+def by_task(table: Table) -> Grid:
+    """Each row over the undistilled student and over vanilla KD of its kind, task by task."""
+    header = [f"over {role}, {short(task)}" for role, task in itertools.product(ROLES.values(), table.tasks)]
+    return grid(table, header, lambda row: difference_cells(table, row, [[task] for task in table.tasks]))
+
+
+def teacher_lines(table: Table, width: int) -> list[list[str]]:
+    names, lines = {task: record["primary"]["name"] for task, record in table.tasks.items()}, []
     for name, tasks in table.teachers().items():
         values = {t: np.mean([split[names[t]] for split in found["metrics"].values()]) for t, found in tasks.items()}
         cells = [f"{100 * values[task]:.1f}" if task in values else "-" for task in table.tasks]
         mean = f"{100 * np.mean(list(values.values())):.1f}" if len(values) == len(table.tasks) else "-"
         first = next(iter(tasks.values()))
-        rows.append([f"teacher {Path(name).name}", *cells, mean, f"{first['parameters'] / 1e6:.2f}M",
-                     f"{first['bytes'] / 1e6:.2f}", "-", "-"])  # fmt: skip
-    for kind, members in table.kinds().items():
-        rows.append([kind])
-        for row in members:
-            cells = [cell(row.values(task)) if row.values(task) else "-" for task in table.tasks]
-            rows.append([name_of(table, row), *cells, mean_cell(table.mean(row)),
-                         f"{row.typical('student', 'parameters') / 1e6:.2f}M",
-                         f"{row.typical('student', 'bytes') / 1e6:.2f}",
-                         f"{row.typical('ledger', 'seconds'):.0f}", row.method])  # fmt: skip
-    return Grid(header, rows)
-
-
-def name_of(table: Table, row: Row) -> str:
-    several = len({other.teacher for other in table.rows}) > 1
-    return row.label + (f" from {Path(row.teacher).name}" if several else "")
+        size = f"{first['parameters'] / 1e6:.2f}M parameters, {first['bytes'] / 1e6:.2f} MB"
+        line = [f"teacher {Path(name).name}", size, *cells, mean]
+        lines.append([*line, *["-"] * (width - len(line))])
+    return lines
 
 
 def mean_cell(found: Interval | None) -> str:
@@ -306,26 +410,6 @@ def mean_cell(found: Interval | None) -> str:
         return "-"
     ends = "" if found.low is None or found.high is None else f" [{100 * found.low:.1f}, {100 * found.high:.1f}]"
     return f"{100 * found.mean:.1f}{ends}"
-
-
-def differences(table: Table, by_task: bool = False) -> Grid:
-    """Each row over the undistilled student and over vanilla KD of its kind: over all tasks, or task by task."""
-    roles = list(ROLES.values())
-    groups = [[task] for task in table.tasks] if by_task else [list(table.tasks)]
-    titles = [f"over {role}" + (f", {short(tasks[0])}" if by_task else "") for role in roles for tasks in groups]
-    rows = []
-    for kind, members in table.kinds().items():
-        block = []
-        for row in members:
-            cells = []
-            for role, tasks in itertools.product(roles, groups):
-                found = None if row.role == ROLES["finetune"] else table.difference(row, role, tasks)
-                part = f" ({found[1]} of {len(tasks)} tasks)" if found and found[1] < len(tasks) else ""
-                cells.append(verdict(found[0]) + part if found else "-")
-            if any(text != "-" for text in cells):
-                block.append([name_of(table, row), *cells, row.method])
-        rows += [[kind], *block] if block else []
-    return Grid(["student", *titles, "script"], rows)
 
 
 def how(table: Table) -> str:
@@ -338,45 +422,62 @@ def how(table: Table) -> str:
     return (
         f"Tasks: {', '.join(map(short, table.tasks))}. Seeds: {seeds}. Budget: {budget} through each student."
         f" Teacher: {teachers}. Scores are in percent, mean ± standard deviation over seeds; means over tasks and"
-        " differences with 95% intervals, differences in points and paired by seed."
+        " differences with 95% intervals, differences in points and paired by seed with the student of the same kind"
+        f" and start. The last but two columns: with how many seeds a difference of {100 * WANTED:.0f} points from"
+        " vanilla KD (of KD: from the undistilled student) would be told in four cases of five."
     )
 
 
+def footnote(table: Table) -> str:
+    """What the mark at a score means, if there is one."""
+    marked = any(untrained(row.values(task)) for row in table.rows for task in table.tasks)
+    return (
+        f"† The standard deviation over seeds is above {100 * UNTRAINED:.0f} points: some seeds have not learnt the"
+        " task. Such a cell was not trained long enough to compare."
+    ) * marked
+
+
 def plain(grid: Grid) -> str:
-    """Aligned for a terminal; a heading on a line of its own."""
-    blank = [""] * len(grid.header)
-    lines = results.columns([row if len(row) > 1 else blank for row in grid.rows], grid.header).splitlines()
-    for number, row in enumerate(grid.rows):
-        if len(row) == 1:
-            lines[number + 2] = f"[{row[0]}]"
-    return "\n".join(lines)
+    """Aligned for a terminal: scores, and below them the columns from the first difference on."""
+    at = next(i for i, name in enumerate(grid.header) if name.startswith("over "))
+    return f"{block(grid, range(at))}\n\n{block(grid, [0, 1, *range(at, len(grid.header))])}"
+
+
+def block(grid: Grid, columns: Sequence[int]) -> str:
+    """Some columns, aligned; a kind's heading on a line of its own, and no line that says nothing."""
+    rows = [row if len(row) == 1 else [row[i] for i in columns] for row in grid.rows]
+    rows = [row for row in rows if len(row) == 1 or {*row[2:]} != {"-"}]
+    blank = [""] * len(columns)
+    header = [grid.header[i] for i in columns]
+    lines = results.columns([blank if len(row) == 1 else row for row in rows], header).splitlines()
+    return "\n".join(
+        lines[:2] + [f"[{row[0]}]" if len(row) == 1 else line for row, line in zip(rows, lines[2:], strict=True)]
+    )
 
 
 def markdown(table: Table) -> str:
-    parts = [how(table), markdown_table(*scores(table)), markdown_table(*differences(table))]
+    parts = [how(table), markdown_table(*scores(table)), footnote(table)]
     if table.missing:
         parts.append("Failed or missing:\n\n" + "\n".join(f"- {line}" for line in table.missing))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def main(argv: list[str]) -> None:
     parser = Parser("table", __doc__)
-    parser.add_argument("results", nargs="+", help="files of matrices, or folders with results")
+    parser.add_argument("results", nargs="+", help="files of matrices, folders with results, or files of --save")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
-    parser.add_argument("--save", metavar="NAME", help="keep the result.json files under bench/results/NAME")
+    parser.add_argument("--save", metavar="NAME", help="keep the results as bench/results/NAME.json")
     options = parser.parse_args(argv)
-    folders = [folder_of(name) for name in options.results]
-    table = load(folders)
+    sources = [folder_of(name) for name in options.results]
+    table = load(sources)
     if options.markdown:
         print(markdown(table))
     else:
-        print(f"{how(table)}\n\n{plain(scores(table))}\n\n{plain(differences(table))}")
+        print("\n\n".join(filter(None, [how(table), plain(scores(table)), footnote(table)])))
         for line in table.missing:
             print(f"failed or missing: {line}")
-    for folder in folders if options.save else ():
-        for path in cells_of(folder)[0]:
-            target = FOLDER / options.save / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+    if options.save:
+        save(sources, FOLDER / f"{options.save}.json")
+        print(f"saved: {FOLDER / options.save}.json")
     if table.missing:
         raise SystemExit(1)

@@ -4,7 +4,8 @@
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --sparsity lsh --task pocket/rte --max-length 128
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
-        --max-length 4096 --corpus oscar=part.jsonl.gz,books=books.txt            # OSCAR is filtered as in section 3.2
+        --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
+    python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
     python -m bench sizes efficient_attention                                  # Table 2's numbers of parameters
     python -m bench speed --table lengths                                      # Tables 2, 4: time, memory by length
     python -m bench figures ner-data pocket/ner                                # appendix A: lengths and tags of data
@@ -20,7 +21,7 @@ that a corpus of long and short texts is the best to distil on.
 
 What the paper has -> code
     sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
-    section 3.1: convert                   common/layers/attention.py, convert
+    section 3.1: convert                   common/layers/attention.py, convert; from_library: published long teachers
     section 3.1: every other layer         depth
     appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
@@ -37,9 +38,11 @@ Differences from the paper, and how its gaps are read
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of steps: those of the converted teacher count as the student's do. Before
-      fine-tuning a batch has as many tokens whatever the length of its texts. The pocket suite's documents are
-      fine-tuned on short ones first (SHORT_FIRST). 3 epochs over 19 GB are the `paper` budget's business.
-    - the rates of the paper's stages are for a width of 768 and batches of 2^18 tokens: `--convert-lr`, `--distil-lr`.
+      fine-tuning a batch has `--tokens` tokens whatever the length of its texts, which are cut and never joined. The
+      pocket suite's documents are fine-tuned on short ones first (SHORT_FIRST). `--budget paper` has the paper's steps,
+      epochs and 2^18 tokens, for which a stream is measured once.
+    - each seed has a chain of stages of its own; the paper has one. Its rates are for a width of 768 and 2^18 tokens.
+    - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
     - section 4.3 searches by population; `python -m bench sweep` draws the same grid.
 """
 
@@ -58,13 +61,15 @@ from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
     "finetune": (),  # the undistilled student: full attention
-    "kd": (),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD, which the paper leaves out
+    "kd": ("kd",),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD
     "distil": ("distil",),
     "convert": ("convert",),  # as deep as the teacher
     "convert-distil": ("convert", "distil"),  # the paper's order
     "distil-convert": ("distil", "convert"),
+    "convert-distil-kd": ("convert", "distil", "kd"),
 }
-PAPER_EPOCHS, PAPER_DISTIL_EPOCHS, PAPER_CONVERT_STEPS = 5, 3, 3000
+PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5
+PAPER_DISTIL_EPOCHS, PAPER_CONVERT_STEPS, PAPER_TOKENS = 3, 3000, 2**18
 
 
 @dataclass
@@ -100,13 +105,19 @@ class Args(CommonArgs):
     corpus: str | None = arg(
         None,
         "text of the stages before fine-tuning: FILE, or several with commas: task (its training texts), pocket-short,"
-        " pocket-long (built in), NAME=FILE (.txt, or .jsonl with a text or as OSCAR has it); or stream:FILE or"
-        " stream:hub:NAME alone, which are read as they are used (default: task, and pocket-short with a pocket task)",
+        " pocket-long (built in), NAME=FILE or NAME:COUNT=FILE (.txt, or .jsonl with a text or as OSCAR has it),"
+        " stream:NAME=FILE, stream:hub:NAME, which are read as they are used (default: task; with pocket tasks"
+        " task,pocket-short, with documents pocket-long)",
     )
     convert_share: float = arg(
-        0.1, "share of the budget for masked language modelling after conversion", above=0, below=1
+        0.1, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
     )
-    distil_share: float = arg(0.4, "share of the budget for distillation", above=0, below=1)
+    distil_share: float = arg(0.4, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
+    tokens: int | None = arg(
+        None,
+        "tokens of a batch before fine-tuning (default: 64 x batch size, at least max-length; paper: 2^18)",
+        low=64,
+    )
     convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
     distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
     soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")
@@ -128,7 +139,7 @@ class Args(CommonArgs):
         if self.corpus is not None:
             from common import text
 
-            text.check(self.corpus, self.budget)
+            text.check(self.corpus)
 
     def check_student(self) -> None:
         if self.student != "half":
@@ -161,7 +172,7 @@ from common.results import show
 from common.run import Loading, Run
 from common.tasks import WINDOWED, Task, TaskData
 from common.teacher import Teacher, frozen, get_teacher
-from common.train import Stage
+from common.train import Stage, shared
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
@@ -172,7 +183,7 @@ from common.train import Stage
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
     """The layers of a row's student, and which of the teacher's they are, as `--keep` names them."""
     N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
-    if VARIANTS[variant] == ("convert",):
+    if VARIANTS[variant] == ("convert",):  # the converted teacher
         return N, "first"
     if args.student == "half":
         layers = range(1, N + 1, 2)
@@ -201,8 +212,7 @@ def attention_settings(args: Args) -> dict[str, Any]:
 TEMPERATURE = 2.0
 SOFT, MLM, COSINE = 5.0, 2.0, 1.0
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
-TOKENS = 64  # of a batch, for each of `--batch-size`: as many whatever the length of its blocks
-SEED = 0  # one chain of models for all seeds, like a published checkpoint
+TOKENS = 64  # of a batch, for each of `--batch-size`
 
 
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, soft_labels: str) -> Tensor:
@@ -228,30 +238,31 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
 def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, variant: str) -> str:
     """The folder (or hub id) of the masked LM at the end of a variant's chain of stages.
 
-    Each stage is made on first use and kept under `OUT/cache/efficient/`, for all variants, tasks and seeds that share
-    it; every row is charged for it in full.
+    Each stage is made on first use and kept under `OUT/cache/efficient/`, for all variants and tasks that share it;
+    every row is charged for it in full. A teacher that is long already needs no conversion.
     """
-    source, converted = teacher.pretrained or teacher.name, False
+    source, long = teacher.pretrained or teacher.name, attention.is_converted(teacher.model)
     layers, keep = depth(args, teacher, variant)
+    paper = args.budget == "paper"
     for name in VARIANTS[variant]:
-        convert = name == "convert"
-        converted |= convert
-        share = args.convert_share if convert else args.distil_share
-        steps: int | None = max(1, round(share * run.steps))
-        if args.budget == "paper":
-            steps = PAPER_CONVERT_STEPS if convert else None
-        length = args.max_length if converted else min(args.short_length, args.max_length)
+        if name == "kd" or (name == "convert" and long):
+            continue
+        long |= name == "convert"
+        share = args.convert_share if name == "convert" else args.distil_share
+        steps: int | None = max(1, round(share * run.steps)) if share else 0
+        if paper:
+            steps = PAPER_CONVERT_STEPS if name == "convert" else None
         recipe = {
             "parent": models.model_name(source),
             "stage": name,
             "texts": texts.signature,
-            "length": length,
-            "batch_size": max(1, args.batch_size * TOKENS // length),  # in blocks of so many tokens
+            "length": args.max_length if long else min(args.short_length, args.max_length),
+            "tokens": args.tokens or (PAPER_TOKENS if paper else max(args.batch_size * TOKENS, args.max_length)),
             "steps": steps,
             "precision": args.precision,
-            "seed": SEED,
+            "seed": args.seed,
         }
-        if convert:
+        if name == "convert":
             recipe |= {"attention": args.attention, "max_length": args.max_length, **attention_settings(args)}
             recipe |= {"lr": args.convert_lr or 3e-5 * 768 / teacher.model.config.hidden_size}
         else:
@@ -265,32 +276,39 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
     return source
 
 
+def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
+    """A masked language model, converted or not, and whether its head came with it."""
+    if hasattr(models.load_config(source), "efficient_attention"):
+        return attention.load(source, AutoModelForMaskedLM), True
+    model, has_head = text.load_masked_lm(source)
+    return attention.from_library(model), has_head
+
+
 def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: text.Texts) -> PreTrainedModel:
     """A masked LM that is converted, or distilled into fewer layers, and trained on unlabelled text."""
     recipe = stage.recipe
     distils = recipe["stage"] == "distil"
-    if hasattr(models.load_config(source), "efficient_attention"):
-        model, has_head = attention.load(source, AutoModelForMaskedLM), True
-    else:
-        model, has_head = text.load_masked_lm(source)
+    model, has_head = masked_lm(source)
     if not has_head:  # the checkpoint has no such head: one is trained while it still is what it was
         length = min(TOKENS, args.short_length, args.max_length)
-        text.train_head(stage, model, tokenizer, text.packed(tokenizer, texts.head, length, 10_000))
+        text.train_head(stage, model, tokenizer, texts.pieces(tokenizer, length, length, 0, 10_000 * length).encoded)
     if not distils:
         attention.convert(model, args.attention, args.max_length, tokenizer, **attention_settings(args))
     student, teacher = model, None
     if distils:
         student = models.keep_layers(copy.deepcopy(model), recipe["keep"], recipe["layers"])
         teacher = Teacher(source, frozen(args, model), tokenizer, source)
+    steps, tokens, seed = recipe["steps"], recipe["tokens"], recipe["seed"]
+    if steps == 0:
+        return student
 
-    steps, size = recipe["steps"], recipe["batch_size"]
-    blocks: Any = texts.blocks(tokenizer, recipe["length"], size, SEED, steps and steps * size)
-    batches = text.Masked(blocks, tokenizer, SMOOTHING if distils else 0.0)
+    pieces = texts.pieces(tokenizer, recipe["length"], tokens, seed, steps and steps * tokens)
+    batches = text.Masked(pieces, tokenizer, SMOOTHING if distils else 0.0)
     settings = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0} if distils else {"warmup": 500 / 3000}
-    with stage.loop({"student": student}, batches, steps or PAPER_DISTIL_EPOCHS * blocks.steps_per_epoch, recipe["lr"],
+    with stage.loop({"student": student}, batches, steps or PAPER_DISTIL_EPOCHS * pieces.steps_per_epoch, recipe["lr"],
                     eps=1e-6, clip=5.0, name=recipe["stage"], **settings) as loop:  # fmt: skip
         for batch in loop:
-            if attention.is_converted(student, "longformer"):  # no token of a full block is more important than others
+            if attention.is_converted(student, "longformer"):  # no token of a text is more important than others
                 batch.inputs["global_attention_mask"] = torch.zeros_like(batch.inputs["input_ids"])
             s = student(**batch.inputs, output_hidden_states=distils)
             t = teacher(batch, layers=[-1]) if teacher else None
@@ -305,43 +323,38 @@ def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: tex
 # Of fine-tuning on the pocket suite's documents, which are made short and long for it: the share of the steps after
 # which longer ones come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction
 # of the time. Real documents are drawn evenly: their short examples are the ends of long ones.
-SHORT_FIRST = (0.75, 160)
+SHORT_FIRST = (0.5, 420)
 
 
 def with_head(source: str, task: Task, tokenizer: Any, seed: int) -> PreTrainedModel:
     """The body of a stage's masked LM below a new head for the task. For questions, Longformer's question tokens become
     global."""
     config: Any = models.load_config(source)
-    converted = hasattr(config, "efficient_attention")
-    lm = attention.load(source, AutoModelForMaskedLM) if converted else text.load_masked_lm(source)[0]
     for key, value in models.task_settings(task).items():
         setattr(config, key, value)
-    if attention.is_converted(lm, "longformer") and task.kind == "span QA":
+    if task.kind == "span QA" and getattr(config, "efficient_attention", {}).get("name") == "longformer":
         config.efficient_attention["question"] = tokenizer.sep_token_id
     torch.manual_seed(seed)
-    model = models.build(config, task.kind)
-    if converted:
-        attention.install(model)
-    lost, unknown = model.base_model.load_state_dict(lm.base_model.state_dict(), strict=False)
-    if unknown or any("pooler" not in name for name in lost):  # a masked LM has no pooler
-        raise BadInput(f"--teacher: its masked LM and its {task.kind} model have other weights, the first {lost[:1]}")
-    return model
+    return models.load_model(source, config, task.kind)
 
 
 def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, texts: text.Texts) -> dict[str, Any]:
     """One row of the table: its record."""
-    stages, kind, width = VARIANTS[variant], task.task.kind, teacher.model.config.hidden_size
-    converted, (layers, keep) = "convert" in stages, depth(args, teacher, variant)
+    kind, width = task.task.kind, teacher.model.config.hidden_size
+    stages = [stage for stage in VARIANTS[variant] if stage != "kd"]
+    soft, long = "kd" in VARIANTS[variant], attention.is_converted(teacher.model)
+    converted, (layers, keep) = long or "convert" in stages, depth(args, teacher, variant)
     length = args.max_length if converted else min(args.short_length, args.max_length)
     # a teacher that is only known as it was fine-tuned is where all rows start
     init = ("pretrained" if teacher.pretrained else "teacher") if args.init == "auto" else args.init
     shaped = replace(args, max_length=length, student=f"{layers}x{width}", init=init)
+    pattern = teacher.model.config.efficient_attention if long else attention_settings(args) if converted else None
     run = Run(
-        shaped, "efficient_attention", variant, task, teacher, PAPER_EPOCHS,
+        shaped, "efficient_attention", variant, task, teacher, PAPER_EPOCHS.get(task.task.name, 5),
         order=", ".join(stages),
         corpus=texts.signature if stages else None,
         document_length=args.max_length,
-        pattern=attention_settings(args) if converted else None,
+        pattern=pattern,
     )  # fmt: skip
     if (record := run.finished) is not None:
         return record
@@ -349,7 +362,8 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         student = with_head(
             before_the_task(args, run, teacher, texts, variant), task.task, teacher.tokenizer, args.seed
         )
-        init = " then ".join((Path(teacher.pretrained or teacher.name).name, *stages))
+        first = "all" if "distil" not in stages else f"{keep} {layers}"
+        init = " then ".join((f"{first} layers of {Path(teacher.pretrained or teacher.name).name}", *stages))
     else:
         student, init = run.student(keep=keep), ""
 
@@ -358,13 +372,12 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         share, tokens = SHORT_FIRST
         how = (run.encoded, teacher.tokenizer, args.batch_size, args.seed)
         batches = data.ShortFirst(*how, round(share * run.left), tokens)
-    cache = teacher if variant == "kd" else None
+    cache = teacher if soft else None
     with run.loop({"student": student}, run.lr, batches=batches, cache=cache) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
-            if variant == "kd":
-                soft = batch.predictions(teacher(batch))[0]
-                loss = kd_loss(logits, soft, labels, args.alpha, args.temperature)
+            if soft:
+                loss = kd_loss(logits, batch.predictions(teacher(batch))[0], labels, args.alpha, args.temperature)
             else:
                 loss = mean(label_loss(logits, labels))
             loop.minimise(loss)
@@ -376,20 +389,56 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
     return run.finish(student, init=init, analysis={"windows_of_reported": windows}, loading=loading)
 
 
+def long_teacher(args: Args, task: Task) -> str:
+    """`--teacher`, of which the library's own long models are kept as converted ones: a folder."""
+    source = models.source(args.teacher, task.kind)
+    config = models.load_config(source)
+    name, *_ = attention.LIBRARY.get(config.model_type, (getattr(config, "efficient_attention", {}).get("name"),))
+    if name not in (None, args.attention):
+        raise BadInput(f"--attention {args.attention}: the teacher's is {name}; give --attention {name}")
+    if name and args.window:
+        raise BadInput(f"--window {args.window}: the teacher {args.teacher} has one of its own; leave it out")
+    if config.model_type not in attention.LIBRARY:
+        return args.teacher
+    tokenizer = models.load_tokenizer(source)
+    recipe = {"parent": models.model_name(source), "stage": "as it is", "kind": task.kind, "seed": 0}
+
+    def make(_: Stage) -> PreTrainedModel:
+        model, has_head = masked_lm(source)
+        if not has_head:
+            raise BadInput(f"--teacher {args.teacher}: has no masked-LM head, from which it could be distilled")
+        if name == "longformer" and task.kind == "span QA":
+            model.config.efficient_attention["question"] = tokenizer.sep_token_id
+        return model
+
+    return str(shared(args, "efficient", recipe, tokenizer, make).folder)
+
+
 def teacher_length(args: Args, task: TaskData) -> int:
     """The fine-tuned teacher has full attention: over whole documents of the pocket suite, where that is cheap, and
-    otherwise as far as its positions reach."""
+    otherwise as far as its positions reach. A long teacher reads what its students read."""
+    if hasattr(models.load_config(models.source(args.teacher)), "efficient_attention"):
+        return args.max_length
     if args.teacher in models.POCKET:
         return args.max_length if task.task.kind in WINDOWED else min(args.max_length, 128)
     return min(args.short_length, args.max_length)
 
 
+def default_corpus(task: TaskData) -> str:
+    """Long texts for tasks over documents, and a mixture for those over sentences."""
+    if task.source != "pocket":
+        return "task"
+    return "pocket-long" if task.task.kind in WINDOWED else "task,pocket-short"
+
+
 def main(args: Args) -> None:
     for name in args.tasks:
-        task = data.load(name, **args.source)
-        teacher = get_teacher(replace(args, max_length=teacher_length(args, task)), task)
+        task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
+        given = replace(args, teacher=long_teacher(args, task.task))
+        teacher = get_teacher(replace(given, max_length=teacher_length(given, task)), task)
+        teacher.name = args.teacher
         teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
-        texts = text.open_texts(args.corpus or ("task,pocket-short" if task.source == "pocket" else "task"), task)
+        texts = text.open_texts(args.corpus or default_corpus(task), task)
         show([run_variant(args, variant, task, teacher, texts) for variant in args.variants], args.out_dir)
 
 

@@ -20,8 +20,8 @@ from conftest import ENVIRONMENT, ROOT
 from scipy import stats
 
 from bench import __main__ as entry
-from bench import figures, papers, readme, report, run, sizes, speed, sweep, table
-from bench.run import Job, Matrix
+from bench import figures, matrix, papers, readme, records, report, run, sizes, speed, sweep, table
+from bench.matrix import Job, Matrix
 from common import results, tasks
 from common.args import BadInput, CommonArgs
 from common.tasks import Split, TaskData
@@ -63,6 +63,7 @@ for variant in variants.split(","):
 
 def stand_in(folder: Path, seeds: int = 4, seconds: float = 0.0, variants: str = "kd,mc3kd") -> Matrix:
     """A matrix of one row whose commands are the stand-in's."""
+    run.PRELOAD[:] = ["bench.run"]  # this script needs no torch
     path, out = folder / "stand_in.py", folder / "out"
     path.write_text(STAND_IN)
     out.mkdir(exist_ok=True)
@@ -100,7 +101,7 @@ def test_commands_run_once_and_what_is_lost_runs_again(tmp_path: Path) -> None:
     (by_hand := plan.out / "row/mc3kd/pocket/rte/pkd/seed0").mkdir(parents=True)
     (by_hand / "result.json").write_text("by hand")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
-    assert {str(path.relative_to(plan.out)) for path in table.cells_of(plan.out)[0]} == before.keys()
+    assert {str(path.relative_to(plan.out)) for path in records.cells_of(plan.out)[0]} == before.keys()
 
 
 def test_one_failed_variant_costs_one_cell(tmp_path: Path, capsys: Capture) -> None:
@@ -112,7 +113,7 @@ def test_one_failed_variant_costs_one_cell(tmp_path: Path, capsys: Capture) -> N
     assert {Path(name).parts[-3] for name in cells(plan.out)} == {"mc3kd"}
     assert capsys.readouterr().out.count("FAILED (1): error: kd is broken") == 8
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
-    paths, missing = table.cells_of(plan.out)
+    paths, missing = records.cells_of(plan.out)
     assert len(paths) == 4
     assert missing[0].startswith("row-pocket-rte-seed-0-kd: FAILED (1): error: kd is broken")
     (plan.out / "FAIL-kd").unlink()  # mended, and started again
@@ -158,14 +159,14 @@ def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
 def test_an_orphan_is_stopped_and_no_stranger(tmp_path: Path) -> None:
     plan = stand_in(tmp_path, seconds=60, variants="kd")
     orphan = subprocess.Popen([sys.executable, *plan.jobs[0].words])
-    run.write_note(plan.out, plan.jobs[0], "running", pid=orphan.pid)
+    run.write_note(plan.out, plan.jobs[0], "running", pid=orphan.pid, born=run.born(orphan.pid))
     while not (plan.out / "starts.txt").exists():  # it listens to signals now
         time.sleep(0.02)
-    run.stop_orphans(plan.out, plan.jobs)
+    run.stop_commands(plan.out, plan.jobs)
     orphan.wait()
     assert not cells(plan.out)
-    run.write_note(plan.out, plan.jobs[0], "running", pid=os.getpid())  # a process that has the number by now
-    run.stop_orphans(plan.out, plan.jobs)
+    run.write_note(plan.out, plan.jobs[0], "running", pid=os.getpid(), born=1.0)  # one that has the number by now
+    run.stop_commands(plan.out, plan.jobs)
 
 
 def test_no_two_commands_make_one_teacher() -> None:
@@ -278,9 +279,9 @@ def test_bad_arguments_are_one_line(capsys: Capture, monkeypatch: pytest.MonkeyP
 
 def test_every_script_is_found_and_declares_a_grid() -> None:
     """Of arguments that it has, with values that it takes."""
-    assert {path.stem for path in (ROOT / "methods").glob("*.py")} == set(run.methods())
-    for name in run.methods():
-        module = run.module_of(run.script_of(name))
+    assert {path.stem for path in (ROOT / "methods").glob("*.py")} == set(matrix.methods())
+    for name in matrix.methods():
+        module = matrix.module_of(matrix.script_of(name))
         for variant in ("finetune", "kd"):
             for point in sweep.points(module.grid(module.Args(), variant), 1000, 0):
                 module.Args(variant=variant, **point).check()
@@ -292,15 +293,102 @@ def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Their commands are ones that the scripts take, for as many cells of every row."""
     monkeypatch.setattr(tasks, "find_files", lambda task, folder: {})  # the data of real.toml are not here
     monkeypatch.setattr("common.text.check", lambda *_: None)
-    plan = run.build(run.read_file(path), "runs", str(path))
+    plan = matrix.build(matrix.read_file(path), "runs", str(path))
     assert plan.jobs
     for row in {job.row for job in plan.jobs}:
         mine = [job for job in plan.jobs if job.row == row]
         assert len(mine) == len({job.task for job in mine}) * len({job.seed for job in mine})
-    if path.stem in ("quick", "real"):
-        assert {Path(job.words[0]).stem for job in plan.jobs} == set(run.methods())
+    if path.stem in ("quick", "arena", "real"):
+        assert {Path(job.words[0]).stem for job in plan.jobs} == set(matrix.methods())
         assert {"finetune", "kd", "pkd-skip"} <= {v for job in plan.jobs for v in job.args.variants}
         assert len({job.args.budget for job in plan.jobs}) == 1
+
+
+def test_the_arena_is_level() -> None:
+    """One shape, one start, one teacher, alpha and temperature of one home; as many trials for every row with a knob;
+    the quick rows are rows of the arena."""
+    arena, quick = (matrix.read_file(ROOT / "bench" / name) for name in ("arena.toml", "quick.toml"))
+    assert {row["name"] for row in quick["rows"]} < {row["name"] for row in arena["rows"]}
+    assert (quick["budget"], quick["tune"]) == ("6400", arena["tune"])
+    plan = sweep.plan_of(arena, Path("runs/trials"), "arena")
+    assert all(job.args.tune and job.args.budget == arena["tune"]["budget"] for job in plan.jobs)
+    assert not {job.seed for job in plan.jobs} & set(arena["seeds"])
+    trials = {row.label: {job.part for job in plan.jobs if job.row == row.label} for row in matrix.rows_of(arena, "")}
+    assert {len(parts) for parts in trials.values()} == {3, 6}
+    names = [row["name"] for row in arena["rows"]]
+    level = [job.args for job in plan.jobs if names.index(job.row) <= names.index("distilbert")]
+    assert {(a.student, a.keep, a.teacher, a.temperature, a.batch_size, a.max_length) for a in level} == {
+        ("2x128", "first", "pocket", 2.0, 32, 128)
+    }
+    assert {a.init for a in level} == {"pretrained", "auto"}  # auto: of a teacher that was pre-trained, the same
+
+
+TUNED = """
+tasks = ["pocket/rte", "pocket/cola"]
+seeds = [0]
+[tune]
+seeds = [7, 8]
+trials = 2
+budget = "640"
+lr = [1e-3, 5e-4]
+[[rows]]
+name = "plain"
+method = "mc3kd"
+variant = "finetune"
+[[rows]]
+name = "ours"
+method = "mc3kd"
+variant = "mc3kd"
+tune = {beta = [1, 2]}
+"""
+
+
+def test_the_winner_has_the_best_mean_of_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """And a run of the file has its values; a trial that has failed anywhere cannot win."""
+    monkeypatch.setattr(sweep, "FOLDER", tmp_path)
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    path = tmp_path / "tuned.toml"
+    path.write_text(TUNED)
+
+    def carry_out(plan: Matrix, _: object) -> list[Job]:
+        for i, job in enumerate(plan.jobs):
+            assert (job.args.tune, job.args.budget, job.seed in (7, 8)) == (True, "640", True)
+            score = 0.9 if (broken := i == 0) else {"--lr 0.001": 0.5, "--lr 0.0005": 0.6}.get(job.part, 0.1 + 0.01 * i)
+            made = write(plan.out, score, job.seed, task=job.task, method=f"{job.row}-{job.part}")
+            status = (
+                {"status": "failed"} if broken else {"status": "done", "results": [str(made.relative_to(plan.out))]}
+            )
+            run.write_note(plan.out, job, **status)  # type: ignore[arg-type]
+        return []
+
+    monkeypatch.setattr(run, "carry_out", carry_out)
+    monkeypatch.setattr(run, "results", results)
+    monkeypatch.setattr(matrix, "out_of", lambda _: str(tmp_path / "out"))
+    entry.main(["sweep", str(path)])
+    assert "plain on pocket/rte, pocket/cola, 1 trials, mean on the tuning split" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "tuned_trials.json").read_text())["rows"]
+    assert rows["plain"]["winner"] == {"lr": 5e-4}
+    assert [trial["mean"] for trial in rows["plain"]["trials"]] == [None, pytest.approx(0.6)]
+    trials = rows["ours"]["trials"]
+    assert len(trials) == 2
+    for trial in trials:
+        found = [value for seeds in trial["scores"].values() for value in seeds.values()]
+        assert (len(found), trial["mean"]) == (4, pytest.approx(sum(found) / 4))
+    assert rows["ours"]["winner"] == max(trials, key=lambda trial: trial["mean"])["point"] == trials[1]["point"]
+    entry.main(["run", str(path), "--dry-run", "--json"])
+    commands = [json.loads(line)["command"] for line in capsys.readouterr().out.splitlines()]
+    values = {"--lr": "0.0005", **{f"--{key}": str(value) for key, value in rows["ours"]["winner"].items()}}
+    assert all(command[command.index("--lr") + 1] == "0.0005" for command in commands[:2])
+    assert all(command[command.index(key) + 1] == value for command in commands[2:] for key, value in values.items())
+    for change, said in (
+        (('"finetune"', '"finetune"\nlr = 1e-3'), "row plain: lr: is tuned"),
+        (("seeds = [0]", "seeds = [7]"), "row plain: seeds: 7 is a seed of the trials"),
+        (("5e-4]", "6e-4]"), "row plain: its trials had another lr"),
+    ):
+        path.write_text(TUNED.replace(*change))
+        assert said in refused(capsys, "run", str(path), "--dry-run")
 
 
 # --- with the scripts themselves --------------------------------------------------------------------------------
@@ -467,9 +555,66 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     assert baseline is row(found, "finetune", "efficient_attention")
     assert list(found.kinds())[-1].endswith(", 1 bit")
     text = table.markdown(found)
-    assert re.search(r"\| vanilla KD \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
-    assert re.search(r"\| vanilla KD \| \+10\.1 \[\+\S+, \+\S+\], higher \| - \| mc3kd \|", text)
-    assert re.search(r"\| mc3kd \| \+10\.0 \[.*\], higher \| -0\.1 \[.*\], not distinguishable \| mc3kd \|", text)
+    assert re.search(r"\| vanilla KD \(mc3kd\) \| [^|]+ \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
+    assert re.search(r"\| vanilla KD \(mc3kd\) .* \| \+10\.1 \[\+\S+, \+\S+\], higher \| - \|", text)
+    assert re.search(r"\| mc3kd .* \| \+10\.0 \[.*\], higher \| -0\.1 \[.*\], not distinguishable \| \d+ \|", text)
+
+
+def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
+    """A stage before the task is no start of its own: its budget is the student's. Converted attention is a kind, whose
+    baselines are those of full attention where it has none."""
+    base = RECORD["student"]["init"]
+    for seed in range(3):
+        write(folder, 0.7, seed, "pkd", "rte", student={"init": "random"})
+        write(folder, 0.7, seed, "distil", "rte", "efficient_attention", student={"init": f"{base} then distil"})
+        write(folder, 0.7, seed, "convert-distil", "rte", "efficient_attention", {"attention": "bigbird"},
+              student={"init": f"{base} then convert then distil"})  # fmt: skip
+    found = table.load([folder])
+    assert found.baseline(row(found, "pkd"), "vanilla KD") is None
+    assert found.baseline(row(found, "distil"), "vanilla KD") is row(found, "kd")
+    assert row(found, "convert-distil").kind == f"{row(found, 'kd').kind}, bigbird"
+    assert found.baseline(row(found, "convert-distil"), "undistilled") is row(found, "finetune")
+    assert "higher (of full attention) (1 of 2 tasks)" in table.markdown(found)
+    arena = [one.variant for one in found.arena()]
+    assert arena == ["finetune", "kd", "mc3kd", "distil"]  # baselines first, then by mean, without a mean last
+    assert next(iter(found.kinds())) == row(found, "kd").kind
+    assert [one.variant for one in found.kinds()[row(found, "kd").kind]] == [*arena, "pkd"]
+
+
+def test_seeds_to_tell_a_difference() -> None:
+    """As in the textbook's tables of the paired t test with 80% power: differences of 0.2, 0.5, 0.8 and 1 standard
+    deviation need 199, 34, 15 and 10 pairs."""
+    one = [-(0.5**0.5), 0.5**0.5]  # a standard deviation of 1
+    assert [table.seeds_to_tell(d, one) for d in (0.2, 0.5, 0.8, -1.0)] == [199, 34, 15, 10]
+    assert table.seeds_to_tell(0.01, one) == float("inf")
+    assert table.seeds_to_tell(0.5, [0.3, 0.3]) == 2
+    assert table.seeds_to_tell(0.5, one, [0.1]) is None
+    rng, n = np.random.default_rng(1), table.seeds_to_tell(0.8, one, one)  # two tasks: their mean spreads less
+    draws = 0.8 + rng.normal(0, 1, (2000, 2, int(n or 0)))
+    told = np.mean([(table.interval(*tasks.tolist()).low or 0.0) > 0 for tasks in draws])
+    assert 0.75 <= told <= 0.9
+
+
+def test_a_cell_that_was_not_trained_is_marked(folder: Path) -> None:
+    assert "†" not in table.markdown(table.load([folder]))
+    write(folder, 0.95, 0, "mc3kd", "rte")
+    text = table.markdown(table.load([folder]))
+    assert re.search(r"\| mc3kd \|[^\n]* ± \S+ † \|", text)
+    assert "† The standard deviation over seeds is above 8 points" in text
+
+
+def test_one_file_for_a_matrix(folder: Path, tmp_path_factory: Any, capsys: Capture) -> None:
+    """The same tables, from less than a third of the bytes; a changed figure is refused."""
+    write(folder / "named", 0.7, 0, "takd", "rte", settings={"seed": 0, "alpha": 1})
+    path = tmp_path_factory.mktemp("kept") / "some.json"
+    records.save([folder], path)
+    assert table.markdown(table.load([path])) == table.markdown(table.load([folder]))
+    kept, whole = (records.read(source)[0] for source in (path, folder))
+    assert {(one.place, one.record["signature"]) for one in kept} == {(o.place, o.record["signature"]) for o in whole}
+    assert all({one.record["settings"] == other.record["settings"] for other in whole} for one in kept)
+    assert path.stat().st_size < sum(one.stat().st_size for one in folder.rglob("result.json")) / 3
+    path.write_text(path.read_text().replace("0.61", "0.62"))
+    assert "its digest does not match" in refused(capsys, "table", str(path))
 
 
 def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
@@ -510,20 +655,30 @@ def test_one_cell_twice_is_refused_and_tuning_is_left_out(folder: Path, tmp_path
 
 
 def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
+    """Of an arena and another kind; the frontier goes through rows of one start alone."""
+    for seed, task in itertools.product(range(3), ("rte", "cola")):
+        write(folder, 0.99, seed, "kd-1bit", task, "xtc", {"bits": 1}, student={"bytes": 10, "init": "random"})
+        for name in ("kd", "mc3kd"):
+            log = folder / "mc3kd" / task / name / f"seed{seed}" / "log.jsonl"
+            log.write_text('{"step": 20, "loss": 0.5}\n{"step": 40, "loss": 0.25}\n')
     to = tmp_path / "page"
     entry.main(["report", str(folder), "--to", str(to)])
     text = (to / "index.html").read_text(encoding="utf-8")
-    assert (text.count("<table"), text.count("<svg")) == (3, 2)
+    assert (text.count("<table"), text.count("<svg")) == (4, 3)
     links = re.findall(r"""(?:src|href|url)[=(]["']?([^"')]+)""", text)
     assert links
     assert all(link.startswith("#") for link in links), "nothing comes from elsewhere"
-    for words in ("How a difference is called", 'class="higher"', RECORD["environment"]["versions"]["torch"]):
+    for words in ("How a difference is called", 'class="higher"', RECORD["environment"]["versions"]["torch"],
+                  "started from something else (random)"):  # fmt: skip
         assert words in text
-    assert (to / "RESULTS.md").read_text(encoding="utf-8").count("![") == 2
+    assert (to / "RESULTS.md").read_text(encoding="utf-8").count("![") == 3
     report.write(table.load([folder]), [folder], to)
     assert (to / "index.html").read_text(encoding="utf-8") == text
     points = [(1.0, 50.0, "a"), (2.0, 40.0, "b"), (2.0, 60.0, "c"), (3.0, 60.0, "d"), (4.0, 61.0, "e")]
     assert [label for _, _, label in figures.frontier(points)] == ["a", "c", "e"]
+    entry.main(["figures", "arena", str(folder), "--out", str(to)])
+    assert (to / "arena.png").read_bytes()[:4] == b"\x89PNG"
+    assert (to / "arena.png").stat().st_size < 300_000
 
 
 # --- the pages --------------------------------------------------------------------------------------------------
