@@ -3,10 +3,12 @@
     python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-9
     python -m bench figures mc3kd-track RUN                  # RCCC and the score by epoch, of a run with --track: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
+    python -m bench figures hours RUNS                       # score by hours of training: XTC's figure 7
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-sizes RUNS                   # score by size, a line for each variant: figures 2, 3
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
     python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
+    python -m bench figures arena bench/results/arena.json --out docs/img     # docs/img/arena.png: a bar for each row
 
 RUN is the folder of a finished run, RUNS a folder with several. `python -m bench speed` draws time by length.
 """
@@ -18,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,19 +115,76 @@ def frontier(points: Sequence[Point]) -> list[Point]:
     return best
 
 
-def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: str) -> None:
-    """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line,
-    and its points are labelled. An SVG whose text has the colour of the page around it."""
+def styled(title: str) -> dict[str, Any]:
+    """Settings of an SVG whose text has the colour of the page around it."""
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "legend.labelcolor")
+    return {"svg.fonttype": "none", "svg.hashsalt": title} | dict.fromkeys(colours, INK)
+
+
+def write(figure: Any, path: Path) -> None:
+    """As SVG with the page's colours, or as PNG on white."""
+    if path.suffix == ".svg":
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+        path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")
+    else:
+        figure.savefig(path, dpi=200)
+    pyplot().close(figure)
+
+
+class Bar(NamedTuple):
+    """A row of `arena`: its mean and the ends of its interval (None: unknown), and what it is called beside KD."""
+
+    label: str
+    mean: float
+    low: float | None
+    high: float | None
+    called: str | None
+
+
+MARKS = {
+    "higher": ("^", "C2", "higher than vanilla KD"),
+    "lower": ("v", "C3", "lower than vanilla KD"),
+    "not distinguishable": ("o", "C0", "not distinguishable from it"),
+    None: ("s", "grey", None),  # KD itself, or nothing to compare with
+}
+
+
+def arena(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str, x: str) -> None:
+    """A dot and a bar for each row, from above; `marked`: named vertical lines. Readable on a phone's width."""
+    plt = pyplot()
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, axes = plt.subplots(figsize=(3.6, 1.1 + 0.22 * len(bars)), layout="constrained")
+        for (name, value), line in zip(marked.items(), ("--", ":"), strict=False):
+            axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=name, zorder=0)
+        for y, bar in enumerate(bars):
+            shape, colour, said = MARKS[bar.called]
+            ends = (bar.mean if bar.low is None else bar.low, bar.mean if bar.high is None else bar.high)
+            axes.plot(ends, (y, y), color=colour, linewidth=1.5)
+            axes.plot(bar.mean, y, shape, color=colour, markersize=5)
+        axes.set(
+            xlabel=x, yticks=range(len(bars)), yticklabels=[bar.label for bar in bars], ylim=(len(bars) - 0.4, -0.6)
+        )
+        for shape, colour, said in (mark for called, mark in MARKS.items() if called in {bar.called for bar in bars}):
+            axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
+        figure.suptitle(title, fontsize=9)
+        axes.grid(axis="x", alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+        write(figure, path)
+
+
+def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: str, x: str, y: str) -> None:
+    """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line
+    through the groups in `joined`, whose points are full; the others' are hollow. Its points are labelled."""
     from matplotlib.ticker import LogLocator
 
     plt = pyplot()
-    style = {"svg.fonttype": "none", "svg.hashsalt": title, "text.color": INK, "axes.labelcolor": INK}
-    style |= {"axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "legend.labelcolor": INK}
-    with plt.rc_context(style):
-        figure, axes = plt.subplots(figsize=(5.0, 3.8), layout="constrained")
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, axes = plt.subplots(figsize=(3.6, 3.4), layout="constrained")
         for number, (name, points) in enumerate(groups.items()):
-            axes.scatter([p[0] for p in points], [p[1] for p in points], s=28, color=f"C{number % 10}", label=name)
-        best = frontier([point for points in groups.values() for point in points])
+            colour = f"C{number % 10}"
+            axes.scatter([p[0] for p in points], [p[1] for p in points], s=24, edgecolors=colour, label=name,
+                         facecolors=colour if name in joined else "none")  # fmt: skip
+        best = frontier([point for name, points in groups.items() if name in joined for point in points])
         axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
         axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -135,17 +194,37 @@ def pareto(groups: dict[str, list[Point]], path: Path, title: str, x: str, y: st
         low, high = axes.get_xlim()
         axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
         axes.grid(alpha=0.3)
-        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(loc="outside lower center", fontsize=7, frameon=False)
         figure.draw_without_rendering()  # from here on it is known where a point lies
         last = -math.inf
         for a, b, label in best:  # to the left and above, where there is no point, each above the one before
             height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
             rise = max(4.0, last + 10 - height)
-            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=8)
+            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
             last = height + rise
-        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
-    path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")
+        write(figure, path)
+
+
+def curves(panels: dict[str, dict[str, Line]], path: Path, title: str, x: str, y: str) -> None:
+    """Named panels below each other, each with named lines."""
+    plt = pyplot()
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, rows = plt.subplots(len(panels), 1, figsize=(3.6, 0.9 + 1.9 * len(panels)), sharex=True, squeeze=False,
+                                    layout="constrained")  # fmt: skip
+        names = list(dict.fromkeys(name for series in panels.values() for name in series))
+        for (panel, series), axes in zip(panels.items(), rows[:, 0], strict=True):
+            for name, (xs, ys) in series.items():
+                number = names.index(name)
+                style = ("-", "--", ":")[number // 10 % 3]
+                axes.plot(xs, ys, style, color=f"C{number % 10}", linewidth=1.2, label=name)
+            axes.set(title=panel, ylabel=y)
+            axes.grid(alpha=0.3)
+        rows[-1, 0].set_xlabel(x)
+        handles = {
+            name: handle for axes in rows[:, 0] for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+        write(figure, path)
 
 
 # --- mc3kd ---------------------------------------------------------------------------------------------------
@@ -205,8 +284,8 @@ def mc3kd_track(run: str, folder: Path, words: list[str]) -> None:
 
 
 def xtc(runs: str, folder: Path, words: list[str]) -> None:
-    """Figures 5 and 6: of every linear the distance between its float weight before training and its quantised one
-    after, and the density of the float weights behind the bits."""
+    """Figures 5 and 6: of every linear the distance between its float weight, before it had bits, and its quantised one
+    after training, and the density of the float weights behind the bits."""
     from safetensors.numpy import load_file
 
     series: dict[str, Line] = {}
@@ -214,7 +293,7 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
     for place, record in zip(split_list(runs), records_of(runs), strict=True):
         distance, latent = record["analysis"].get("distance"), Path(place) / "latent.safetensors"
         if not distance or not latent.is_file():
-            raise BadInput(f"{place}: is no run of methods/xtc.py with 8 bits or fewer")
+            raise BadInput(f"{place}: is no run of methods/xtc.py with 1 or 2 bits")
         label = f"{record['variant']} {record['student']['shape']}, {record['budget']['amount']} examples"
         label += f", seed {record['seed']}" + (f" ({place})" if label in series else "")
         values = list(distance.values())[1:]  # the word embedding, many times as large, stands in the histogram alone
@@ -232,6 +311,23 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
     rows = [[label, f"{np.mean(r['distance']):.3f}", f"{r['mean_absolute']:.4f}", f"{r['std']:.4f}"]
             for label, r in report.items()]  # fmt: skip
     print(results.columns(rows, ["", "mean l2 distance", "mean |W|", "std of W"]))
+
+
+def hours(runs: str, folder: Path, words: list[str]) -> None:
+    """Figure 7 of XTC: scores against the hours of training, of all runs in a folder, a picture for each task."""
+    tasks: dict[str, dict[str, list[Point]]] = {}
+    for path in sorted(Path(runs).rglob("result.json")):
+        record = results.load(path)
+        hours, shape = record["ledger"]["seconds"] / 3600, record["student"]["shape"]
+        point = hours, 100 * record["primary"]["value"], f"{record['variant']}, {record['budget']['amount']} examples"
+        tasks.setdefault(record["task"], {}).setdefault(f"{record['method']} {shape}", []).append(point)
+    if not tasks:
+        raise BadInput(f"{runs}: holds no result.json")
+    for task, groups in tasks.items():
+        path = folder / "hours" / f"{task}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pareto(groups, set(groups), path, task, "hours of training on this device", "score, %")
+        print(f"saved: {path}")
 
 
 # --- cka -----------------------------------------------------------------------------------------------------
@@ -405,9 +501,20 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
 # --- the command ---------------------------------------------------------------------------------------------
 
 
+def arena_of(names: str, folder: Path, words: list[str]) -> None:
+    """The first plot of `python -m bench report`, of the same files and folders."""
+    from bench import report, table
+
+    found = table.load([table.folder_of(name) for name in split_list(names)])
+    folder.mkdir(parents=True, exist_ok=True)
+    if not report.draw_arena(found, folder / "arena.png"):
+        raise BadInput(f"{names}: no row has results on every task")
+    print(f"saved: {folder / 'arena.png'}")
+
+
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
-    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-sizes": cka_sizes, "ner-data": ner_data,
-    "words": words_table,
+    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "hours": hours, "cka": cka, "cka-sizes": cka_sizes,
+    "ner-data": ner_data, "words": words_table, "arena": arena_of,
 }  # fmt: skip
 
 

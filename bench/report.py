@@ -54,7 +54,7 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
 
 def draw_arena(found: Table, path: Path) -> bool:
     """A bar for each row of the arena, as SVG or PNG; whether there is one."""
-    rows, bars, marked = found.arena(), [], {}
+    rows, bars, marked = found.arena(), list[figures.Bar](), dict[str, float]()
     for row in rows:
         if (mean := found.mean(row)) is not None:
             over = found.difference(row, ROLES["kd"], found.tasks)
