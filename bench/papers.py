@@ -204,7 +204,7 @@ def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> tu
     labelled: set[str] = set()
     for option, value in dict(zip(words[::2], words[1::2], strict=True)).items():
         # a label may stand for a value and further options
-        parts = [option, *(shlex.split(filled(value, values)) if "{" in value else [value])]
+        parts = [option, *(shlex.split(filled(filled(value, values), {"task": task})) if "{" in value else [value])]
         if len(parts) > 1:
             found |= dict(zip(parts[::2], parts[1::2], strict=True))
             labelled |= set(parts[::2]) if "{" in value else set()
@@ -282,8 +282,14 @@ def same(name: str, wanted: Any, found: Any) -> bool:
 
 @cache
 def wanted_args(method: str, words: tuple[str, ...]) -> Any:
-    """The arguments that a command stands for."""
-    return read(run.module_of(f"methods/{method}.py").Args, None, list(words))
+    """The arguments that a command stands for. The folder of an earlier row, under runs/, need not be there yet."""
+    there = ["random" if word.startswith("runs/") else word for word in words]
+    args = read(run.module_of(f"methods/{method}.py").Args, None, there)
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    for name in ("init", "teacher"):
+        if (given := options.get(f"--{name}", "")).startswith("runs/"):
+            setattr(args, name, given)
+    return args
 
 
 def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisive: set[str]) -> list[str] | None:

@@ -11,6 +11,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +56,9 @@ def release(folder: Path) -> None:
 class Run:
     """A variant of a method on a task with a seed. `settings` are added to those of the arguments, or replace them.
 
-    `lr` is the student's peak learning rate: `--lr`, or the default of its width and of where it starts from.
+    `lr` is the student's peak learning rate: `--lr`, or the default of its width and of where it starts from. `select`:
+    with `--budget paper` alone, the result is the best of evaluations after so many steps (0: epochs) of the last loop,
+    which ends when `patience` of them were no better.
     """
 
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
@@ -73,6 +76,9 @@ class Run:
             self.steps = max(1, round(paper_epochs * -(-len(self.encoded) // args.batch_size)))
         else:
             self.steps = max(1, amount // args.batch_size)
+        self.select, self.patience = settings.pop("select", None), settings.pop("patience", None)
+        if self.selects:
+            settings["selected"] = f"the best evaluation on {'+'.join(task.reported)}"
         start = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings.get("lr") or args.lr or models.default_lr(student_shape(args.student)[1], start, kind)
         settings["lr"] = self.lr
@@ -117,6 +123,10 @@ class Run:
         return self.teacher.encode(self.examples, self.task.task, self.args.max_length)
 
     @property
+    def selects(self) -> bool:
+        return self.kind == "paper" and self.select is not None
+
+    @property
     def left(self) -> int:
         """Steps that the budget still pays for; the paper's epochs are those on the task alone."""
         return self.steps - self.taken - (0 if self.kind == "paper" else self.shared_steps)
@@ -145,6 +155,9 @@ class Run:
             batches = data.Batches(
                 self.encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple
             )
+        selected = self.selects and steps == self.left
+        if selected:
+            modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
         kind = self.task.task.kind
         kept = cache and keep_outputs(args, cache, self.encoded, kind, steps, tuple(sorted(set(layers))))
         set_seed(args.seed, deterministic=False)
@@ -153,6 +166,9 @@ class Run:
             label=f"{self.variant} {stage} seed {args.seed}".replace("  ", " "), first=self.taken, resume=args.resume,
             log=self.log, **(train.loop_options(args) | options),
         )  # fmt: skip
+        if selected:
+            every = self.select or loop.steps_per_epoch
+            loop.done = lambda: self.selection(loop, every, self.patience)
         with loop:
             if loop.step < loop.steps:
                 self.start(self.taken + loop.step)
@@ -166,8 +182,27 @@ class Run:
             finally:
                 if cache:
                     cache.kept = None
+        if selected:
+            modules["student"].load_state_dict(modules["best"].state_dict())
         self.taken += loop.step
         self.ledger.add(loop.ledger)
+
+    def selection(self, loop: train.Loop, every: int, patience: int | None) -> bool:
+        """After `every` steps, and the last, keep the student that no evaluation on the reported splits found better in
+        the loop's module "best". Whether so many evaluations as `patience` did not change it."""
+        scores = loop.notes.setdefault("scores", [])
+        if len(scores) * every < loop.step and (loop.step % every == 0 or loop.step == loop.steps):
+            scores.append(parallel.on_main(lambda: self.score(loop.modules["student"])[0]))
+            loop.modules["student"].train()
+            if scores[-1] > max(scores[:-1], default=-np.inf):
+                loop.modules["best"].load_state_dict(loop.modules["student"].state_dict())
+        return patience is not None and len(scores) - scores.index(max(scores)) > patience if scores else False
+
+    def score(self, student: Any, folder: Path | None = None) -> tuple[float, dict[str, dict[str, float]], float]:
+        """The primary metric, mean over the reported splits; all metrics of each; examples per second."""
+        scores, speed = evaluate.evaluate(student, self.teacher.tokenizer, self.task, self.args.max_length, folder)
+        primary = evaluate.primary(self.task.task)
+        return float(np.mean([scores[split][primary] for split in self.task.reported])), scores, speed
 
     def shared(self, kind: str, recipe: dict[str, Any],
                make: Callable[[train.Stage], PreTrainedModel]) -> train.Shared:  # fmt: skip
@@ -176,7 +211,7 @@ class Run:
             recipe = recipe | {"accumulate": self.args.accumulate}
         stage = train.shared(self.args, kind, recipe, self.teacher.tokenizer, make)
         self.ledger.add(stage.ledger)
-        self.shared_steps += stage.ledger.steps
+        self.shared_steps += -(-stage.ledger.student_examples // self.args.batch_size)  # its batches may be larger
         return stage
 
     # --- files ---
@@ -254,9 +289,7 @@ class Run:
         stands for that holds them packed. `loading`: how it is loaded again, where that is not the library's usual way.
         """
         task, args, teacher = self.task, self.args, self.teacher
-        scores, speed = evaluate.evaluate(student, teacher.tokenizer, task, args.max_length, self.folder)
-        primary = evaluate.primary(task.task)
-        value = float(np.mean([scores[split][primary] for split in task.reported]))
+        value, scores, speed = self.score(student, self.folder)
         size = models.save(student, teacher.tokenizer, self.folder, model_card(self, scores, loading or Loading()))
         record = {
             "schema": results.SCHEMA_VERSION,
@@ -274,7 +307,7 @@ class Run:
                 "comparable": self.kind != "paper",
             },
             "metrics": scores,
-            "primary": {"name": primary, "value": value},
+            "primary": {"name": evaluate.primary(task.task), "value": value},
             "teacher": {
                 "name": teacher.name,
                 "signature": teacher.signature,

@@ -186,6 +186,7 @@ class Loop:
         self.step = 0  # how many were taken
         self.ledger = Ledger()
         self.notes: dict[str, list[float]] = {}
+        self.done: Callable[[], bool] = lambda: False  # asked before each step and at the end: whether to stop here
         self.parts: list[Batch] = []  # of the batch at hand
         self.path = folder / "checkpoint.safetensors"
         self.saved, self.saved_step = time.perf_counter(), 0
@@ -248,7 +249,7 @@ class Loop:
     # --- a step ---
 
     def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
+        while not self.done() and self.step < self.steps:
             with self.ledger.clock():
                 at, before = self.first_step + self.step, self.step
                 batch, ids = self.batches[at], self.batches.ids(at)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from common import args as arguments
 from common import parallel, train
 from common.args import BadInput, CommonArgs, Interrupted
+from common.run import Run
 from common.train import Ledger, Loop, split_batch
 
 STEPS, LR = 12, 1e-2
@@ -275,6 +276,33 @@ def test_a_run_that_is_killed_again_and_again_ends_at_the_same_bits(parts: int, 
     again, _ = trained(tmp_path / "parts", parts=parts)  # finished: nothing is left to do
     assert state(again) == state(whole)
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["checkpoint.safetensors"]
+
+
+@pytest.mark.parametrize("killed", [None, 4, 5, 7])
+def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed: int | None, tmp_path: Path) -> None:
+    """After steps 2, 4, ...: the second is the best of four, and two that are no better end the loop, killed or not."""
+    scores, weights = {2: 0.5, 4: 0.7, 6: 0.6, 8: 0.7}, []
+
+    def run(stop: int | None) -> Loop:
+        net, best = Net(0.0), Net(0.0).requires_grad_(False)
+        loop = Loop({"student": net, "best": best}, Stream(), STEPS, LR, tmp_path, "s", save_every=0)
+        loop.done = lambda: Run.selection(SimpleNamespace(score=lambda _: (scores[loop.step],)), loop, 2, 2)  # type: ignore[arg-type]
+        with loop:
+            for batch in loop:
+                if loop.step == stop:
+                    raise Killed
+                loop.minimise(a_loss(net, batch))
+                if loop.step == 4:
+                    weights.append(net.embed.weight.detach().clone())
+        return loop
+
+    if killed is not None:
+        with pytest.raises(Killed):
+            run(killed)
+    loop = run(None)
+    assert (loop.step, loop.notes["scores"]) == (8, [0.5, 0.7, 0.6, 0.7])
+    assert torch.equal(loop.modules["best"].embed.weight, weights[0])  # type: ignore[union-attr, arg-type]
+    assert not torch.equal(loop.modules["student"].embed.weight, weights[0])  # type: ignore[union-attr, arg-type]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
