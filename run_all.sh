@@ -2,11 +2,12 @@
 # ./run_all.sh [smoke|quick|standard]      make .venv, install, run all methods and baselines, print the tables, write
 #                                          runs/report; stopped and started again it goes on
 # ./run_all.sh test [--slow] [PYTEST ...]  make .venv, install, lint, type-check and test
+# ./run_all.sh test --machines [PYTEST ...]  test as on other processors: a table, machine by machine
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  echo "usage: ./run_all.sh [smoke|quick|standard], or ./run_all.sh test [--slow] [arguments of pytest]" >&2
+  echo "usage: ./run_all.sh [smoke|quick|standard], or ./run_all.sh test [--slow | --machines] [arguments of pytest]" >&2
   exit 2
 }
 
@@ -18,30 +19,38 @@ case "$mode" in
   *) usage ;;
 esac
 
-# A virtual environment of its own; reused, and installed again only when requirements.txt has changed.
+# A virtual environment of its own; reused, and installed again only when the requirements have changed.
 if [ ! -x .venv/bin/python ]; then
   found=""
-  for candidate in "${PYTHON:-python3}" python3.12 python3.11; do
-    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
+  for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
       found="$candidate"
       break
     fi
   done
   if [ -z "$found" ]; then
-    echo "error: no Python 3.11 or 3.12 found; set PYTHON=/path/to/python" >&2
+    echo "error: no Python 3.11, 3.12 or 3.13 found; set PYTHON=/path/to/python" >&2
     exit 2
   fi
   rm -rf .venv
   "$found" -m venv .venv
 fi
-if ! cmp -s requirements.txt .venv/requirements.txt; then
+if ! cat requirements.txt constraints.txt | cmp -s - .venv/installed; then
   echo "installing requirements.txt into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-  cp requirements.txt .venv/requirements.txt
+  export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt # also of what builds a package
+  pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+  # PyPI's torch brings gigabytes of CUDA to every Linux; its build for CPUs has an index of its own, if that answers
+  if [ "$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null; then
+    "${pip[@]}" --no-deps --retries 0 --extra-index-url https://download.pytorch.org/whl/cpu torch
+  fi
+  "${pip[@]}" -r requirements.txt
+  cat requirements.txt constraints.txt >.venv/installed
 fi
 python=.venv/bin/python
 
-if [ "$mode" = test ]; then
+if [ "$mode" = test ] && [ "${1:-}" = --machines ]; then
+  exec "$python" tests/machines.py "${@:2}"
+elif [ "$mode" = test ]; then
   selection=(-m "not slow")
   if [ "${1:-}" = --slow ]; then
     selection=()
@@ -55,14 +64,14 @@ if [ "$mode" = test ]; then
   exec "$python" -m pytest -n 2 --dist loadfile ${selection[@]+"${selection[@]}"} "$@"
 fi
 
-# smoke: does everything run? One task, one seed. standard: the rows of quick with a budget for real comparisons.
+# smoke: does everything run? One task, one seed. standard: all of the arena and of the kinds, at four times the budget.
 case "$mode" in
-  smoke) changes=(--budget smoke --tasks pocket/rte --seeds 0 --out runs/smoke) ;;
-  quick) changes=() ;;
-  standard) changes=(--budget standard --out runs/standard) ;;
+  smoke) run=(bench/quick.toml --budget smoke --tasks pocket/rte --seeds 0 --out runs/smoke) ;;
+  quick) run=(bench/quick.toml) ;;
+  standard) run=(bench/arena.toml --out runs/standard) ;;
 esac
 code=0
-"$python" -m bench run bench/quick.toml ${changes[@]+"${changes[@]}"} || code=$?
+"$python" -m bench run "${run[@]}" || code=$?
 [ "$code" -le 1 ] || exit "$code" # stopped, or wrong arguments: 1 says that a cell failed, which the tables show
 "$python" -m bench table "runs/$mode" || code=$?
 "$python" -m bench report "runs/$mode" || code=$?

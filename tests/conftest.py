@@ -29,13 +29,15 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from common import args, data, evaluate, models, parallel, run, teacher, train  # noqa: E402
 from common.pocket.models import SPECIAL_TOKENS  # noqa: E402
 
-torch.set_num_threads(1)  # as in the scripts that the tests start: the same numbers, and no contention
+# Here as in the scripts that the tests start: the same numbers, and no contention.
+THREADS = os.environ.get("TEST_THREADS", "1")
+torch.set_num_threads(int(THREADS))
 
 POSITIVE = ("good", "great", "fine", "happy", "bright", "warm")
 NEGATIVE = ("bad", "poor", "sad", "dull", "cold", "grim")
 NEUTRAL = ("the", "a", "film", "story", "cast", "was", "and", "plot", "scene", "music", "very", "with", "in", "it")
 ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": THREADS,
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -55,6 +57,12 @@ FAMILIES = {
     "mpnet": WIDE,
     "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64},
 }
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What a test draws does not depend on the tests before it."""
+    torch.manual_seed(0)
 
 
 # --- tiny models and data ----------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ def value_and_gradient(loss: Callable[[Tensor], Tensor], x: Tensor) -> list[Tens
     return [value.detach(), x.grad, *([of_norm.seen] if loss is of_norm else [])]  # type: ignore[attr-defined]
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     ("loss", "counts"),
     [(of_mean, [3, 5]), (of_mean, [8, 0]), (of_mean, [0, 0]), (of_whole, [3, 5]), (of_whole, [0, 8]), (of_ccc, [3, 5]),
@@ -133,6 +134,7 @@ def primitives() -> None:
     assert model.weight.eq(0).all()
 
 
+@pytest.mark.forks
 def test_primitives_of_two_processes() -> None:
     in_two_processes(primitives)
 
@@ -177,6 +179,7 @@ def train_by(variant: str, folder: Path, parts: int = 1, steps: int = 12) -> tup
     return loop.notes["losses"], train.digest(student.state_dict()), loop.ledger.teacher_examples
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(("variant", "parts"), [("finetune", 3), ("pkd-last", 2), ("mc3kd", 1)])
 def test_two_processes_train_as_one_does(variant: str, parts: int, tmp_path: Path) -> None:
     """Every loss, in both; the same weights in both; the teacher is asked once for each example of all.
@@ -192,6 +195,7 @@ def test_two_processes_train_as_one_does(variant: str, parts: int, tmp_path: Pat
     assert len(list((tmp_path / "two").iterdir())) == 1
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("before", [1, 2])
 def test_a_run_goes_on_with_another_number_of_processes(before: int, tmp_path: Path) -> None:
     whole, *_ = train_by("mc3kd", tmp_path / "whole")

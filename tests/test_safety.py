@@ -6,11 +6,13 @@ import ast
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import torch
 from conftest import ROOT, bert_config, call, word_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import BertForSequenceClassification
@@ -74,6 +78,24 @@ def test_nothing_that_is_loaded_is_run(path: Path) -> None:
 )  # fmt: skip
 def test_what_would_be_unsafe_is_seen(line: str) -> None:
     assert list(unsafe(ast.parse(line)))
+
+
+def test_every_package_has_one_version() -> None:
+    """What is installed, by us or through others, is what constraints.txt says: a year from now too."""
+    versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    asked = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] not in "#-"]
+    seen: set[str] = set()
+    while asked:
+        asked_for = asked.pop()
+        package = Requirement(asked_for)
+        if asked_for in seen or package.name.startswith(("cuda", "nvidia", "triton")):  # which torch itself names
+            continue
+        seen.add(asked_for)
+        name, installed = canonicalize_name(package.name), distribution(package.name)
+        assert versions[name] == installed.version.partition("+")[0], name  # 2.13.0+cpu is a build of 2.13.0
+        for need in map(Requirement, installed.requires or []):
+            if not need.marker or any(need.marker.evaluate({"extra": extra}) for extra in ["", *package.extras]):
+                asked.append(str(need).partition(";")[0])
 
 
 # --- models --------------------------------------------------------------------------------------------------
@@ -220,6 +242,7 @@ def weights(out: Path) -> str:
     return models.file_digest(folder) + str(results.load(folder / "result.json")["metrics"])
 
 
+@pytest.mark.forks
 def test_a_full_disk(small: list[str], tmp_path: Path) -> None:
     """No file may be larger than 40 kB: no checkpoint, and at last not the student itself."""
     if (pid := os.fork()) == 0:

@@ -204,6 +204,7 @@ def whole(case: Case, easy: list[str], tmp_path_factory: pytest.TempPathFactory)
     return Whole(out, moments, outcome(out))
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("stops", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_stopped_at_random_moments_it_ends_at_the_same_bits(
     stops: int, case: Case, easy: list[str], whole: Whole, tmp_path: Path
@@ -234,6 +235,7 @@ def curves(out: Path) -> dict[str, list[float]]:
     }
 
 
+@pytest.mark.forks
 def test_two_processes_are_one(case: Case, easy: list[str], whole: Whole, tmp_path: Path) -> None:
     """The same losses until rounding has an effect, the same ledger; the main process alone writes.
 
@@ -266,6 +268,7 @@ def test_two_processes_are_one(case: Case, easy: list[str], whole: Whole, tmp_pa
         assert curves(tmp_path)[name][:2] == pytest.approx(losses[:2], rel=1e-3), name
 
 
+@pytest.mark.forks
 def test_kept_outputs_of_the_teacher_change_nothing(case: Case, easy: list[str], whole: Whole, tmp_path: Path) -> None:
     """Twenty steps see each example once, so that nothing was kept; two losses, before rounding has an effect."""
     train_log, train.LOG_EVERY = train.LOG_EVERY, 1

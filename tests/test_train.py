@@ -305,6 +305,7 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
     assert not torch.equal(loop.modules["student"].embed.weight, weights[0])  # type: ignore[union-attr, arg-type]
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_for_the_step_and_a_second_one_does_not(number: signal.Signals, tmp_path: Path) -> None:
     """In a process of its own, whose exit code says how it ended."""

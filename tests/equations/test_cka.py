@@ -132,6 +132,7 @@ def two(rank: int, path: Path) -> None:
     distributed.destroy_process_group()
 
 
+@pytest.mark.forks
 def test_two_processes_are_one(tmp_path: Path) -> None:
     start_processes(two, (tmp_path / "meeting",), nprocs=2, start_method="fork")
 
