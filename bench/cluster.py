@@ -57,25 +57,26 @@ def command(words: list[str], log: str, environment: dict[str, str], patience: f
 
 
 class Command:
-    """A command on the cluster, with the part of `subprocess.Popen` that the bench asks for."""
+    """A command on the cluster, with the part of `multiprocessing.Process` that the bench asks for."""
 
     pid = None
 
     def __init__(self, ray: Any, task: Any) -> None:
         self.ray, self.task = ray, task
-        self.returncode: int | None = None
+        self.code: int | None = None
 
-    def poll(self) -> int | None:
-        """Its exit code, None while it waits or runs; -1 where Ray gave it up."""
+    @property
+    def exitcode(self) -> int | None:
+        """None while it waits or runs; -1 where Ray gave it up."""
         try:
-            if self.returncode is None and self.ray.wait([self.task], timeout=0)[0]:
-                self.returncode = int(self.ray.get(self.task))
+            if self.code is None and self.ray.wait([self.task], timeout=0)[0]:
+                self.code = int(self.ray.get(self.task))
         except self.ray.exceptions.RayError as error:
             print(f"ray: {first_line(error)}", file=sys.stderr)
-            self.returncode = -1
+            self.code = -1
         except SystemError as error:  # what Ray's own code makes of a signal's exception
             raise error.__cause__ or error from None
-        return self.returncode
+        return self.code
 
 
 class Cluster:
@@ -105,7 +106,8 @@ class Cluster:
                            f" {there.get('GPU', 0):g} GPUs; ask for fewer")  # fmt: skip
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(command)
 
-    def start(self, words: tuple[str, ...], log: Path, environment: dict[str, str], patience: float) -> Command:
+    def start(self, words: tuple[str, ...], log: Path, threads: int, patience: float) -> Command:
+        environment = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
         return Command(self.ray, self.task.remote(list(words), str(log), environment, patience))
 
     def stop(self, commands: list[Command], patience: float) -> None:

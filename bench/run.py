@@ -25,201 +25,51 @@ The file:
     tasks = ["pocket/rte"]                       # a row may have tasks and seeds of its own
 
 `out` is where everything goes, by default runs/ and the file's name. Paths are relative to the repository. Tasks of a
-kind that a row's method does not do are left out, with a line.
+kind that a row's method does not do are left out, with a line. With [tune] in the file, rows have the values that have
+won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "bench/arena.toml"` has that file's
+content, with what it says itself in its place, and of its rows those that `rows` names.
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, an unfinished one goes
 on from its checkpoint. A command that fails stops no other; its variants are then tried one by one, so that one of
 them costs the table a cell and not a row. OUT/jobs/ has the log of each command and a note on how it ended. The
-teacher of a task is made by the first command that needs it, while the others do something else.
+teacher of a task is made by the first command that needs it, while the others do something else. Commands are forked
+from one process that has the libraries, and the pocket tasks, ready.
 Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments, 130 or 143 when stopped.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
-import importlib.util
+import contextlib
 import json
+import multiprocessing
 import os
-import re
+import runpy
 import shlex
 import signal
 import statistics
-import subprocess
 import sys
 import time
-import tomllib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
 
-from bench.cli import Parser, add_engine, check_engine, dashed
+from bench.cli import Parser, add_engine, check_engine
+from bench.matrix import Job, Matrix, build, module_of, out_of, read_file  # noqa: F401
+from bench.progress import Progress
 from common import results
-from common.args import BadInput, CommonArgs, Interrupted, interrupt, read, split_list
-from common.tasks import check_name
+from common.args import BadInput, Interrupted, interrupt, split_list
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster
 
 PATIENCE = 60.0  # seconds that a command has to save its checkpoint when it is stopped
-POLL = 0.2
-SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
-
-
-# --- methods -------------------------------------------------------------------------------------------------
-
-
-def methods() -> list[str]:
-    """The scripts under methods/."""
-    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
-
-
-def is_method(path: Path) -> bool:
-    """Whether a file has what every method's script has: its arguments, a class `Args`, and a function `main`."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return {"Args", "main"} <= {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-
-
-def script_of(method: Any) -> str:
-    """`"mc3kd"` -> `"methods/mc3kd.py"`; the path of a script elsewhere stays. `BadInput` if neither is a method."""
-    path = f"methods/{method}.py" if method in methods() else str(method)
-    if not path.endswith(".py") or not (results.ROOT / path).is_file() or not is_method(results.ROOT / path):
-        raise BadInput(f"method {method!r}: must be one of {', '.join(methods())}, or the path of another script")
-    return path
-
-
-def module_of(script: str) -> Any:
-    """The script as a module."""
-    if script.startswith("methods/"):
-        return importlib.import_module(f"methods.{Path(script).stem}")
-    spec = importlib.util.spec_from_file_location(Path(script).stem, results.ROOT / script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-# --- the matrix ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """One command: the variants of a row on a task with a seed. Each of its results is a cell of the table."""
-
-    row: str
-    task: str
-    seed: int
-    words: tuple[str, ...]  # the command, from the script's name on
-    args: CommonArgs
-    part: str = ""  # the variant, where it was split off a command for several; the point of a sweep
-
-    @property
-    def name(self) -> str:
-        return f"{self.row} {self.task} seed {self.seed} {self.part}".rstrip()
-
-    @property
-    def key(self) -> str:
-        """The name of its log and its note."""
-        return re.sub(r"[^\w.-]", "-", self.name)
-
-    @property
-    def teacher(self) -> tuple[Any, ...]:
-        """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
-        a = self.args
-        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
-
-    def one_by_one(self) -> list[Job]:
-        """The same with one command for each variant; none where there is but one."""
-        if len(self.args.variants) < 2:
-            return []
-        at = self.words.index("--variant") + 1
-        return [
-            replace(self, words=(*self.words[:at], variant, *self.words[at + 1 :]),
-                    args=replace(self.args, variant=variant), part=variant)
-            for variant in self.args.variants
-        ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Matrix:
-    out: Path
-    jobs: list[Job]
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not TOML ({error})") from error
-
-
-def out_of(path: Path) -> str:
-    """Where the results of a file go."""
-    return str(read_file(path).get("out", f"runs/{path.stem}"))
-
-
-def build(table: dict[str, Any], out: str, where: str) -> Matrix:
-    """The matrix of a table as TOML has it; `where` is named in errors."""
-    common = {key: value for key, value in table.items() if key not in ("rows", "out")}
-    rows = table.get("rows")
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise BadInput(f"{where}: needs [[rows]], each with a method")
-    jobs: dict[str, list[Job]] = {}
-    for row in rows:
-        label = row.get("name", Path(str(row.get("method"))).stem)
-        if not isinstance(label, str) or not re.fullmatch(r"[\w.-]+", label):
-            raise BadInput(f"{where}: name {label!r}: must be letters, digits, '.', '_' and '-'")
-        if label in jobs:
-            raise BadInput(f"{where}: two rows are called {label}; give one another name")
-        try:
-            merged = common | {key: value for key, value in row.items() if key not in ("method", "name")}
-            jobs[label] = jobs_of(label, script_of(row.get("method")), merged, Path(out))
-        except BadInput as error:
-            raise BadInput(f"{where}, row {label}: {error}") from error
-    return Matrix(results.ROOT / out, [job for some in jobs.values() for job in some])
-
-
-def jobs_of(label: str, script: str, table: dict[str, Any], out: Path) -> list[Job]:
-    tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
-    Args = module_of(script).Args
-    known = {field.name for field in fields(Args)} - set(SET_HERE)
-    words: list[str] = []
-    for key, value in ({"variant": Args().variant, "cache_dir": "runs/cache"} | table).items():
-        if key in ("tasks", "seeds"):
-            continue
-        if (name := key.replace("-", "_")) not in known:
-            raise BadInput(f"{key}: no argument of {script} that may be given here")
-        if isinstance(value, dict):
-            raise BadInput(f"{key}: must be one value")
-        words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    jobs = []
-    for task in tasks:
-        if Args.KINDS is not None and (kind := check_name(task, table.get("data_dir")).kind) not in Args.KINDS:
-            print(f"left out: {label} on {task}, which is {kind}; {script} does {', '.join(Args.KINDS)}",
-                  file=sys.stderr)  # fmt: skip
-            continue
-        for seed in seeds:
-            command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(out / label), "--resume"]
-            args = read(Args, None, command)
-            if len(args.tasks) != 1:
-                raise BadInput(f"tasks: {task!r} must be one task")
-            jobs.append(Job(label, task, seed, (script, *command), args))
-    return jobs
-
-
-def listed(table: dict[str, Any], key: str, kind: type) -> list[Any]:
-    """A list of distinct values of one type, not empty."""
-    values: Any = table.get(key)
-    right = isinstance(values, list) and values and all(type(value) is kind for value in values)
-    if not right or len(set(values)) < len(values):
-        raise BadInput(f"{key} = {values!r}: must be a list of one or more different {kind.__name__} values")
-    return values
+POLL = 0.05
+# Commands are forked from a process that has imported bench/preload.py; where that is not safe, each starts anew
+PRELOAD = ["bench.preload"]
+START: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 
 
 # --- notes: how a command ended ------------------------------------------------------------------------------
@@ -276,49 +126,69 @@ def last_line(log: Path) -> str:
 @dataclass
 class Running:
     job: Job
-    process: Any  # subprocess.Popen, or bench.cluster.Command
+    process: Any  # multiprocessing.Process, or bench.cluster.Command
     started: float
 
 
+def environment(plan: Matrix, threads: int) -> dict[str, str]:
+    """What commands, and the process that they are forked from, find in their environment."""
+    drawn = {job.task for job in plan.jobs if job.task.startswith("pocket/") and not done(plan.out, job)}
+    path = os.pathsep.join([str(results.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": path, "BENCH_TASKS": ",".join(sorted(drawn))}  # fmt: skip
+
+
+def command(words: tuple[str, ...], log: Path, threads: int) -> None:
+    """In a new process: run a script of the repository as `python SCRIPT ...` would."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C reaches it through `stop_commands` alone
+    os.chdir(results.ROOT)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if "torch" in sys.modules:  # a fork
+        sys.modules["torch"].set_num_threads(threads)
+    sys.path.insert(0, str(Path(words[0]).resolve().parent))
+    sys.argv = list(words)
+    runpy.run_path(words[0], run_name="__main__")
+
+
 def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:
-    log = log_path(out, job)
+    log = log_path(out, job).absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    more = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    log.unlink(missing_ok=True)
     if cluster is not None:
-        log.unlink(missing_ok=True)
-        process: Any = cluster.start(job.words, log.absolute(), more, PATIENCE)
+        process: Any = cluster.start(job.words, log, threads, PATIENCE)
     else:
-        with log.open("wb") as file:
-            # a session of its own: Ctrl-C reaches it through `stop` alone
-            process = subprocess.Popen([sys.executable, *job.words], cwd=results.ROOT, stdin=subprocess.DEVNULL,
-                                       stdout=file, stderr=file, env=os.environ | more,
-                                       start_new_session=True)  # fmt: skip
-    write_note(out, job, "running", pid=process.pid)
+        process = START.Process(target=command, args=(job.words, log, threads), name=job.key)
+        process.start()
+    write_note(out, job, "running", pid=process.pid, born=born(process.pid))
     return Running(job, process, time.monotonic())
 
 
-def stop(processes: list[psutil.Process]) -> None:
-    """Ask for an end, which saves a checkpoint, and wait for it."""
-    for process in processes:
-        process.terminate()
-    _, alive = psutil.wait_procs(processes, PATIENCE)
+def born(pid: int | None) -> float | None:
+    """When a process of this machine began: with its id, its name; None if it is gone."""
+    try:
+        return None if pid is None else psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+
+
+def stop_commands(out: Path, jobs: list[Job]) -> None:
+    """End those that are noted as running, of this runner or of one that was killed: two processes must not write one
+    run. Asked for an end, a command saves a checkpoint."""
+    notes = [read_note(out, job) for job in jobs]
+    found = []
+    for note in notes:
+        if note.get("status") == "running" and note["born"] is not None and born(note["pid"]) == note["born"]:
+            with contextlib.suppress(psutil.Error):
+                found.append(psutil.Process(note["pid"]))
+                found[-1].terminate()
+    _, alive = psutil.wait_procs(found, PATIENCE)
     for process in alive:
         process.kill()
-
-
-def stop_orphans(out: Path, jobs: list[Job]) -> None:
-    """End commands that outlived a killed runner: two processes must not write one run."""
-    orphans = []
-    for job in jobs:
-        note = read_note(out, job)
-        if note.get("status") == "running" and note["pid"] is not None:  # Ray ends what a lost runner has started
-            try:
-                process = psutil.Process(note["pid"])
-                if process.cmdline()[1:] == list(job.words):
-                    orphans.append(process)
-            except psutil.Error:
-                continue
-    stop(orphans)
 
 
 def cores() -> int:
@@ -366,14 +236,18 @@ def time_left(waiting: list[Job], running: list[Running], seconds: dict[str, lis
 def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
     """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
-    stop_orphans(out, [part for job in plan.jobs for part in (job, *job.one_by_one())])
+    stop_commands(out, [part for job in plan.jobs for part in (job, *job.one_by_one())])
+    os.environ |= environment(plan, threads)
+    START.set_forkserver_preload(PRELOAD)
     finished = [job for job in plan.jobs if done(out, job)]
     waiting = in_order([job for job in plan.jobs if job not in finished])
     teachers = {job.teacher for job in finished}
     seconds: dict[str, list[float]] = {}
+    progress = Progress(out, plan.jobs)
     for job in finished:
-        seconds.setdefault(job.row, []).append(read_note(out, job)["seconds"])
-    total, count = len(plan.jobs), len(finished)
+        note = read_note(out, job)
+        seconds.setdefault(job.row, []).append(note["seconds"])
+        progress.add(job, note["results"])
     running: list[Running] = []
     failed: list[Job] = []
     try:
@@ -381,34 +255,35 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
             while len(running) < at_once and (chosen := next_job(waiting, running, teachers)) is not None:
                 waiting.remove(chosen)
                 running.append(start(out, chosen, threads, cluster))
+            left = time_left(waiting, running, seconds, at_once)
+            progress.show([(r.job, r.started) for r in running], len(waiting), left)
             time.sleep(POLL)
-            for ended in [r for r in running if r.process.poll() is not None]:
+            for ended in [r for r in running if r.process.exitcode is not None]:
                 running.remove(ended)
                 job, took = ended.job, time.monotonic() - ended.started
-                count += 1
-                if ended.process.returncode == 0:
-                    write_note(out, job, "done", seconds=took, results=result_paths(out, job))
+                if ended.process.exitcode == 0:
+                    paths = result_paths(out, job)
+                    write_note(out, job, "done", seconds=took, results=paths)
                     teachers.add(job.teacher)
                     seconds.setdefault(job.row, []).append(took)
-                    said = f"done in {took:.0f} s"
+                    said = f"{progress.add(job, paths)}done in {took:.0f} s"
                 else:
-                    said = f"FAILED ({ended.process.returncode}): {last_line(log_path(out, job))}"
+                    said = f"FAILED ({ended.process.exitcode}): {last_line(log_path(out, job))}"
                     write_note(out, job, "failed", seconds=took, error=said)
                     parts = job.one_by_one()
-                    todo = [part for part in parts if not done(out, part)]
-                    waiting, total = [*todo, *waiting], total + len(todo)
+                    waiting = [*(part for part in parts if not done(out, part)), *waiting]
                     failed += [] if parts else [job]
-                left = time_left(waiting, running, seconds, at_once)
-                print(f"[{count}/{total}] {job.name}: {said}; {left}", flush=True)
+                progress.tell(job, said, len(waiting) + len(running), time_left(waiting, running, seconds, at_once))
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        alive = [r.process for r in running if r.process.poll() is None]
         if cluster is not None:
-            cluster.stop(alive, PATIENCE)
+            cluster.stop([r.process for r in running if r.process.exitcode is None], PATIENCE)
         else:
-            stop([psutil.Process(process.pid) for process in alive])
+            stop_commands(out, [r.job for r in running])
         raise
+    finally:
+        progress.close()
     return failed
 
 
@@ -434,6 +309,9 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
     before = sum(done(plan.out, job) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each",
           flush=True)  # fmt: skip
+    if plan.said:
+        print(plan.said, flush=True)
+    started, clock = time.time(), time.monotonic()
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
@@ -444,9 +322,24 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
         raise SystemExit(128 + stopped.number) from None
     finally:
         lock.release()
+    wall = time.monotonic() - clock
+    trained = training_seconds(plan, started)
+    print(f"{wall / 60:.1f} min, of which {100 * trained / (wall * at_once):.0f}% of {at_once} processes were training",
+          flush=True)  # fmt: skip
     for job in failed:
         print(f"failed: {job.name}; log: {log_path(plan.out, job)}", file=sys.stderr)
     return failed
+
+
+def training_seconds(plan: Matrix, since: float) -> float:
+    """What the ledgers of results that were made since then have on the clock, without stages that were found made."""
+    total = 0.0
+    for job in plan.jobs:
+        for path in (plan.out / path for path in read_note(plan.out, job).get("results", [])):
+            if path.stat().st_mtime >= since:
+                ledger = results.load(path)["ledger"]
+                total += ledger["seconds"] - ledger["shared_seconds"]
+    return total
 
 
 # --- the command ---------------------------------------------------------------------------------------------

@@ -1,99 +1,158 @@
-"""A search over the grid that a method declares, the same number of trials for every variant.
+"""Trials: what every row of a file is best run with, by scores that are not reported.
 
-    python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # arguments of the script follow
-    python -m bench sweep mc3kd --variants mc3kd --task rte --data-dir data/glue --teacher weights/minilm
+    python -m bench sweep bench/arena.toml                                           # the rows of a file with [tune]
+    python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # a paper's grid; arguments follow
     python -m bench sweep mc3kd --variants kd,mc3kd --task rte --engine ray          # on a cluster (bench/cluster.py)
 
-A trial is one point of the paper's grid (`grid` in the method's file), drawn without replacement in an order that
-`--draw` decides, run with `--tune`: scored on dev of pocket tasks, on a tenth of the training split held out of real
-ones, never on the split that results are reported on. Every variant has the same number of trials: `--trials`, or as
-many as the smallest of their grids has points. Trials run as the commands of `python -m bench run` do: several at a
-time, and stopped and started again the sweep goes on. The points are printed as the arguments to run them with, the
-best first.
+The file:
+
+    [tune]
+    seeds = [100, 101]               # none of those that are reported
+    trials = 6                       # of a row, at most
+    budget = "6400"                  # arguments of all trials, in the place of the file's
+    lr = [2.5e-4, 5e-4, 1e-3]        # a list: what every row tries
+
+    [[rows]]
+    name = "mc3kd"
+    tune = {beta = [0.5, 1.0]}       # and what this one tries besides, or in its place
+
+A trial is a point of that grid, one command for each task and seed, with `--tune`: scored on dev of pocket tasks, on a
+tenth of the training split held out of real ones, never on the split that results are reported on. A row whose grid has
+more points than `trials` tries so many of them, drawn with `--draw`. The winner is the point with the best mean over
+tasks and seeds. bench/results/FILE_trials.json holds all trials and the winners, with which `python -m bench run FILE`
+then runs the rows.
+
+Of a script, the grid is the one that it declares (`grid`, the paper's), and every variant has as many trials as the
+smallest of their grids has points, or `--trials`; the table is OUT/sweep/trials.json. Trials run as the commands of
+`python -m bench run` do: several at a time, and stopped and started again the sweep goes on.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
+import statistics
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bench import run
-from bench.cli import Parser, add_engine, check_engine, dashed
+from bench import matrix, run
+from bench.cli import FOLDER, Parser, add_engine, check_engine
 from common import evaluate, results
 from common.args import BadInput, read, split_list
 
 
-def points(grid: dict[str, tuple[Any, ...]], trials: int, draw: int) -> list[dict[str, Any]]:
-    """`trials` points of the grid; all of them if there are fewer."""
+def points(grid: dict[str, Any], trials: int | None, draw: int) -> list[dict[str, Any]]:
+    """The points of a grid in its order; if they are more than `trials`, so many of them."""
     every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    random.Random(draw).shuffle(every)
-    return every[:trials]
+    drawn = random.Random(draw).sample(range(len(every)), min(len(every), trials or len(every)))
+    return [every[i] for i in sorted(drawn)]
 
 
-def words_of(point: dict[str, Any]) -> list[str]:
-    """A point as arguments of the script."""
-    return [word for name, value in point.items() for word in (f"--{dashed(name)}", str(value))]
-
-
-def plan_of(script: str, words: list[str], args: Any, variants: list[str], trials: int, draw: int) -> run.Matrix:
-    """The trials as jobs, whose row is the variant and whose part is the point. `words`: the command line of `args`."""
-    grid = run.module_of(script).grid
-    trials = min(len(points(grid(args, variant), trials, draw)) for variant in variants)
-    out = Path(args.out_dir).absolute() / "sweep"
-    words = [*words, "--cache-dir", str(Path(args.cache_dir or f"{args.out_dir}/cache").absolute())]
+def plan_of(table: dict[str, Any], out: Path, where: str, draw: int = 0) -> matrix.Matrix:
+    """The trials of a table's rows as jobs, whose part is the point."""
+    if not isinstance(table.get("tune"), dict) or "seeds" not in table["tune"]:
+        raise BadInput(f"{where}: needs [tune] with seeds, and with lists of values to try")
+    tune = table["tune"]
+    given = {key: value for key, value in tune.items() if key in ("seeds", "tasks") or not isinstance(value, list)}
+    trials = given.pop("trials", None)
     jobs = []
-    for variant in variants:
-        for point in points(grid(args, variant), trials, draw):
-            trial = replace(args, variant=variant, tune=True, resume=True, **point)
-            trial.check()
+    for row in matrix.rows_of(table, where):
+        for point in points(row.grid, trials, draw):
             label = ",".join(f"{key}={value}" for key, value in point.items())
-            command = [*words, "--tune", "--resume", "--variant", variant, *words_of(point)]
-            command += ["--out-dir", str(out / variant / label)]
-            jobs.append(
-                run.Job(variant, args.tasks[0], args.seed, (script, *command), trial, " ".join(words_of(point)))
-            )
-    return run.Matrix(out, jobs)
+            try:
+                trial = row.table | given | {"tune": True}
+                jobs += matrix.jobs_of(row.label, row.script, trial, out / row.label / label, point)
+            except BadInput as error:
+                raise BadInput(f"{where}, row {row.label}: {error}") from error
+    return matrix.Matrix(results.ROOT / out, jobs)
 
 
-def show(plan: run.Matrix) -> None:
-    """The points of every variant by their score on the tuning split, the best first."""
-    for variant in dict.fromkeys(job.row for job in plan.jobs):
-        rows, title = [], ""
-        finished = [job for job in plan.jobs if job.row == variant and run.done(plan.out, job)]
-        for job in finished:
+def table_of(script: str, words: list[str], variants: list[str], trials: int) -> tuple[dict[str, Any], str]:
+    """The paper's grids of a script's variants as a table of rows, and the folder of their results."""
+    method = matrix.module_of(script)
+    if not hasattr(method, "grid"):
+        raise BadInput(f"{script}: declares no grid; a function `grid` there would")
+    args = read(method.Args, method.__doc__, [*words, "--variant", ",".join(variants)])
+    grids = {variant: method.grid(args, variant) for variant in variants}
+    default, tuned = method.Args(), {name for grid in grids.values() for name in grid}
+    given = {field.name: getattr(args, field.name) for field in fields(args)}
+    given = {name: value for name, value in given.items() if value != getattr(default, name)}
+    for name in {*matrix.SET_HERE, "variant", *tuned} & set(given):
+        del given[name]
+    rows = [{"name": variant, "method": script, "variant": variant, "tune": grids[variant]} for variant in variants]
+    most = min(len(points(grid, trials, 0)) for grid in grids.values())
+    tune = {"seeds": [args.seed], "trials": most}
+    cache = args.cache_dir or f"{args.out_dir}/cache"
+    table = given | {"tasks": args.tasks, "seeds": [], "cache_dir": str(Path(cache).absolute())}
+    return table | {"rows": rows, "tune": tune}, str(Path(args.out_dir).absolute() / "sweep")
+
+
+def scores(plan: matrix.Matrix) -> dict[str, Any]:
+    """Of each row: its trials, every score by task and seed, and the winner: the best mean of all that are complete."""
+    rows: dict[str, Any] = {}
+    metrics = {}
+    for job in plan.jobs:
+        trials = rows.setdefault(job.row, {"winner": None, "trials": {}})["trials"]
+        trial = trials.setdefault(job.part, {"point": job.point, "mean": None, "scores": {}})
+        value = None
+        if run.done(plan.out, job):
             (path,) = run.read_note(plan.out, job)["results"]
             primary = results.load(plan.out / path)["primary"]
-            title = evaluate.TITLES[primary["name"]]
-            better = primary["value"] if primary["name"] == "perplexity" else -primary["value"]
-            shown = primary["value"] if primary["name"] == "perplexity" else 100 * primary["value"]
-            rows.append((better, f"  {shown:6.2f}  {job.part}"))
-        print(f"\n{variant} on {plan.jobs[0].task}, {len(rows)} trials, {title} on the tuning split")
-        print("\n".join(line for _, line in sorted(rows)))
+            metrics[job.task], value = primary["name"], primary["value"]
+        trial["scores"].setdefault(job.task, {})[str(job.seed)] = value
+    sign = -1 if "perplexity" in metrics.values() else 1
+    for row in rows.values():
+        row["trials"] = list(row["trials"].values())
+        for trial in row["trials"]:
+            found = [value for seeds in trial["scores"].values() for value in seeds.values()]
+            trial["mean"] = None if None in found else statistics.fmean(found)
+        complete = [trial for trial in row["trials"] if trial["mean"] is not None]
+        if complete:
+            row["winner"] = max(complete, key=lambda trial: sign * trial["mean"])["point"]
+    return {"metrics": metrics, "rows": rows}
+
+
+def show(found: dict[str, Any]) -> None:
+    """The trials of every row by their mean on the tuning splits, the best first."""
+    names = set(found["metrics"].values())
+    percent = 1 if "perplexity" in names else 100
+    title = evaluate.TITLES[names.pop()] if len(names) == 1 else "mean"
+    for name, row in found["rows"].items():
+        done = [trial for trial in row["trials"] if trial["mean"] is not None]
+        print(f"\n{name} on {', '.join(row['trials'][0]['scores'])}, {len(done)} trials, {title} on the tuning split")
+        for trial in sorted(done, key=lambda trial: (trial["point"] != row["winner"], -trial["mean"])):
+            print(f"  {percent * trial['mean']:6.2f}  {matrix.words_of(trial['point'])}")
 
 
 def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
-    parser.add_argument("method", help="a script under methods/, or the path of another")
-    parser.add_argument("--variants", required=True, help="comma-separated variants of the method")
-    parser.add_argument("--trials", type=int, default=12, help="points of the grid for each variant")
-    parser.add_argument("--draw", type=int, default=0, help="seed of the order in which points are drawn")
+    parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
+    parser.add_argument("--variants", help="of a script: comma-separated variants")
+    parser.add_argument("--trials", type=int, default=12, help="of a script: points of the grid for each variant")
+    parser.add_argument("--draw", type=int, default=0, help="seed of the choice of points, where not all are tried")
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
     check_engine(options)
     if options.trials < 1:
         raise BadInput(f"--trials {options.trials}: must be 1 or more")
-    script, names = run.script_of(options.method), split_list(options.variants)
-    method = run.module_of(script)
-    if not hasattr(method, "grid"):
-        raise BadInput(f"{options.method}: declares no grid; a function `grid` in {script} would")
-    args = read(method.Args, method.__doc__, [*words, "--variant", options.variants])
-    if len(args.tasks) != 1:
-        raise BadInput(f"--task {args.task}: a sweep is over one task")
-    plan = plan_of(script, words, args, names, options.trials, options.draw)
+    if options.what.endswith(".toml"):
+        if words:
+            raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
+        path = Path(options.what)
+        table, out = matrix.read_file(path), f"{matrix.out_of(path)}/trials"
+        file = FOLDER / f"{table['trials']}_trials.json"
+    else:
+        script = matrix.script_of(options.what)
+        if not options.variants:
+            raise BadInput("--variants: of which variants? For example finetune,kd")
+        table, out = table_of(script, words, split_list(options.variants), options.trials)
+        file = Path(out) / "trials.json"
+    plan = plan_of(table, Path(out), options.what, options.draw)
     failed = run.carry_out(plan, options)
-    show(plan)
+    found = scores(plan)
+    results.write_json(file, {"file": options.what} | found)
+    show(found)
+    print(f"\ntrials and winners: {file}")
     if failed:
         raise SystemExit(1)

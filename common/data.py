@@ -67,6 +67,8 @@ from common.windows import Window
 
 # --- loading -------------------------------------------------------------------------------------------------
 
+READY: dict[str, TaskData] = {}  # pocket tasks that were loaded before this process was forked
+
 
 def load(
     name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None, tune: bool = False,
@@ -83,6 +85,8 @@ def load(
     task = check_name(name, data_dir, columns)
     if is_data_set(name):
         return _own(open_data(name, columns), seed, limit, tune)
+    if name in READY:
+        return _made(name, task, "pocket", READY[name].origin, dict(READY[name].splits), seed, limit, tune)
     source: Source
     if name.startswith("pocket/"):
         source, (rows, origin) = "pocket", pocket_rows(task)
@@ -451,6 +455,9 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
     if max_length < special + len(task.fields):
         raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
+    key = _identity(tokenizer), task.kind, max_length
+    if key in split.encoded:
+        return split.encoded[key]
     features: dict[str, list[list[int]]] = {}
     cut = 0
     with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
@@ -469,7 +476,17 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
         answers = _answer_tokens(tokenizer, split.labels, max_length)
         return Encoded(list(split.ids), features, answers, lengths, answers=True)
     dtype = torch.float32 if task.kind == "regression" else torch.long
-    return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
+    split.encoded[key] = Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
+    return split.encoded[key]
+
+
+def _identity(tokenizer: Any) -> Any:
+    """What decides a tokenizer's output: its words and rules, and which features it gives."""
+    if not tokenizer.is_fast:
+        return tokenizer
+    tokenizer.backend_tokenizer.no_truncation()  # every call sets both anew
+    tokenizer.backend_tokenizer.no_padding()
+    return f"{tokenizer.model_input_names} {tokenizer.truncation_side} {tokenizer.backend_tokenizer.to_str()}"
 
 
 @functools.cache  # a split is tokenised for every model that is evaluated on it

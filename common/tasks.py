@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,6 +82,7 @@ class Split:
     ids: list[str]
     texts: list[tuple[str, ...]]
     labels: list[Any]
+    encoded: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)  # data.encode's
 
     def __len__(self) -> int:
         return len(self.ids)

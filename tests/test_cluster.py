@@ -53,15 +53,15 @@ def test_a_node_is_lost_in_the_middle(nodes: Any, tmp_path: Path, monkeypatch: p
     plan, cluster = stand_in(tmp_path, seeds=6, seconds=2.0, variants="kd"), Cluster(nodes.address, 1, 0)
     assert cluster.places == 2
     lost: list[dict[str, str]] = []
-    poll = Command.poll
+    asked: Any = Command.exitcode.fget
 
     def watched(self: Any) -> int | None:
         if not lost and len(cells(plan.out)) >= 2 and len(starts(plan)) >= 4:
             lost.append(cells(plan.out))
             nodes.remove_node(nodes.workers.pop(), allow_graceful=False)
-        return poll(self)
+        return asked(self)
 
-    monkeypatch.setattr(Command, "poll", watched)
+    monkeypatch.setattr(Command, "exitcode", property(watched))
     assert run.execute(plan, cluster.places, 1, cluster) == []
     after = cells(plan.out)
     assert len(after) == 6
@@ -77,7 +77,7 @@ def test_ctrl_c_stops_what_runs_and_what_waits(nodes: Any, tmp_path: Path) -> No
     while not (plan.out / "starts.txt").exists():
         time.sleep(0.1)
     cluster.stop([one.process for one in running], 10)
-    assert all(one.process.poll() == -1 for one in running)
+    assert all(one.process.exitcode == -1 for one in running)
     assert not cells(plan.out)
 
 
