@@ -453,7 +453,7 @@ def asked_recipe(tokenizer: Any) -> Recipe:
 
 # --- fine-tuned teachers ---------------------------------------------------------------------------------------
 
-SHIPPED = ["pocket-cola", "pocket-rte", "pocket-stsb", "pocket-mnli", "pocket-6-cola"]
+SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli"), "pocket-6-cola"]
 BITS = 8
 
 
