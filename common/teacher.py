@@ -88,6 +88,19 @@ class Teacher:
             self._encoded[key] = split, data.encode(self.tokenizer, split, task, max_length)
         return self._encoded[key][1]
 
+    @classmethod
+    def of(cls, model: PreTrainedModel, tokenizer: Any, task: TaskData, max_length: int = 128) -> Teacher:
+        """A model in memory that was fine-tuned on the task, and from now on is frozen. `BadInput` if its outputs are
+        not called as the task's labels are: their order would be a guess."""
+        name = model.name_or_path or type(model).__name__
+        if (order := order_of_outputs(name, model.config, task.task)) is None:
+            raise BadInput(f"{name}: its outputs have no names; model.config.id2label says which class each is")
+        in_task_order(model, order)
+        model.eval().requires_grad_(False)
+        scores, speed = evaluate.evaluate(model, tokenizer, task, max_length)
+        weights = train.digest({name: value.detach().cpu() for name, value in model.state_dict().items()})
+        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", scores, speed, models.weight_bytes(model))
+
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Teacher:
     """Load, or fine-tune and cache, a teacher (`--teacher` unless another is named) for the task."""

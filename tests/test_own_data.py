@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import runpy
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import datasets
 import huggingface_hub
 import pytest
+import torch
+import transformers
+from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, call, sentence, tiny_bert, word_tokenizer
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import refused, write
 
+from bench import speed
 from common import data, evaluate
 from common.sources import open_data
 from common.tasks import Columns, label_order
+from common.teacher import Teacher
 
 TEAMS = ("billing", "refund", "login")
 
@@ -321,3 +331,79 @@ def test_names(name: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     refused(lambda: data.load("sst2", columns=Columns(label="x")), "are for data sets of your own")
     path = str(write(tmp_path / "t.csv", table()))
     refused(lambda: data.load(path, "folder"), "--data-dir folder", "leave it out")
+
+
+# --- every method, and from Python -----------------------------------------------------------------------------
+
+
+def moods(rows: int = 200) -> tuple[list[str], list[str]]:
+    """Texts that the tests' tiny models can read, three in four of them complaints."""
+    rng = random.Random(0)
+    labels = ["praise" if i % 4 == 0 else "complaint" for i in range(rows)]
+    return [sentence(rng, POSITIVE if label == "praise" else NEGATIVE) for label in labels], labels
+
+
+@pytest.mark.parametrize("method", sorted(SCRIPTS))
+def test_every_method(method: str, easy: list[str], tmp_path: Path) -> None:
+    """From a file to a student that says the classes by their names, and a table that says how large the largest is."""
+    texts, labels = moods()
+    path = write(tmp_path / "mail.csv", "".join(f"{text};{label}\n" for text, label in [("message", "team"),
+                 *zip(texts, labels, strict=True)]))  # fmt: skip
+    teacher = easy[easy.index("--teacher") + 1]
+    argv = ["--task", path, "--text", "message", "--teacher", teacher, "--teacher-epochs", 1, "--max-length", 16]
+    argv += ["--budget", 96, "--out-dir", tmp_path / "runs", "--cache-dir", easy[easy.index("--cache-dir") + 1]]
+    argv += ["--student", "cmow-4" if method == "cmow" else "2x32", "--device", "cpu", "--variant",
+             "finetune" if method == "xtc" else "kd"]  # fmt: skip
+    code, out, err = call(method, *argv)
+    assert code == 0, err
+    assert "accuracy/macro_f1/majority" in out
+    (found,) = (tmp_path / "runs").rglob("result.json")
+    record = json.loads(found.read_text())
+    assert record["task"].startswith("mail-")
+    assert record["metrics"]["dev"]["majority"] == pytest.approx(0.75, abs=0.05)
+    assert "a tenth of train held out as dev" in record["comparable"]
+    student = speed.load_student(found.parent)
+    assert student.config.id2label == {0: "complaint", 1: "praise"}
+    if method in ("mc3kd", "cka", "dist"):
+        answer = transformers.pipeline("text-classification", str(found.parent), device="cpu")(texts[0])
+        assert answer[0]["label"] in ("complaint", "praise")
+
+
+def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads no arguments, and leaves threads, precision, random numbers and signals as they are."""
+
+    def state() -> tuple[Any, ...]:
+        how = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype())
+        return (*how, torch.get_rng_state().tolist(), random.getstate(), signal.getsignal(signal.SIGINT), sys.argv[:])
+
+    monkeypatch.setattr(sys, "argv", ["x", "predict", "--nonsense"])
+    before = state()
+    for path in SCRIPTS.values():
+        assert "main" in runpy.run_path(str(path), run_name="imported")
+    assert state() == before
+
+
+def blocks() -> dict[str, str]:
+    """The examples of the page about data, by their first lines."""
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    return {block.partition("\n")[0]: block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)}
+
+
+def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page has them: distil on lists with a loaded teacher; one loss in the library's Trainer."""
+    monkeypatch.chdir(tmp_path)
+    texts, labels = moods(120)
+    names = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
+    known = {"texts": texts, "labels": labels, "tokenizer": word_tokenizer(), "model": tiny_bert(4, 32, **names).eval()}
+    before = known["model"](**known["tokenizer"](texts[0], return_tensors="pt")).logits
+    assert len(blocks()) == 3
+    for first, block in blocks().items():
+        assert len(block.splitlines()) <= 25, first
+        exec(compile(block.replace("3x384", "2x32").replace('"6400"', '"96"'), first, "exec"), known)
+    # the teacher's outputs were put in the order of the classes, by their names
+    after = known["model"](**known["tokenizer"](texts[0], return_tensors="pt")).logits
+    assert torch.allclose(after, before.flip(1), atol=1e-6)
+    assert known["record"]["metrics"]["dev"]["accuracy"] >= 0
+    assert known["answers"][0]["label"] in ("praise", "complaint")
+    unnamed = tiny_bert(4, 32)
+    refused(lambda: Teacher.of(unnamed, known["tokenizer"], known["task"], 16), "its outputs have no names")
