@@ -38,6 +38,7 @@ import jsonschema
 
 from bench import run
 from bench.cli import Parser, dashed
+from bench.records import kept_in, opened
 from common import results
 from common.args import BadInput, read
 from common.tasks import TASKS, check_name
@@ -254,17 +255,15 @@ def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str
 
 def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
     """A method's results on real data, tuning runs left out; a damaged file is named on stderr and left out."""
-    found = []
+    found: list[dict[str, Any]] = []
     for folder in folders:
-        for path in sorted(Path(folder).rglob("result.json")):
+        for path in (*sorted(Path(folder).rglob("result.json")), *kept_in(Path(folder))):
             try:
-                record = results.load(path)
+                found += [results.load(path)] if path.name == "result.json" else opened(path)
             except BadInput as error:
                 print(f"warning: {error}", file=sys.stderr)
-                continue
-            if record["method"] == method and record["source"] != "pocket" and not record["settings"].get("tune"):
-                found.append(record)
-    return found
+    mine = [record for record in found if record["method"] == method and record["source"] != "pocket"]
+    return [record for record in mine if not record["settings"].get("tune")]
 
 
 def same(name: str, wanted: Any, found: Any) -> bool:

@@ -58,7 +58,8 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData) -> list[dict[str,
             calls[size][row.path] = partial(speed.forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
         memory = speed.in_own_process(speed.peak_of_student, folder, inputs[:1]) - libraries
-        found.append({"row": row.path, "label": row.label, "kind": row.kind, "script": row.method, "memory": memory}
+        found.append({"row": row.path, "label": row.label, "kind": row.kind, "start": row.start, "script": row.method,
+                      "memory": memory}
                      | student)  # fmt: skip
     seconds = {size: speed.medians(some, TURNS) for size, some in calls.items()}
     for line in found:
@@ -113,16 +114,16 @@ def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, li
 def text(report: dict[str, Any]) -> str:
     """The table in Markdown."""
     hardware = report["environment"]["hardware"]
-    header = ["student", "parameters", "MB on disk", "ms, batch 1", f"ms, batch {BATCH}", "texts/s", "MB of memory",
-              "training, ms/example", "script"]  # fmt: skip
+    header = ["student", "starts from", "parameters", "MB on disk", "ms, batch 1", f"ms, batch {BATCH}", "texts/s",
+              "MB of memory", "training, ms/example", "script"]  # fmt: skip
     rows, kind = [], None
     for row in report["rows"]:
         if row["kind"] != kind:
             kind = row["kind"]
             rows.append([kind])
         one, many, cost = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)], row.get("training")
-        rows.append([row["label"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}", f"{one:.2f}",
-                     f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}",
+        rows.append([row["label"], row["start"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}",
+                     f"{one:.2f}", f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}",
                      "-" if cost is None else f"{cost:.1f}", row["script"]])  # fmt: skip
     said = (
         f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns."

@@ -49,8 +49,14 @@ def runs(folder: str) -> str:
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
 
 
-def matrix(folder: str) -> str:
-    return table.markdown(table.load([FOLDER / folder]))
+def matrix(name: str) -> str:
+    """What `python -m bench table --save` has kept."""
+    return table.markdown(table.load([FOLDER / f"{name}.json"]))
+
+
+def arena() -> str:
+    """The same below its plot, which `python -m bench figures arena bench/results/arena.json --out docs/img` draws."""
+    return f"![Mean score of every row, with intervals](docs/img/arena.png)\n\n{matrix('arena')}"
 
 
 # --- tables of the pocket suite ------------------------------------------------------------------------------
@@ -221,6 +227,7 @@ def xtc_sizes() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    **({"arena": arena} if (FOLDER / "arena.json").is_file() else {}),
     "attention-pocket": attention_pocket,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "litbank-short": lambda: runs("litbank-minilm-512"),

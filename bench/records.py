@@ -66,6 +66,13 @@ def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
     return sorted(path for path in set(paths) if path.is_file()), missing
 
 
+def kept_in(folder: Path) -> list[Path]:
+    """The files of `--save` in a folder."""
+    return [
+        path for path in sorted(folder.glob("*.json")) if path.read_text(encoding="utf-8").startswith('{\n "digest"')
+    ]
+
+
 def folder_of(name: str) -> Path:
     """The folder of a matrix's results; a folder, or a file of `--save`, as it is."""
     return results.ROOT / run.out_of(Path(name)) if name.endswith(".toml") else Path(name)

@@ -201,7 +201,7 @@ def table(records: list[dict[str, Any]]) -> str:
     splits = list(first["metrics"])
     names = "/".join(first["metrics"][splits[0]])
     extra = [k for k in first["analysis"] if isinstance(first["analysis"][k], float)]
-    header = ["", *[f"{s} {names}" for s in splits], *extra, "params", "MB", "train s", "infer ex/s"]
+    header = ["", *[f"{s} {names}" for s in splits], *extra, "params", "MB", "teacher examples", "starts from"]
     rows = []
     seen = set()
     for record in records:
@@ -211,12 +211,7 @@ def table(records: list[dict[str, Any]]) -> str:
             rows.append(
                 [f"teacher {teacher['name']}", *[percent(teacher["metrics"][s]) for s in splits]]
                 + [f"{teacher['analysis'].get(k, float('nan')):.4f}" for k in extra]
-                + [
-                    f"{teacher['parameters'] / 1e6:.2f}M",
-                    f"{teacher['bytes'] / 1e6:.2f}",
-                    "-",
-                    f"{teacher['speed']:.0f}",
-                ]
+                + [f"{teacher['parameters'] / 1e6:.2f}M", f"{teacher['bytes'] / 1e6:.2f}", "-", "-"]
             )
     for record in records:
         student, ledger = record["student"], record["ledger"]
@@ -225,6 +220,6 @@ def table(records: list[dict[str, Any]]) -> str:
             + [percent(record["metrics"][s]) for s in splits]
             + [f"{record['analysis'].get(k, float('nan')):.4f}" for k in extra]
             + [f"{student['parameters'] / 1e6:.2f}M", f"{student['bytes'] / 1e6:.2f}"]
-            + [f"{ledger['seconds']:.1f}", f"{student['speed']:.0f}"]
+            + [f"{ledger['teacher_examples']:,}", student["init"]]
         )
     return f"{first['comparable']}\n{columns(rows, header)}"
