@@ -18,6 +18,7 @@ COMMANDS = {
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
     "sizes": "the papers' tables of sizes, counted",
     "figures": "the papers' figures and analyses",
+    "word2mat": "embeddings of Mai et al. as a start for methods/cmow.py",
     "speed": "kernels and steps beside their rivals, and beside the checked-in ratios",
     "readme": "the tables in README.md and docs/, from the checked-in results",
 }

@@ -68,7 +68,7 @@ class Run:
         self.examples = task.splits["train"]  # a method may put augmented ones in their place
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
-        self.shared_steps = 0  # of stages that it shares with others
+        self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
         self.charged: set[Path] = set()  # teachers' outputs whose cost is in the ledger
         self.kind, amount = parse_budget(args.budget)
         kind = task.task.kind

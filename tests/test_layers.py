@@ -188,7 +188,9 @@ def test_copies_keep_labels_lengths_and_function_words(pairs: bool, by_model: bo
     given, model = split(pairs), lm() if by_model else None
     found = make(given, model)
     assert (found.ids[:40], found.texts[:40], found.labels[:40]) == (given.ids, given.texts, given.labels)
-    assert len(set(found.ids)) == len(found.texts) == len(found.labels) == 40 * (1 + 3 * (1 + pairs))
+    assert len(set(found.ids)) == len(found.texts) == len(found.labels) > 40 * (1 + 2 * (1 + pairs))
+    copies = [(identity.split("+")[0], texts) for identity, texts in zip(found.ids, found.texts, strict=True)]
+    assert len(set(copies)) == len(copies)  # no copy twice, and none that is the text itself
     changed = []
     for identity, texts, label in zip(found.ids[40:], found.texts[40:], found.labels[40:], strict=True):
         origin, number = given.ids.index(identity.split("+")[0]), int(identity.split("+")[1])
@@ -197,11 +199,12 @@ def test_copies_keep_labels_lengths_and_function_words(pairs: bool, by_model: bo
             words = list(zip(text.split(), before.split(), strict=True))
             assert all(new == old or (field == number // 3 and {new, old} <= WORDS) for new, old in words)
             changed += [new != old for new, old in words if field == number // 3 and old in WORDS]
-    assert sum(changed) / len(changed) == pytest.approx(augment.REPLACE, abs=0.07)
+    asked = 3 * sum(word in WORDS for texts in given.texts for text in texts for word in text.split())
+    assert sum(changed) / asked == pytest.approx(augment.REPLACE, abs=0.07)  # a copy left out has mostly no change
     assert make(given, model) == found
     assert make(given, model, seed=1).texts != found.texts
     few = make(Split(given.ids[:5], given.texts[:5], given.labels[:5]), model)
-    assert few.texts[5:] == found.texts[40 : 40 + 15 * (1 + pairs)]
+    assert few.texts[5:] == found.texts[40 : 40 + len(few.texts) - 5]
 
 
 def test_the_masked_lm_chooses_what_fits_its_place() -> None:
@@ -231,4 +234,4 @@ def test_words_of_several_pieces_take_the_neighbours_of_their_mean() -> None:
     nearest = augment.neighbours(tokenizer, words, table, ["glad"], len(words))["glad"]
     assert nearest[-1] == "fine"
     assert "glad" not in nearest
-    assert len(make(Split(["a"], [("zzz",)], [1])).texts) == 4  # a word that nobody knows
+    assert len(make(Split(["a"], [("zzz",)], [1])).texts) > 1  # a word that nobody knows has neighbours too

@@ -5,8 +5,8 @@
 Each word is replaced with probability 0.4 by one of 15 candidates, drawn evenly: the masked LM's best words at
 that place for a word that is one piece of the vocabulary, otherwise (or without a masked LM) its nearest
 neighbours in a table of static embeddings, the model's own input embeddings. A pair gives `copies` with the
-first text changed and `copies` with the second, the other text left as it is. Labels are the original's: a teacher
-that reads the copies gives its own.
+first text changed and `copies` with the second, the other text left as it is; a copy that is the text itself, or like
+another, is left out. Labels are the original's: a teacher that reads the copies gives its own.
 
 The candidates are the vocabulary's whole words of letters. Function words, negations among them, are kept
 (scikit-learn's list), since replacing them turns labels over. Nothing is downloaded; the same seed gives the same
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 def with_copies(
     task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: Ledger
 ) -> Split:
-    """The training texts of a task and `copies` changed ones of each, on the ledger's clock.
+    """The training texts of a task and up to `copies` changed ones of each, on the ledger's clock.
 
     `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
     """
@@ -67,7 +67,8 @@ def augment(
     split: Split, tokenizer: Any, embeddings: Tensor, language_model: PreTrainedModel | None, copies: int, seed: int,
     replace: float = REPLACE, candidates: int = CANDIDATES, max_length: int = 128, ledger: Ledger | None = None,
 ) -> Split:  # fmt: skip
-    """The split's examples and, after them, their copies: ids `<id>+<k>`, labels as they were.
+    """The split's examples and, after them, their copies, of which no two are the same: ids `<id>+<k>`, labels as they
+    were.
 
     `embeddings` is (V, D), a row per token of `tokenizer`. `language_model` is asked once for every place that is to be
     replaced, and `ledger` counts these as teacher examples. The number of words of a text does not change.
@@ -94,6 +95,7 @@ def augment(
     nearest = neighbours(tokenizer, words, embeddings, others, candidates)
 
     copied = Split(list(split.ids), list(split.texts), list(split.labels))
+    seen = set(enumerate(split.texts))
     for example, field, number, drawn in plans:
         texts = split.texts[example]
         changed = texts[field]
@@ -102,9 +104,12 @@ def augment(
                 chosen = fitting[int(draw * len(fitting))]
                 chosen = chosen.capitalize() if place.word[0].isupper() else chosen
                 changed = changed[: place.start] + chosen + changed[place.end :]
-        copied.ids.append(f"{split.ids[example]}+{number}")
-        copied.texts.append((*texts[:field], changed, *texts[field + 1 :]))
-        copied.labels.append(split.labels[example])
+        texts = (*texts[:field], changed, *texts[field + 1 :])
+        if (example, texts) not in seen:
+            seen.add((example, texts))
+            copied.ids.append(f"{split.ids[example]}+{number}")
+            copied.texts.append(texts)
+            copied.labels.append(split.labels[example])
     return copied
 
 
