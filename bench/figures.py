@@ -1,10 +1,12 @@
 """The papers' figures and analyses, as PNG and JSON files under OUT/figures.
 
-    python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-9
-    python -m bench figures mc3kd-track RUN                  # RCCC and the score by epoch, of a run with --track: 4, 5
+    python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-8
+    python -m bench figures mc3kd MODEL,MODEL --task sst2    # and what differs between two models: figure 9
+    python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
     python -m bench figures hours RUNS                       # score by hours of training: XTC's figure 7
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
+    python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures cka-sizes RUNS                   # score by size, a line for each variant: figures 2, 3
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
     python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,12 +30,13 @@ import numpy as np
 from bench.cli import Parser
 from common import data, evaluate, results, windows
 from common.args import BadInput, CommonArgs, read, split_list
-from common.tasks import GENERATED, TaskData
+from common.tasks import GENERATED, Split, TaskData
 
 # --- plots ---------------------------------------------------------------------------------------------------
 
 Line = tuple[Sequence[float], Sequence[float]]
 Point = tuple[float, float, str]
+LATENCY_TEXTS = 50  # of table 4, after one that is not counted
 INK = "#010203"  # stands for the colour of the page's text
 
 
@@ -144,7 +148,7 @@ class Bar(NamedTuple):
 MARKS = {
     "higher": ("^", "C2", "higher than vanilla KD"),
     "lower": ("v", "C3", "lower than vanilla KD"),
-    "not distinguishable": ("o", "C0", "not distinguishable from it"),
+    "not distinguishable": ("o", "C0", "not told from vanilla KD"),
     None: ("s", "grey", None),  # KD itself, or nothing to compare with
 }
 
@@ -230,54 +234,93 @@ def curves(panels: dict[str, dict[str, Line]], path: Path, title: str, x: str, y
 # --- mc3kd ---------------------------------------------------------------------------------------------------
 
 
-def mc3kd(model_name: str, folder: Path, words: list[str]) -> None:
-    """SVCCA between all layers of a model over training inputs of a task, as far as it is pre-trained or fine-tuned.
+def mc3kd(names: str, folder: Path, words: list[str]) -> None:
+    """SVCCA between all layers of a model over training inputs of a task. A model without the task's head is fine-tuned
+    first, as the scripts' teachers are; with `--teacher-epochs 0` it is seen as it is.
 
     Below the matrix' diagonal stands C_T(l) (eq. 2), with the layers that a student of `--student`'s depth is given
-    (eq. 3, figure 7); RCCC is layer 1 against layer N. `words`: arguments of methods/mc3kd.py.
+    (eq. 3, figure 7); RCCC is layer 1 against layer N. Of two models, with a comma, of one depth, figure 9 as well.
+    `words`: arguments of methods/mc3kd.py.
     """
     from common import models
+    from common.teacher import get_teacher
     from methods import mc3kd as method
 
     args = read(method.Args, None, words)
-    for name in args.tasks:
-        task = data.load(name, **args.source)
-        source = models.source(model_name, task.task.kind)
-        tokenizer = models.load_tokenizer(source)
-        model = models.load_model(source, models.load_config(source), task.task.kind)
-        encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
-        N = model.config.num_hidden_layers
-        pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
-        statistics = method.layer_statistics(model, tokenizer, encoded, pairs, args)
-        matrix = np.eye(N + 1)
-        for i, j in pairs:
-            matrix[i, j] = matrix[j, i] = statistics.svcca(i, j)
-        sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
-        selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
-        label, rccc = Path(source).name, float(matrix[1, N])
-        place = folder / "mc3kd" / task.name / label
-        record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
-                  "tokens": args.tokens, "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
-                  "selected": selected}  # fmt: skip
-        results.write_json(place / "svcca.json", record)
-        print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
-        heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}", "layer")
-        title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
-        series: dict[str, Line] = {"C_T": (range(1, N + 1), sequence)}
-        lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
+    for task in (data.load(name, **args.source) for name in args.tasks):
+        matrices = []
+        for name in split_list(names):
+            if args.teacher_epochs:
+                teacher = get_teacher(args, task, name)
+                model, tokenizer, source = teacher.model, teacher.tokenizer, teacher.signature
+            else:
+                source = models.source(name, task.task.kind)
+                tokenizer = models.load_tokenizer(source)
+                model = models.load_model(source, models.load_config(source), task.task.kind)
+            encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
+            N = model.config.num_hidden_layers
+            pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
+            statistics = method.layer_statistics(model, tokenizer, encoded, pairs, args)
+            matrix = np.eye(N + 1)
+            for i, j in pairs:
+                matrix[i, j] = matrix[j, i] = statistics.svcca(i, j)
+            sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
+            selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
+            label, rccc = Path(name).name, float(matrix[1, N])
+            place = folder / "mc3kd" / task.name / label
+            record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
+                      "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
+                      "selected": selected}  # fmt: skip
+            results.write_json(place / "svcca.json", record)
+            print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
+            heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}", "layer")
+            title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
+            series: dict[str, Line] = {"C_T": (range(1, N + 1), sequence)}
+            lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
+            matrices.append(matrix)
+        if len(matrices) == 2:
+            mc3kd_compared(*matrices, folder / "mc3kd" / task.name / "compared.png", names)
 
 
-def mc3kd_track(run: str, folder: Path, words: list[str]) -> None:
-    """Figures 4 and 5: RCCC and the score at the end of every epoch, from the run's log."""
-    (record,) = records_of(run)
-    log = map(json.loads, (Path(run) / "log.jsonl").read_text(encoding="utf-8").splitlines())
-    rows = [row for row in log if "rccc" in row and "epoch" in row]
-    if not rows:
-        raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
-    epochs = [row["epoch"] for row in rows]
-    score = (evaluate.TITLES[record["primary"]["name"]], (epochs, [row["score"] for row in rows]))
-    lines({"RCCC": (epochs, [row["rccc"] for row in rows])}, folder / "mc3kd" / record["task"] / "epochs.png",
-          f"{record['variant']}, {record['task']}", "epoch", "RCCC", right=score)  # fmt: skip
+def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str) -> None:
+    """Figure 9: how much larger each SVCCA is in the second model; what share of them moves as RCCC does."""
+    if first.shape != second.shape:
+        raise BadInput(
+            f"{names}: have {len(first) - 1} and {len(second) - 1} layers; figure 9 compares models of one depth"
+        )
+    difference = second - first
+    moved = difference[np.triu_indices(len(first), 1)]
+    agree = float((np.sign(moved) == np.sign(difference[1, -1])).mean())
+    figure, axes = pyplot().subplots(figsize=(4.6, 3.6), layout="constrained")
+    most = float(np.abs(difference).max()) or 1.0
+    figure.colorbar(axes.imshow(difference, vmin=-most, vmax=most, cmap="RdYlGn_r"))
+    axes.set(
+        title=f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC",
+        xlabel="layer",
+        ylabel="layer",
+    )
+    finish(figure, path)
+    print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC does")
+
+
+def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
+    """Figures 4 and 5: RCCC and the score at the end of every epoch, from the logs; of several runs in two pictures."""
+    rccc: dict[str, Line] = {}
+    scores: dict[str, Line] = {}
+    records = records_of(runs)
+    for run, record in zip(split_list(runs), records, strict=True):
+        log = map(json.loads, (Path(run) / "log.jsonl").read_text(encoding="utf-8").splitlines())
+        rows = [row for row in log if "rccc" in row and "epoch" in row]
+        if not rows:
+            raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
+        label, epochs = f"{record['variant']} from {record['teacher']['name']}", [row["epoch"] for row in rows]
+        label += f", seed {record['seed']}" * (label in rccc)
+        rccc[label], scores[label] = ((epochs, [row[key] for row in rows]) for key in ("rccc", "score"))
+    place, title = folder / "mc3kd" / records[0]["task"], evaluate.TITLES[records[0]["primary"]["name"]]
+    alone = (title, next(iter(scores.values()))) if len(scores) == 1 else None
+    lines(rccc, place / "epochs.png", records[0]["task"], "epoch", "RCCC", right=alone)
+    if alone is None:
+        lines(scores, place / "epochs-score.png", records[0]["task"], "epoch", title)
 
 
 # --- xtc -----------------------------------------------------------------------------------------------------
@@ -364,6 +407,30 @@ def cka_sizes(runs: str, folder: Path, words: list[str]) -> None:
             for name, sizes in variants.items()
         }
         lines(series, folder / "cka" / f"{task}.png", task, "million parameters", titles[task])
+
+
+def cka_latency(places: str, folder: Path, words: list[str]) -> None:
+    """Table 4: milliseconds for one text at a time, written by beam search; the models, runs or hub ids, in turn."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    from common import models, parallel
+
+    args = read(CommonArgs, None, words)
+    parallel.start(args.device, args.precision)
+    (task,) = (data.load(name, **args.source) for name in args.tasks)
+    split, times = task.splits[task.reported[0]], dict[str, list[float]]()
+    loaded = {name: (AutoModelForSeq2SeqLM.from_pretrained(name).to(parallel.device()), models.load_tokenizer(name))
+              for name in split_list(places)}  # fmt: skip
+    for i in range(min(LATENCY_TEXTS + 1, len(split.ids))):
+        one = Split(split.ids[i : i + 1], split.texts[i : i + 1], split.labels[i : i + 1])
+        for name, (model, tokenizer) in loaded.items():
+            encoded = data.encode(tokenizer, one, task.task, args.max_length)
+            started = time.perf_counter()
+            evaluate.write(model, encoded, tokenizer, args.max_length)
+            times.setdefault(name, []).append(1000 * (time.perf_counter() - started))
+    rows = [[name, f"{np.median(ms[1:]):.1f}", *(f"{q:.1f}" for q in np.percentile(ms[1:], (10, 90)))]
+            for name, ms in times.items()]  # fmt: skip
+    print(results.columns(rows, [f"{task.name}, {LATENCY_TEXTS} texts", "median ms", "10%", "90%"]))
 
 
 def records_of(runs: str) -> list[dict[str, Any]]:
@@ -514,6 +581,7 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "hours": hours, "cka": cka, "cka-sizes": cka_sizes,
+    "cka-latency": cka_latency,
     "ner-data": ner_data, "words": words_table, "arena": arena_of,
 }  # fmt: skip
 
