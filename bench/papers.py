@@ -26,7 +26,7 @@ import shlex
 import sys
 import textwrap
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -201,6 +201,7 @@ def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> tu
     options that come from the row's labels: in these the rows of a table differ."""
     tasks = paper.per_task[table.per_task] if table.per_task else {}
     words = shlex.split(f"{paper.common} {table.run or ''} {tasks.get(task, '')}")
+    words += ["--data-dir", "DIR"] if local(task) else []
     found: dict[str, str] = {}
     labelled: set[str] = set()
     for option, value in dict(zip(words[::2], words[1::2], strict=True)).items():
@@ -214,12 +215,18 @@ def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> tu
 
 @cache
 def missing(task: str) -> str | None:
-    """Why no command can be given for a task: this version does not have it, or not from the hub."""
+    """Why no command can be given for a task: this version does not have it."""
     try:
-        check_name(task)
+        if not local(task):
+            check_name(task)
     except BadInput:
-        return f"{task}: {'read from local files alone, --data-dir' if task in TASKS else ABSENT}"
+        return f"{task}: {ABSENT}"
     return None
+
+
+def local(task: str) -> bool:
+    """Whether a task is read from files alone, as no repository of the hub serves it."""
+    return task in TASKS and bool(TASKS[task].splits) and not TASKS[task].hub
 
 
 def tasks_of(paper: Paper, table: Table, row: Row, values: dict[str, str]) -> list[str]:
@@ -282,9 +289,11 @@ def same(name: str, wanted: Any, found: Any) -> bool:
 @cache
 def wanted_args(method: str, words: tuple[str, ...]) -> Any:
     """The arguments that a command stands for. The folder of an earlier row, under runs/, need not be there yet."""
-    there = ["random" if word.startswith("runs/") else word for word in words]
-    args = read(run.module_of(f"methods/{method}.py").Args, None, there)
     options = dict(zip(words[::2], words[1::2], strict=True))
+    there = {name: "random" if word.startswith("runs/") else word for name, word in options.items()}
+    if there.pop("--data-dir", None):  # nor are files of one's own: checked as the pocket task of their kind
+        there["--task"] = f"pocket/{TASKS[there['--task']].pocket}"
+    args = read(run.module_of(f"methods/{method}.py").Args, None, list(chain(*there.items())))
     for name in ("init", "teacher"):
         if (given := options.get(f"--{name}", "")).startswith("runs/"):
             setattr(args, name, given)
@@ -490,6 +499,14 @@ def commands_text(paper: Paper, table: Table) -> str:
     return "\n".join([*lines, *(f"# Note: {remark}" for remark in table.remarks)])
 
 
+def without_commands(paper: Paper) -> str:
+    """How many rows have no command, and why."""
+    rows = [(table, row) for table in paper.tables for row in table.rows]
+    why = Counter(reason for table, row in rows for found, reason in [commands(paper, table, row)] if not found)
+    reasons = "".join(f"\n  {count:3} {reason}" for reason, count in why.most_common())
+    return f"{why.total()} of {len(rows)} rows have no command:{reasons}" if why else ""
+
+
 def others_text(records: list[dict[str, Any]], used: set[int]) -> str:
     """The results that no row shows, a line each."""
     lines = [
@@ -529,6 +546,6 @@ def main(argv: list[str]) -> None:
         texts = [table_text(paper, table, records, used) for table in tables]
         texts += [sizes_text(paper, name) for name in sizes]
         if asked.table is None:
-            texts.append(others_text(records, used))
+            texts += [others_text(records, used), without_commands(paper)]
     texts += ["\n".join(map(wrapped, paper.remarks))] if tables else []
     print("\n\n".join([paper.paper, *(text for text in texts if text)]))

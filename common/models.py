@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from transformers import (
 )
 
 from common import parallel
-from common.args import BadInput, first_line, layer_list
+from common.args import BadInput, cut, first_line, layer_list
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
 from common.tasks import GENERATED, WINDOWED, Task
@@ -63,16 +64,19 @@ def task_settings(task: Task) -> dict[str, Any]:
 
 
 def source(name: str, kind: str = "classification") -> str:
-    """What the library loads for the name of a model: the folder of a pocket model, otherwise the name itself."""
+    """What the loaders below take for the name of a model: a pocket model's folder, otherwise the name itself."""
     if name == "pocket" and kind in WINDOWED:
         return str(POCKET_ASKED_FOLDER if kind == "span QA" else POCKET_LONG_FOLDER)
-    return str(POCKET.get(name, name))
+    base, layers = cut(name)
+    return f"{POCKET[base]}:{layers}" if layers and base in POCKET else str(POCKET.get(name, name))
 
 
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
-    """The configuration behind a hub id or a folder; `BadInput` names the argument and says what would work."""
+    """The configuration behind a hub id or a folder, of "NAME:6" with 6 layers; `BadInput` names the argument and says
+    what would work."""
+    name, layers = cut(name)
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the library has many ways to say that a file is no configuration
         what = "is a folder without a config.json that names a known model_type" if Path(name).is_dir() else (
             "is no folder here and cannot be had from the hub"
@@ -80,9 +84,15 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
         raise BadInput(
             f"{argument} {name}: {what}; give pocket, or a folder written by save_pretrained ({first_line(error)})"
         ) from error
+    if layers is not None:
+        if layers > (deep := sum(stack_depths(config))):
+            raise BadInput(f"{argument} {name}:{layers}: the model has {deep} layers; give {deep} or fewer")
+        set_depth(config, layers)
+    return config
 
 
 def load_tokenizer(name: str) -> Any:
+    name, _ = cut(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers' own errors are plain ones
@@ -110,7 +120,7 @@ def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
 
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
                dtype: torch.dtype = torch.float32, argument: str = "--teacher") -> PreTrainedModel:  # fmt: skip
-    """Weights from safetensors into the task's architecture.
+    """Weights from safetensors into the task's architecture; layers that `config` has not are left out, the last first.
 
     Every weight outside the task's head, and with `head` every weight, must come from the file: a model that is
     silently left at random is refused; without `head`, so is one whose weights are packed. `argument` named the model.
@@ -121,7 +131,7 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
         )
     try:
         model, report = HEADS[kind].from_pretrained(
-            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
+            cut(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
             output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
     except SafetensorError as error:
@@ -331,6 +341,15 @@ def predictions(output: Any, labels: Tensor, mask: Tensor, kind: str) -> tuple[T
     return output.logits, labels
 
 
+def compared(mask: Tensor, tokens: str, family: str = "bert") -> Tensor:
+    """(B, L) valid tokens -> (B, L), whose hidden states are compared: "all" of them, or "cls", the first of a row;
+    XLNet puts its [CLS] last."""
+    if tokens == "all":
+        return mask
+    at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if family == "xlnet" else mask.long().argmax(1)
+    return F.one_hot(at, mask.shape[1]).bool()
+
+
 def token_logits(output: Any) -> Tensor:
     """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
     return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
@@ -395,4 +414,6 @@ def file_digest(folder: Path) -> str:
 
 def model_name(source: str) -> str:
     """A hub id as it is; a folder by its name and its digest."""
-    return f"{Path(source).name}@{file_digest(Path(source))}" if Path(source).is_dir() else source
+    name, layers = cut(source)
+    suffix = f":{layers}" if layers else ""
+    return f"{Path(name).name}@{file_digest(Path(name))}{suffix}" if Path(name).is_dir() else source

@@ -33,7 +33,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, train
-from common.args import BadInput, CommonArgs
+from common.args import BadInput, CommonArgs, cut
 from common.data import Encoded
 from common.layers import packed
 from common.losses import label_loss
@@ -106,7 +106,8 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     """Load, or fine-tune and cache, a teacher (`--teacher` unless another is named) for the task."""
     name = name or args.teacher
     kind = task.task.kind
-    if name in POCKET and task.source != "pocket":
+    base, layers = cut(name)
+    if base in POCKET and task.source != "pocket":
         raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
     language, written = kind == "language modelling", kind in GENERATED
     scratch = (language or written) and name in POCKET
@@ -129,7 +130,8 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
         raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
     half = "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
     order = None
-    if models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
+    # of a model that is cut, the head has to learn what the last layer left says
+    if not layers and models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
         order = order_of_outputs(name, config, task.task)
     if order is not None:  # it is used as it is
         model = load_frozen(args, name, config, task)

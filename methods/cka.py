@@ -70,7 +70,9 @@ from common.tasks import GENERATED
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
-PAPER_EPOCHS, PAPER_PRETRAINING_EPOCHS = 6, 30
+PAPER_EPOCHS = 6
+# Of pre-training, by the teacher's family: epochs, and the texts of one where the corpus is a stream
+PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
 
 
 class Variant(NamedTuple):
@@ -107,7 +109,11 @@ class Args(CommonArgs):
     init: str = arg("random", "first weights: random, pretrained or teacher (its layers, of one width), or a folder")
     keep: str = arg("spread", "which layers are copied: spread (as distilBART's), first, skip, top, or 2,4,...")
     ffn: int | None = arg(None, "feed-forward width (default: the paper's for its sizes, else 4 x width)", low=1)
-    layer_map: str = arg("uniform", "teacher layers for student layers 1, 2, ...: uniform, or a list as 1,2,4,5")
+    layer_map: str = arg(
+        "uniform",
+        "teacher layers for student layers 1, 2, ...: uniform, or a list, 1,2,4,5; of fewer the last go alone",
+    )
+    tokens: Literal["all", "cls"] = arg("all", "whose hidden states are compared: every valid token's, or [CLS]'s")
     beta: float = arg(1.0, "weight of the hidden loss", above=0)
     minibatches: int = arg(1, "B of eq. 4: process a batch in so many parts, whose covariances are summed", low=1)
     history: Literal["detached", "exact"] = arg(
@@ -118,6 +124,9 @@ class Args(CommonArgs):
     )
     pretraining_share: float = arg(0.25, "pre-training: its share of the budget", above=0, below=1)
     pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate", above=0)
+    pretraining_batch_size: int | None = arg(None, "pre-training: texts per step (default: --batch-size)", low=1)
+    pretraining_minibatches: int | None = arg(None, "pre-training: its B of eq. 4 (default: --minibatches)", low=1)
+    pretraining_max_length: int | None = arg(None, "pre-training: tokens kept of a text (default: --max-length)", low=4)
     corpus: str | None = arg(
         None, "pre-training: a file of one passage a line, NAME=FILE,..., or stream:FILE or stream:hub:NAME, which are"
         " read as they are used (default: pocket documents, or the task's own texts)",
@@ -133,9 +142,11 @@ class Args(CommonArgs):
         if self.corpus is not None:
             from common import text
 
-            text.check(self.corpus, self.budget)
-        if self.batch_size % self.minibatches:
-            raise BadInput(f"--minibatches {self.minibatches}: must divide --batch-size {self.batch_size}")
+            text.check(self.corpus)  # the paper says how many texts of a stream are an epoch
+        for stage in ("", "pretraining_"):
+            B, size = (getattr(self, stage + n) or getattr(self, n) for n in ("minibatches", "batch_size"))
+            if size % B:
+                raise BadInput(f"--{stage}minibatches {B}: must divide the batch size, {size}".replace("g_m", "g-m"))
         if self.accumulate > 1:
             raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
@@ -143,11 +154,10 @@ class Args(CommonArgs):
         for task in self.tasks:
             if self.prompt and self.kind_of(task) not in GENERATED:
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
+            if self.tokens == "cls" and self.kind_of(task) in GENERATED:
+                raise BadInput(f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all")
             if "wopt" in self.variants and not self.pretrains("cka", task):
                 raise BadInput(f"--variant wopt: is cka where nothing is pre-trained, as for {task}")
-            if self.init not in ("random", "pretrained", "teacher"):
-                for name in (name for name in self.variants if self.pretrains(name, task)):
-                    raise BadInput(f"--init {self.init}: {name} is pre-trained; --pretraining off, or --init random")
 
     def pretrains(self, variant: str, task: str) -> bool:
         """Whether a variant's students start on unlabelled text."""
@@ -245,8 +255,10 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
     if given == "uniform":
         return [-(-i * N // m) for i in range(1, m + 1)]
     layers = [int(layer) for layer in given.split(",")]
-    if len(layers) != m or max(layers) > N:
-        raise BadInput(f"--layer-map {given}: must name {m} of the teacher's {N} layers, one for each of the student's")
+    if len(layers) > m or max(layers) > N:
+        raise BadInput(
+            f"--layer-map {given}: must name up to {m} of the teacher's {N} layers, one for each student layer"
+        )
     return layers
 
 
@@ -258,6 +270,8 @@ class Objective(NamedTuple):
     hidden: Hidden
     layers: list[list[int]]
     projections: Any  # a module list of module lists
+    tokens: str  # whose states are compared
+    family: str
 
 
 def make_objective(args: Args, outputs: Outputs, hidden: Hidden, student: PreTrainedConfig,
@@ -272,7 +286,8 @@ def make_objective(args: Args, outputs: Outputs, hidden: Hidden, student: PreTra
     depths = [] if hidden == "none" else zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
     layers = [layer_map(N, m, args.layer_map) for N, m in depths]
     stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in layers]
-    return Objective(outputs, hidden, layers, nn.ModuleList(map(nn.ModuleList, stacks)))
+    projections = nn.ModuleList(map(nn.ModuleList, stacks))
+    return Objective(outputs, hidden, layers, projections, args.tokens, student.model_type)
 
 
 def forward(objective: Objective, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
@@ -283,11 +298,11 @@ def forward(objective: Objective, student: Any, teacher: Teacher, batch: Batch) 
 
 
 def states(objective: Objective, student: Any, teacher: Any, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-    """For each matched stack the hidden states of everybody's valid tokens: (m, n, D_S) and (m, n, D_T)."""
+    """For each matched stack the hidden states of everybody's tokens that count: (m, n, D_S) and (m, n, D_T)."""
     names = ("encoder_hidden_states", "decoder_hidden_states") if len(objective.layers) == 2 else ("hidden_states",)
-    valid = (batch.mask, batch.labels >= 0)
+    compared = (models.compared(batch.mask, objective.tokens, objective.family), batch.labels >= 0)
     pairs = []
-    for name, tokens, layers, W in zip(names, valid, objective.layers, objective.projections, strict=False):
+    for name, tokens, layers, W in zip(names, compared, objective.layers, objective.projections, strict=False):
         # index 0 holds the embeddings; each process projects its own rows alone, so that W's gradient counts them once
         S = torch.stack([whole(project(student[name][i][tokens])) for i, project in enumerate(W, 1)])
         T = torch.stack([whole(teacher[name][l][tokens]) for l in layers])
@@ -376,7 +391,8 @@ def validation(loop: Loop, objective: Objective, student: Any, teacher: Teacher,
 
 # The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio
 PAPER_FFN = {("bart", "6x640"): 4096, ("bart", "6x768"): 4096, ("bart", "12x768"): 3072, ("bart", "24x768"): 3072,
-             ("bert", "8x512"): 3072, ("bert", "12x512"): 3072}  # fmt: skip
+             ("bert", "8x512"): 3072, ("bert", "12x512"): 3072, ("t5", "12x768"): 2048, ("t5", "24x768"): 2048,
+             ("t5", "24x1024"): 2816, ("t5", "48x1024"): 2816}  # fmt: skip
 
 
 def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
@@ -385,6 +401,30 @@ def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
     scale = math.sqrt(teacher.hidden_size / student_shape(args.student)[1])
     spread = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
     return spread | {"ffn": args.ffn or PAPER_FFN.get((teacher.model_type, args.student))}
+
+
+def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTrainedModel:
+    """A student of random weights with an output layer of its own, where the teacher has one and the library ties it.
+
+    Flan-T5 has (its states are not scaled before the output, which is how its configuration says so). The weights are
+    as wide as those that T5's scaled embeddings would be.
+    """
+    if teacher.model_type == "t5" and not teacher.scale_decoder_outputs:
+        embeddings = student.get_input_embeddings().weight
+        student.lm_head.weight = nn.Parameter(torch.randn_like(embeddings) * student.config.hidden_size**-0.5)
+    return student
+
+
+def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrainedModel:
+    """What pre-training starts from: random weights, the teacher's layers, or those of a student in a folder."""
+    layers, width = student_shape(args.student)
+    if args.init == "random":
+        config = models.student_config(teacher.config, layers, width, **student_settings(args, teacher.config))
+        return own_output(family.from_config(config), teacher.config)
+    if args.init in ("pretrained", "teacher"):
+        return models.keep_layers(models.trainable_copy(teacher), args.keep, layers)
+    warm = family.from_pretrained(models.source(args.init), use_safetensors=True, dtype=torch.float32)
+    return models.keep_layers(warm, args.keep, layers)
 
 
 def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student: PreTrainedModel) -> Shared:
@@ -398,22 +438,28 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
     # a teacher that has no other checkpoint than the one of the task teaches from that
     source = teacher.pretrained or (teacher.signature if written else teacher.name)
-    steps = max(1, round(args.pretraining_share * run.steps))
-    passages = text.PASSAGES if paper else min(text.PASSAGES, steps * args.batch_size + HELD_OUT)
+    batch_size = args.pretraining_batch_size or args.batch_size
+    max_length = args.pretraining_max_length or args.max_length
+    parts = args.pretraining_minibatches or args.minibatches
+    examples = round(args.pretraining_share * run.steps) * args.batch_size
+    passages = text.PASSAGES if paper else min(text.PASSAGES, examples + HELD_OUT)
     texts = text.open_texts(args.corpus, run.task, passages)
     if paper:
-        steps = max(1, PAPER_PRETRAINING_EPOCHS * len(texts.head) // args.batch_size)
+        epochs, texts_of_one = PAPER_PRETRAINING.get(teacher.model.config.model_type, PAPER_PRETRAINING["bert"])
+        examples = epochs * (texts_of_one if texts.start else len(texts.head))
+    steps = max(1, examples // batch_size)
     names = (
-        *("student", "init", "keep", "ffn", "layer_map", "beta", "minibatches", "history", "batch_size", "max_length"),
-        *("pretraining_lr", "precision", "teacher_precision", "seed"),
+        *("student", "keep", "ffn", "layer_map", "tokens", "beta", "history", "pretraining_lr", "precision"),
+        *("teacher_precision", "seed"),
     )
     recipe = {"teacher": models.model_name(source), "texts": texts.signature, "hidden": hidden, "steps": steps}
+    recipe |= {"init": run.settings["init"], "minibatches": parts, "batch_size": batch_size, "max_length": max_length}
     recipe |= {name: getattr(args, name) for name in names}
 
     def make(stage: Stage) -> PreTrainedModel:
         training, held = texts.hold_out(HELD_OUT)
-        batches: Any = training.batches(tokenizer, args.max_length, args.batch_size, args.seed, written)
-        rows = data.eval_batches(text.encode(tokenizer, held, args.max_length, written), tokenizer, args.batch_size)
+        batches: Any = training.batches(tokenizer, max_length, batch_size, args.seed, written)
+        rows = data.eval_batches(text.encode(tokenizer, held, max_length, written), tokenizer, batch_size // parts)
         held_out, base_teacher = [batch for _, batch in rows], teacher
         if not written:
             model, complete = text.load_masked_lm(source)
@@ -427,20 +473,14 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
             model = models.load_model(source, models.load_config(source), kind, head=True)
             base_teacher = Teacher(source, frozen(args, model), tokenizer, source)
         torch.manual_seed(args.seed)
-        layers, width = student_shape(args.student)
-        config = base_teacher.model.config
-        if args.init == "random":
-            config = models.student_config(config, layers, width, **student_settings(args, config))
-            first = family.from_config(config)
-        else:
-            first = models.keep_layers(models.trainable_copy(base_teacher.model), args.keep, layers)
+        first = first_student(args, base_teacher.model, family)
         objective = make_objective(
             args, "both" if written else "teacher", hidden, first.config, base_teacher.model.config
         )
         modules = {"student": first, "projections": objective.projections}
         torch.manual_seed(args.seed)
         with stage.loop(modules, batches, steps, args.pretraining_lr, kind=kind if written else "masked LM",
-                        label=f"pre-training {hidden}", parts=args.minibatches) as loop:  # fmt: skip
+                        label=f"pre-training {hidden}", parts=parts) as loop:  # fmt: skip
             distil(args, loop, objective, first, base_teacher, held_out)
         stage.notes |= loop.notes
         return first
@@ -468,6 +508,8 @@ def main(args: Args) -> None:
                 records.append(record)
                 continue
             student, start = run.student(**student_settings(args, teacher.model.config)), ""
+            if run.started_from == "random":
+                student = own_output(student, teacher.model.config)
             if kind in GENERATED:
                 student.generation_config = copy.deepcopy(teacher.model.generation_config)
             pretrained, (outputs, hidden, _) = args.pretrains(name, task_name), VARIANTS[name]

@@ -56,6 +56,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -64,21 +65,23 @@ from common.args import BadInput, CommonArgs, arg, parse, run, split_list, stude
 
 
 class Variant(NamedTuple):
-    """Which teacher layers guide the student, and by which loss."""
+    """Which teacher layers guide the student, and by which loss; `--beta`, `--tokens` and `--last` replace theirs."""
 
     layers: Literal["none", "skip", "last", "selected"]
     hidden: Literal["none", "pkd", "ccc"]
-    beta: float = 0.0  # default weight of the hidden loss; each paper has its own scale
+    beta: float = 0.0  # weight of the hidden loss; each paper has its own scale
+    tokens: Literal["all", "cls"] = "all"  # whose vectors it compares
+    last: Literal["in", "out"] = "in"  # whether the student's last layer is matched too
 
 
 VARIANTS = {
     "finetune": Variant("none", "none"),  # the undistilled student
     "kd": Variant("none", "none"),
-    "pkd-skip": Variant("skip", "pkd", 100.0),
-    "pkd-last": Variant("last", "pkd", 100.0),
+    "pkd-skip": Variant("skip", "pkd", 100.0, "cls", "out"),
+    "pkd-last": Variant("last", "pkd", 100.0, "cls", "out"),
     "takd": Variant("none", "none"),
     "dynakd": Variant("none", "none"),
-    "only-selection": Variant("selected", "pkd", 100.0),
+    "only-selection": Variant("selected", "pkd", 100.0, "cls", "out"),
     "only-mc3": Variant("skip", "ccc", 1.0),
     "mc3kd": Variant("selected", "ccc", 1.0),
 }
@@ -101,29 +104,41 @@ class Args(CommonArgs):
     pool: str | None = arg(
         None, "dynakd: teachers to choose from besides --teacher (default: the shallower pocket teachers)"
     )
-    tokens: Literal["all", "cls"] = arg("all", "vectors that SVCCA and CCC compare: every valid token, or [CLS]")
+    tokens: Literal["all", "cls"] | None = arg(
+        None, "vectors that are compared: every valid token, or [CLS] (default: [CLS] by PKD's MSE, else all)"
+    )
+    last: Literal["in", "out"] | None = arg(
+        None, "whether the student's last layer is matched too (default: out by PKD's MSE, as in its paper; else in)"
+    )
     correlation: Literal["nuclear", "frobenius"] = arg(
         "nuclear", "eq. 6: sum of singular values, or the Frobenius norm"
     )
     ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances, which may have no inverse without", above=0)
+    shrinkage: float | None = arg(
+        None, "in place of --ridge: r = SHRINKAGE x D/n x mean variance, for batches of few vectors", above=0
+    )
     track: bool = arg(False, "also log RCCC and the score at the end of every epoch (figures 4 and 5)", setting=False)
-    selection_examples: int = arg(512, "training examples over which SVCCA and RCCC are computed", low=2)
+    selection_examples: int = arg(512, "examples, drawn at random, over which SVCCA and RCCC are computed", low=2)
 
     def check(self) -> None:
         super().check()
-        pkd = [name for name in self.variants if VARIANTS[name].hidden == "pkd"]
-        if self.accumulate > 1 and any(VARIANTS[name].hidden == "ccc" for name in self.variants):
-            raise BadInput(f"--accumulate {self.accumulate}: the CCC is a statistic of the whole batch; leave it out")
+        hidden = {name: self.variant_of(name) for name in self.variants if VARIANTS[name].hidden != "none"}
+        if self.accumulate > 1 and any(v.hidden == "ccc" or v.tokens == "all" for v in hidden.values()):
+            raise BadInput(f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out")
         if self.assistant is not None:
             student_shape(self.assistant, "--assistant")
         if self.pool is None and "dynakd" in self.variants and self.teacher not in ("pocket-6", "pocket-12"):
             raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
-        if pkd and student_shape(self.student)[0] < 2:
-            raise BadInput(f"--student {self.student}: PKD leaves out the last layer, so it needs 2 layers or more")
+        if any(v.last == "out" for v in hidden.values()) and student_shape(self.student)[0] < 2:
+            raise BadInput(f"--student {self.student}: its last layer is left out, so it needs 2 or more; or --last in")
         for task in (task for task in self.tasks if self.kind_of(task) == "language modelling"):
-            if pkd or self.tokens == "cls":
-                what = f"--variant {pkd[0]}" if pkd else "--tokens cls"
-                raise BadInput(f"{what}: compares [CLS] vectors, and {task} has none; kd or mc3kd on all tokens works")
+            for name in (name for name, variant in hidden.items() if variant.tokens == "cls"):
+                raise BadInput(f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works")
+
+    def variant_of(self, name: str) -> Variant:
+        """A variant, with what the arguments replace in it."""
+        given = {key: getattr(self, key) for key in ("beta", "tokens", "last")}
+        return VARIANTS[name]._replace(**{key: value for key, value in given.items() if value is not None})
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
@@ -145,10 +160,11 @@ from transformers import PreTrainedModel
 from common.data import Encoded, collate, load
 from common.evaluate import evaluate, primary
 from common.losses import kd_loss, label_loss
-from common.models import POCKET
+from common.models import POCKET, compared
 from common.parallel import by_main, mean, whole
 from common.results import show
 from common.run import Run
+from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch, Ledger
 
@@ -206,49 +222,44 @@ class Covariances:
         return float(torch.linalg.svdvals(cross).clamp(max=1).mean()) if cross.numel() else 0.0
 
 
-def vectors(hidden: Tensor, mask: Tensor, tokens: str, family: str = "bert") -> Tensor:
-    """(B, L, D), (B, L) -> (n, D): every valid token, or [CLS], the first valid token; XLNet puts it last."""
-    if tokens == "all":
-        return hidden[mask]
-    at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if family == "xlnet" else mask.long().argmax(1)
-    return hidden[torch.arange(len(hidden)), at]
-
-
 @torch.no_grad()
 def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: Encoded, pairs: list[tuple[int, int]],
                      args: Args) -> Covariances:  # fmt: skip
-    """SVCCA statistics of a model in evaluation mode over the first `--selection-examples` training examples."""
+    """SVCCA statistics of a model in evaluation mode over `--selection-examples` examples, the same for every model."""
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
     statistics = Covariances(pairs)
-    count = min(args.selection_examples, len(encoded))
-    for start in range(0, count, args.batch_size):
-        batch = collate(tokenizer, encoded, list(range(start, min(start + args.batch_size, count))))
+    sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
+    for start in range(0, len(sample), args.batch_size):
+        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
         hidden = model(**inputs, output_hidden_states=True).hidden_states
-        mask, family = inputs["attention_mask"].bool(), model.config.model_type
-        statistics.update({i: vectors(hidden[i], mask, args.tokens, family) for i in statistics.layers})
+        valid = inputs["attention_mask"].bool()
+        statistics.update({i: hidden[i][valid] for i in statistics.layers})
     model.train(was_training)
     return statistics
 
 
 @by_main
-def differences(args: Args, teacher: Teacher, encoded: Encoded) -> tuple[list[float], float, Ledger]:
-    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; the teacher's RCCC, layer 1 against layer N; what both cost."""
+def differences(args: Args, teacher: Teacher, encoded: Encoded) -> tuple[list[float], Ledger]:
+    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; what it costs."""
     N, cost = teacher.model.config.num_hidden_layers, Ledger()
     pairs = [(l - 1, l) for l in range(1, N + 1)]
     with cost.clock():
-        statistics = layer_statistics(teacher.model, teacher.tokenizer, encoded, [*pairs, (1, N)], args)
-        sequence, rccc = [statistics.svcca(i, j) for i, j in pairs], statistics.svcca(1, N)
+        statistics = layer_statistics(teacher.model, teacher.tokenizer, encoded, pairs, args)
+        sequence = [statistics.svcca(i, j) for i, j in pairs]
     cost.teacher_examples = min(args.selection_examples, len(encoded))
-    return sequence, rccc, cost
+    return sequence, cost
 
 
 @by_main
-def rccc_of(args: Args, student: PreTrainedModel, teacher: Teacher, encoded: Encoded) -> float:
-    """SVCCA between a student's first and last layer."""
-    m = student.config.num_hidden_layers
-    return layer_statistics(student, teacher.tokenizer, encoded, [(1, m)], args).svcca(1, m)
+def rccc_of(args: Args, task: TaskData, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
+    """SVCCA between a model's first and last layer, over training examples and over those of each reported split."""
+    found, last = {}, model.config.num_hidden_layers
+    for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
+        encoded = teacher.encode(task.splits[split], task.task, args.max_length)
+        found[key] = layer_statistics(model, teacher.tokenizer, encoded, [(1, last)], args).svcca(1, last)
+    return found
 
 
 # --- which teacher layers (section 5.1, eqs. 2-3) ------------------------------------------------------------
@@ -260,31 +271,34 @@ def select_layers(sequence: list[float], m: int) -> list[int]:
     return sorted(order[:m])
 
 
-def partners(name: str, sequence: list[float], m: int) -> list[int]:
-    """The teacher layers of student layers 1, 2, ... for a variant; PKD's leave out the last student layer."""
-    variant, N = VARIANTS[name], len(sequence)
+def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
+    """The teacher layers of student layers 1, 2, ...; of the last student layer too, or not."""
+    N = len(sequence)
     if variant.layers == "none":
         return []
     if m > N:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
-    if variant.layers == "last":
-        return list(range(N - m + 1, N))  # 12 -> 6: layers 7 to 11; the last one is the logits' business
-    # PKD-Skip: every (N/m)-th layer, the last included: 12 -> 3 is [4, 8, 12]
-    skip = [round(i * N / m) for i in range(1, m + 1)]
-    layers = skip if variant.layers == "skip" else select_layers(sequence, m)
-    return layers[:-1] if variant.hidden == "pkd" else layers
+    layers = {
+        "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
+        "skip": [round(i * N / m) for i in range(1, m + 1)],  # PKD-Skip: every (N/m)-th layer, 12 -> 3 is [4, 8, 12]
+        "selected": select_layers(sequence, m),
+    }[variant.layers]
+    return layers[:-1] if variant.last == "out" else layers
 
 
 # --- losses --------------------------------------------------------------------------------------------------
 
 
 def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """PKD: the squared distance of (B, D) [CLS] vectors, each scaled to length 1; mean over D, (B,)."""
+    """PKD: the squared distance of (n, D) vectors, each scaled to length 1; mean over D, (n,)."""
     return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
 
 
-def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nuclear") -> Tensor:
+def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nuclear",
+        shrinkage: float | None = None) -> Tensor:  # fmt: skip
     """Eqs. 4-6: total canonical correlation of (..., n, D_S) and (..., n, D_T): (...), at most min(n - 1, D_S, D_T).
+
+    With n <= D and a small ridge it is nearly n - 1, whatever the layers; `shrinkage` sets a ridge that grows with D/n.
 
     On whichever side is smaller: with n < D, a matrix is first written in an orthonormal basis of its own row
     space, (n, n). The basis needs no gradient: moved out of that space, the student's correlation does not change
@@ -295,7 +309,7 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
     with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
         S, T = (centred_basis(x) for x in (student, teacher.detach()))
         try:
-            return TotalCorrelation.apply(S, T, ridge, correlation).to(student.dtype)
+            return TotalCorrelation.apply(S, T, ridge, correlation, shrinkage).to(student.dtype)
         except torch.linalg.LinAlgError as error:
             if S.isfinite().all() and T.isfinite().all():
                 raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
@@ -309,6 +323,17 @@ def centred_basis(x: Tensor) -> Tensor:
     return x if x.shape[-2] >= x.shape[-1] else x @ torch.linalg.qr(x.detach().mT).Q
 
 
+WARNED: set[int] = set()
+
+
+def warn_of_few(n: int, D: int, shrinkage: float | None) -> None:
+    """Say once, of the first batch with n <= D, that its CCC is the same for related and for unrelated layers."""
+    if n <= D and D not in WARNED and shrinkage is None:
+        WARNED.add(D)
+        print(f"warning: a batch has {n} vectors in {D} dimensions, where the CCC tells nothing; --shrinkage 1, or a"
+              " larger --batch-size", file=sys.stderr)  # fmt: skip
+
+
 class TotalCorrelation(torch.autograd.Function):
     """Eqs. 4-6 for centred S (..., n, D_S) and T (..., n, D_T), with deep CCA's gradient in closed form.
 
@@ -318,15 +343,17 @@ class TotalCorrelation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str) -> Tensor:
+    def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str,
+                shrinkage: float | None) -> Tensor:  # fmt: skip
         # Apple's GPUs have no float64
         device = torch.device("cpu") if student.device.type == "mps" else student.device
         n = student.shape[-2]
 
         def factor(x: Tensor) -> Tensor:
-            """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'."""
+            """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'; shrunk, r = shrinkage tr(X'X / (n - 1)) / n."""
             scatter = (x.mT @ x).to(device, torch.float64)
-            scatter.diagonal(dim1=-2, dim2=-1).add_((n - 1) * ridge)
+            diagonal = scatter.diagonal(dim1=-2, dim2=-1)
+            diagonal += (n - 1) * ridge if shrinkage is None else shrinkage / n * diagonal.sum(-1, keepdim=True) + 1e-30
             return torch.linalg.cholesky(scatter)
 
         L_t, L_s = factor(teacher), factor(student)
@@ -350,13 +377,16 @@ class TotalCorrelation(torch.autograd.Function):
         B = torch.linalg.solve_triangular(L_s.mT, V, upper=True)
         from_teacher = torch.linalg.solve_triangular(L_t.mT, W @ (V * h[..., None, :]), upper=True) @ B.mT
         from_student = -(B * (h * squares)[..., None, :]) @ B.mT
+        if shrinkage is not None:  # the student's own part of its ridge
+            diagonal = from_student.diagonal(dim1=-2, dim2=-1)
+            diagonal += shrinkage / n * diagonal.sum(-1, keepdim=True)
         ctx.save_for_backward(student, teacher, from_student.to(student), from_teacher.to(student))
         return value.to(student)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
         student, teacher, from_student, from_teacher = ctx.saved_tensors
-        return gradient[..., None, None] * (teacher @ from_teacher + student @ from_student), None, None, None
+        return gradient[..., None, None] * (teacher @ from_teacher + student @ from_student), None, None, None, None
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
@@ -369,21 +399,18 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
     t = teacher(batch, layers)
     # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE
     loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
-    variant, mask, family = VARIANTS[name], batch.mask, student.config.model_type
-    beta = variant.beta if args.beta is None else args.beta
-    pairs = [(s.hidden_states[i], t.hidden_states[l]) for i, l in enumerate(layers, start=1)]
+    variant = args.variant_of(name)
+    at = compared(batch.mask, variant.tokens, student.config.model_type)
+    pairs = [(s.hidden_states[i][at], t.hidden_states[l][at]) for i, l in enumerate(layers, start=1)]  # (n, D)
     if variant.hidden == "pkd":
-        terms = [pkd_loss(vectors(S, mask, "cls", family), vectors(T, mask, "cls", family)) for S, T in pairs]
-        loss = loss + beta * mean(torch.stack(terms, 1).mean(1))
+        loss = loss + variant.beta * mean(torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1))
     elif variant.hidden == "ccc":
-        S, T = (
-            torch.stack([whole(vectors(x, mask, args.tokens, family)) for x in side])  # (m, n, D)
-            for side in zip(*pairs, strict=True)
-        )
+        S, T = (torch.stack([whole(x) for x in side]) for side in zip(*pairs, strict=True))  # (m, n, D)
         # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value
-        L_CCC = -ccc(S, T, args.ridge, args.correlation).sum() / min(S.shape[-1], T.shape[-1])
+        warn_of_few(S.shape[-2], max(S.shape[-1], T.shape[-1]), args.shrinkage)
+        L_CCC = -ccc(S, T, args.ridge, args.correlation, args.shrinkage).sum() / min(S.shape[-1], T.shape[-1])
         # eq. 8
-        loss = loss + beta * L_CCC
+        loss = loss + variant.beta * L_CCC
     return loss
 
 
@@ -428,10 +455,10 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
 
     `layers`: the teacher layers that guide student layers 1, 2, ...
     """
-    choice = TeacherChoice(len(teachers))
+    choice, variant = TeacherChoice(len(teachers)), args.variant_of(name)
     cache = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
     with run.loop({"student": student, "choice": choice}, run.lr, steps=steps, stage=stage, cache=cache, layers=layers,
-                  whole_batch=VARIANTS[name].hidden == "ccc") as loop:  # fmt: skip
+                  whole_batch=variant.hidden == "ccc" or variant.tokens == "all") as loop:  # fmt: skip
         for batch in loop:
             if batch.first:
                 k = choice.draw(args.seed, batch.step)
@@ -450,7 +477,7 @@ def track(args: Args, run: Run, student: PreTrainedModel, step: int, epoch: int)
     """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
     scores, _ = evaluate(student, run.teacher.tokenizer, run.task, args.max_length)
     score = sum(split[primary(run.task.task)] for split in scores.values()) / len(scores)
-    run.log(step=step, epoch=epoch, rccc=rccc_of(args, student, run.teacher, run.encoded), score=score)
+    run.log(step=step, epoch=epoch, score=score, **rccc_of(args, run.task, run.teacher, student))
 
 
 def get_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
@@ -472,22 +499,23 @@ def main(args: Args) -> None:
         teacher = get_teacher(args, task)
         pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
         encoded = teacher.encode(task.splits["train"], task.task, args.max_length)
-        sequence, rccc, cost = differences(args, teacher, encoded)
+        sequence, cost = differences(args, teacher, encoded)
+        of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         (m, D_S), N, D_T = student_shape(args.student), len(sequence), teacher.model.config.hidden_size
         half_way = f"{(m + N) // 2}x{D_T}"
         records = []
         for name in args.variants:
-            variant = VARIANTS[name]
+            variant = args.variant_of(name)
             run = Run(
                 args, "mc3kd", name, task, teacher, PAPER_EPOCHS,
-                beta=variant.beta if args.beta is None else args.beta,
+                beta=variant.beta, tokens=variant.tokens, last=variant.last,
                 assistant=(args.assistant or half_way) if name == "takd" else None,
                 pool=[t.signature for t in pool] if name == "dynakd" else None,
             )  # fmt: skip
             if (record := run.finished) is not None:
                 records.append(record)
                 continue
-            layers = partners(name, sequence, m)
+            layers = partners(variant, sequence, m)
             if variant.hidden == "pkd" and D_S != D_T:
                 raise BadInput(
                     f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
@@ -496,19 +524,19 @@ def main(args: Args) -> None:
             teachers = [teacher, *(pool if name == "dynakd" else [])]
             if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
                 run.ledger.add(cost)
-            if name == "takd":  # half of the budget is the assistant's
+            if name == "takd":  # half of the budget is the assistant's; of the paper's, each has all epochs
+                half = run.steps if run.kind == "paper" else run.steps // 2
                 shape = run.settings["assistant"]
                 copied = teacher.pretrained and args.init != "random" and student_shape(shape)[1] == D_T
                 assistant = run.student(init="pretrained" if copied else "random", shape=shape, keep="first")
-                distil(args, run, assistant, [teacher], [], name, run.steps // 2, "assistant")
+                distil(args, run, assistant, [teacher], [], name, half, "assistant")
                 assistant.eval().requires_grad_(False)
                 teachers = [replace(teacher, name=f"assistant {shape}", model=assistant)]
             student = run.student()
-            chosen = distil(args, run, student, teachers, layers, name)
-            analysis: dict[str, Any] = {"rccc": rccc_of(args, student, teacher, encoded), "layers": layers}
+            chosen = distil(args, run, student, teachers, layers, name, run.steps if run.kind == "paper" else None)
+            analysis: dict[str, Any] = rccc_of(args, task, teacher, student) | {"layers": layers}
             if name in ("takd", "dynakd"):
                 analysis["teachers"] = chosen
-            of_teacher = {"rccc": rccc, "ccc_sequence": sequence}
             records.append(run.finish(student, analysis=analysis, teacher_analysis=of_teacher))
         show(records, args.out_dir)
 

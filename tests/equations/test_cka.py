@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 from torch.multiprocessing import start_processes
-from transformers import BartConfig, BartForConditionalGeneration, BertConfig, BertForSequenceClassification
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from common.args import BadInput
 from common.teacher import Teacher
@@ -159,10 +167,39 @@ def test_both_sides_of_an_encoder_decoder_are_matched() -> None:
     assert loss.item() == pytest.approx(L, rel=1e-9)
 
 
+def test_cls_alone_and_without_the_last_layer() -> None:
+    args, student, model = cka.Args(tokens="cls", layer_map="3", alpha=0.0), bert(2, 0), bert(4, 1)
+    (batch,) = split_batch(rows_of(), [""] * 8, 1, "classification", 0, Ledger(), CPU)
+    s, t = (m(**batch.inputs, output_hidden_states=True) for m in (student, model))
+    for hidden in ("mse", "cka"):
+        objective = cka.make_objective(args, "kd", hidden, student.config, model.config)  # type: ignore[arg-type]
+        loss = cka.step_loss(args, objective, student, Teacher("", model, None, ""), batch, [cka.ZERO])
+        S, T = s.hidden_states[1][:, 0], t.hidden_states[3][:, 0]
+        L_H = F.mse_loss(S, T) if hidden == "mse" else by_kernels(S, T)
+        close(loss, F.cross_entropy(s.logits, batch.labels) + L_H)
+
+
+def test_a_flan_t5_has_an_output_layer_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    sizes: Any = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 50}
+    for own in (True, False):
+        config = T5Config(feed_forward_proj="gated-gelu", tie_word_embeddings=not own, **sizes)
+        student: Any = cka.own_output(T5ForConditionalGeneration(copy.deepcopy(config)), config)
+        student.save_pretrained(tmp_path)
+        for model in (student, T5ForConditionalGeneration.from_pretrained(tmp_path)):
+            assert torch.equal(model.lm_head.weight, model.shared.weight) != own
+            assert torch.equal(model.lm_head.weight, student.lm_head.weight)
+            assert torch.equal(model.encoder.embed_tokens.weight, model.decoder.embed_tokens.weight)
+
+
 def test_layers_and_widths() -> None:
     assert [cka.layer_map(12, m) for m in (6, 8)] == [[2, 4, 6, 8, 10, 12], [2, 3, 5, 6, 8, 9, 11, 12]]
     assert cka.layer_map(12, 3, "1,4,12") == [1, 4, 12]
-    for argument, N, m, given in (("student", 4, 6, "uniform"), ("layer-map", 12, 3, "1,2"), ("layer-map", 3, 1, "4")):
+    assert cka.layer_map(12, 3, "4,8") == [4, 8]  # the last layer is left alone
+    for argument, N, m, given in (
+        ("student", 4, 6, "uniform"),
+        ("layer-map", 12, 1, "1,2"),
+        ("layer-map", 3, 1, "4"),
+    ):
         with pytest.raises(BadInput, match=f"--{argument}"):
             cka.layer_map(N, m, given)
     with pytest.raises(BadInput, match=r"--variant mse.*--student 2x32"):

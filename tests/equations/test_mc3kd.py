@@ -31,22 +31,26 @@ def related(n: int, d_s: int, d_t: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.tensor(s), torch.tensor(3 * t)
 
 
-def paper_ccc(s: np.ndarray, t: np.ndarray, ridge: float, kind: str) -> float:
+def paper_ccc(s: np.ndarray, t: np.ndarray, ridge: float, kind: str, shrinkage: float | None = None) -> float:
     """Eqs. 4-6 as they stand: symmetric roots, by eigenvalues, on the full D x D side."""
     s, t, n = s - s.mean(0), t - t.mean(0), len(s)
 
     def inverse_root(x: np.ndarray) -> np.ndarray:
-        values, axes = np.linalg.eigh(x.T @ x / (n - 1) + ridge * np.eye(x.shape[1]))
+        r = ridge if shrinkage is None else shrinkage * x.shape[1] / n * x.var(0, ddof=1).mean()
+        values, axes = np.linalg.eigh(x.T @ x / (n - 1) + r * np.eye(x.shape[1]))
         return (axes / np.sqrt(values)) @ axes.T
 
     W = inverse_root(t) @ (t.T @ s / (n - 1)) @ inverse_root(s)
     return float(np.linalg.svd(W, compute_uv=False).sum() if kind == "nuclear" else np.sqrt((W**2).sum()))
 
 
-def textbook_ccc(s: Tensor, t: Tensor, ridge: float, kind: str) -> Tensor:
+def textbook_ccc(s: Tensor, t: Tensor, ridge: float, kind: str, shrinkage: float | None = None) -> Tensor:
     """The same by the library's differentiable factorisations, for autograd."""
     s, t, n = s - s.mean(0), t - t.mean(0), len(s)
-    L_s, L_t = (torch.linalg.cholesky(x.T @ x / (n - 1) + ridge * torch.eye(x.shape[1]).double()) for x in (s, t))
+    r_s, r_t = (ridge if shrinkage is None else shrinkage / n * torch.cov(x.T).trace() for x in (s, t))
+    L_s, L_t = (
+        torch.linalg.cholesky(torch.cov(x.T) + r * torch.eye(x.shape[1]).double()) for x, r in ((s, r_s), (t, r_t))
+    )
     half = torch.linalg.solve_triangular(L_t, t.T @ s / (n - 1), upper=False)
     W = torch.linalg.solve_triangular(L_s.T, half, upper=True, left=False)
     return torch.linalg.matrix_norm(W, "nuc" if kind == "nuclear" else "fro")
@@ -54,21 +58,39 @@ def textbook_ccc(s: Tensor, t: Tensor, ridge: float, kind: str) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("ridge", [1e-3, 0.1])
-def test_ccc_and_its_gradient_are_the_papers(shape: tuple[int, int, int], ridge: float, kind: str) -> None:
+@pytest.mark.parametrize(("ridge", "shrinkage"), [(1e-3, None), (0.1, None), (1e-3, 0.7)])
+def test_ccc_and_its_gradient_are_the_papers(
+    shape: tuple[int, int, int], ridge: float, shrinkage: float | None, kind: str
+) -> None:
     s, t = related(*shape)
     ours, theirs = s.clone().requires_grad_(), s.clone().requires_grad_()
-    value = ccc(ours, t.requires_grad_(), ridge, kind)
-    assert value.item() == pytest.approx(paper_ccc(s.numpy(), t.detach().numpy(), ridge, kind), rel=1e-8)
+    value = ccc(ours, t.requires_grad_(), ridge, kind, shrinkage)
+    assert value.item() == pytest.approx(paper_ccc(s.numpy(), t.detach().numpy(), ridge, kind, shrinkage), rel=1e-8)
     (-2.5 * value).backward()
-    (-2.5 * textbook_ccc(theirs, t.detach(), ridge, kind)).backward()
+    (-2.5 * textbook_ccc(theirs, t.detach(), ridge, kind, shrinkage)).backward()
     assert theirs.grad is not None
-    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-7 * float(theirs.grad.abs().max()))
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-12 + 1e-7 * float(theirs.grad.abs().max()))
     assert t.grad is None
-    several = ccc(torch.stack([s, s.sin()]), torch.stack([t, t]), ridge, kind)
-    assert several.tolist() == pytest.approx([value.item(), ccc(s.sin(), t, ridge, kind).item()])
+    several = ccc(torch.stack([s, s.sin()]), torch.stack([t, t]), ridge, kind, shrinkage)
+    assert several.tolist() == pytest.approx([value.item(), ccc(s.sin(), t, ridge, kind, shrinkage).item()])
     # float32: a product of n terms, divided by the smallest eigenvalue that the ridge leaves
-    assert ccc(s.float(), t.float(), ridge, kind).item() == pytest.approx(value.item(), rel=1e-3)
+    assert ccc(s.float(), t.float(), ridge, kind, shrinkage).item() == pytest.approx(value.item(), rel=1e-3)
+
+
+def test_few_vectors_tell_related_layers_from_others_only_when_they_are_shrunk(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """100 vectors in 128 dimensions whose variances fall, as a layer's do; the second pair shares nothing."""
+    rng = np.random.default_rng(0)
+    draw = [torch.tensor(rng.standard_normal((100, 128)) * np.arange(1, 129) ** -0.75) for _ in range(2)]
+    turn = torch.linalg.qr(torch.tensor(rng.standard_normal((128, 128)))).Q
+    plain, shrunk = ([ccc(x @ turn, draw[0], 1e-9, "nuclear", c).item() for x in draw] for c in (None, 1.0))
+    assert plain == pytest.approx([99, 99], rel=1e-3)  # n - 1, whatever the layers
+    assert shrunk[0] > 1.2 * shrunk[1]
+    for _ in range(2):
+        mc3kd.warn_of_few(100, 128, None)
+    mc3kd.warn_of_few(129, 128, None)
+    assert capsys.readouterr().err.count("100 vectors in 128 dimensions") == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,17 +163,19 @@ def test_the_layers_that_differ_most_are_chosen_in_order() -> None:
      ("only-mc3", 12, 3, [3, 7, 11]), ("kd", 12, 6, []), ("takd", 12, 6, []), ("dynakd", 12, 6, [])],
 )  # fmt: skip
 def test_partners(name: str, N: int, m: int, published: list[int]) -> None:
-    assert [l - 1 for l in partners(name, [0.0] * N, m)] == published
+    assert [l - 1 for l in partners(VARIANTS[name], [0.0] * N, m)] == published
     if published:
         with pytest.raises(BadInput, match=f"--student: {N + 1} layers"):
-            partners(name, [0.0] * N, N + 1)
+            partners(VARIANTS[name], [0.0] * N, N + 1)
 
 
 # --- eq. 8 on models -----------------------------------------------------------------------------------------
 
 SEQUENCE = [0.9, 0.2, 0.8, 0.1, 0.7, 0.3]
-PARTNERS = {"pkd-skip": [2, 4], "pkd-last": [4, 5], "only-selection": [2, 4], "only-mc3": [2, 4, 6],
-            "mc3kd": [2, 4, 6]}  # fmt: skip
+ALL = {"pkd-skip": [2, 4, 6], "pkd-last": [4, 5, 6], "only-selection": [2, 4, 6], "only-mc3": [2, 4, 6],
+       "mc3kd": [2, 4, 6]}  # fmt: skip
+OUT = {name: layers[:-1] for name, layers in ALL.items()}
+PARTNERS = {"in": ALL, "out": OUT, None: {name: (ALL if "mc3" in name else OUT)[name] for name in ALL}}  # by --last
 
 
 def batch_of(scores: bool = False, padding: int = 0, types: bool = True) -> Batch:
@@ -184,14 +208,16 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
         hard, soft = -np.log(hot[range(4), y]), T**2 * (p * np.log(p / q)).sum(1)
     if name == "finetune":
         return float(hard.mean())
-    hidden, layers = 0.0, PARTNERS.get(name, [])
+    hidden, layers = 0.0, PARTNERS[args.last].get(name, [])
     for i, l in enumerate(layers, start=1):
-        a, b = s.hidden_states[i], t.hidden_states[l]
+        all_tokens = (args.tokens or ("all" if "mc3" in name else "cls")) == "all"
+        both = [
+            x[batch.mask].numpy() if all_tokens else x[:, 0].numpy() for x in (s.hidden_states[i], t.hidden_states[l])
+        ]
         if "mc3" in name:
-            both = [x[batch.mask].numpy() if args.tokens == "all" else x[:, 0].numpy() for x in (a, b)]
-            hidden -= paper_ccc(*both, args.ridge, args.correlation) / 16
+            hidden -= paper_ccc(*both, args.ridge, args.correlation, args.shrinkage) / 16
         else:
-            u, v = (x[:, 0].numpy() / np.linalg.norm(x[:, 0].numpy(), axis=1, keepdims=True) for x in (a, b))
+            u, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in both)
             hidden += ((u - v) ** 2).mean() / len(layers)
     beta = args.beta if args.beta is not None else 1 if "mc3" in name else 100
     return float((args.alpha * soft + (1 - args.alpha) * hard).mean() + beta * hidden)
@@ -199,17 +225,20 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
 
 @pytest.mark.parametrize("scores", [False, True], ids=["classes", "scores"])
 @pytest.mark.parametrize(
-    "given", [{}, {"beta": 3.0, "tokens": "cls", "correlation": "frobenius", "ridge": 0.01}], ids=str
+    "given",
+    [
+        {},
+        {"beta": 3.0, "tokens": "cls", "correlation": "frobenius", "ridge": 0.01, "last": "out"},
+        {"tokens": "all", "last": "in", "shrinkage": 0.5},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_step_is_equation_8(name: str, given: dict[str, Any], scores: bool) -> None:
     """Its value, with any padding; gradient to all of the student, and none to the teacher."""
-    (student, teacher), args, layers = (
-        pair(scores),
-        Args(alpha=0.3, temperature=3.0, **given),
-        partners(name, SEQUENCE, 3),
-    )
-    assert layers == PARTNERS.get(name, [])
+    (student, teacher), args = pair(scores), Args(alpha=0.3, temperature=3.0, **given)
+    layers = partners(args.variant_of(name), SEQUENCE, 3)
+    assert layers == PARTNERS[args.last].get(name, [])
     wanted = by_hand(name, args, student, teacher.model, batch_of(scores))
     loss = step_loss(args, name, student, teacher, batch_of(scores), layers)
     assert loss.item() == pytest.approx(wanted, rel=1e-7)
@@ -222,9 +251,9 @@ def test_a_step_is_equation_8(name: str, given: dict[str, Any], scores: bool) ->
     assert all(p.grad is None for p in teacher.model.parameters())
 
 
-@pytest.mark.parametrize("name", PARTNERS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_hidden_loss_reaches_up_to_its_layer_and_is_worth_lowering(name: str) -> None:
-    (student, teacher), args, layers = pair(), Args(alpha=0.0, beta=50.0), partners(name, SEQUENCE, 3)
+    (student, teacher), args, layers = pair(), Args(alpha=0.0, beta=50.0), partners(VARIANTS[name], SEQUENCE, 3)
     loss = step_loss(args, name, student, teacher, batch_of(), layers)
     (loss - step_loss(args, "kd", student, teacher, batch_of(), [])).backward()  # what remains is the hidden loss
     reached = [any(p.grad.abs().max() > 1e-12 for p in layer.parameters()) for layer in student.bert.encoder.layer]
@@ -249,7 +278,7 @@ def test_every_family_is_guided_layer_by_layer(family: str) -> None:
     teacher = Teacher("", AutoModelForSequenceClassification.from_config(config).eval(), None, "")
     for name, width in (("mc3kd", 16), ("pkd-skip", 32)):
         student = models.build(models.student_config(config, 3, width), "classification")
-        layers = partners(name, SEQUENCE[:4], 3)
+        layers = partners(VARIANTS[name], SEQUENCE[:4], 3)
         step_loss(Args(), name, student, teacher, batch_of(types=family != "distilbert"), layers).backward()
         words = student.get_input_embeddings().weight.grad
         assert words.isfinite().all()
@@ -258,8 +287,8 @@ def test_every_family_is_guided_layer_by_layer(family: str) -> None:
 
 def test_where_cls_stands() -> None:
     hidden, mask = torch.arange(12.0).reshape(2, 3, 2), torch.tensor([[0, 1, 1], [1, 1, 0]])
-    assert mc3kd.vectors(hidden, mask, "cls").tolist() == [[2, 3], [6, 7]]  # the first valid token
-    assert mc3kd.vectors(hidden, mask, "cls", "xlnet").tolist() == [[4, 5], [8, 9]]  # the last one
+    assert hidden[models.compared(mask, "cls")].tolist() == [[2, 3], [6, 7]]  # the first valid token
+    assert hidden[models.compared(mask, "cls", "xlnet")].tolist() == [[4, 5], [8, 9]]  # the last one
 
 
 def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
