@@ -27,6 +27,7 @@ from transformers import (
 
 from common import parallel
 from common.args import BadInput, cut, first_line, layer_list
+from common.layers import attention
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
 from common.tasks import GENERATED, WINDOWED, Task
@@ -130,10 +131,14 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
             f"{argument} {name}: its weights are packed, nothing can be trained from them; --init random works"
         )
     try:
-        model, report = HEADS[kind].from_pretrained(
-            cut(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
-            output_loading_info=True, ignore_mismatched_sizes=True,
-        )  # fmt: skip
+        if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
+            model, lost = attention.read(cut(name)[0], HEADS[kind], config)
+            model, report = model.to(dtype), {"missing_keys": lost, "mismatched_keys": []}  # type: ignore[call-arg]
+        else:
+            model, report = HEADS[kind].from_pretrained(
+                cut(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
+                output_loading_info=True, ignore_mismatched_sizes=True,
+            )  # fmt: skip
     except SafetensorError as error:
         raise BadInput(f"{argument} {name}: damaged model.safetensors ({first_line(error)})") from error
     except Exception as error:  # whatever a wrong configuration breaks first
@@ -318,7 +323,10 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
     """A model for tasks of a kind with random weights."""
-    return HEADS[kind].from_config(config)
+    model = HEADS[kind].from_config(config)
+    if hasattr(config, "efficient_attention"):
+        attention.install(model)
+    return model
 
 
 # --- what a model predicts -----------------------------------------------------------------------------------

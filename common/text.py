@@ -1,9 +1,9 @@
 """Unlabelled text, from which students are pre-trained: where it comes from, how it is batched, what is masked.
 
-    text.check(args.corpus, args.budget)                        # wrong arguments, before anything is read
+    text.check(args.corpus)                                     # wrong arguments, before anything is read
     texts = text.open_texts(args.corpus, task)                  # what --corpus names, see `open_texts`
     batches = texts.batches(tokenizer, max_length, 32, seed)    # an example is a text
-    batches = texts.blocks(tokenizer, length, 32, seed)         # or: texts end to end, an example is `length` tokens
+    batches = texts.pieces(tokenizer, length, 32, seed)         # or: a piece of a text, all of which is used
     batches = text.Masked(batches, tokenizer)                   # BERT's masking; labels are what was hidden
     model, whole = text.load_masked_lm(source)                  # a masked language model; whether its head came with it
     text.train_head(stage, model, tokenizer, batches.encoded)   # the head, where it did not
@@ -22,10 +22,10 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,35 +63,54 @@ HARMFUL = {
 # --- what --corpus names -------------------------------------------------------------------------------------
 
 
-def check(spec: str | None, budget: str = "") -> None:
-    """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text.
+class Part(NamedTuple):
+    """One corpus of `--corpus`: a file, a data set of the hub (`place` is REPO:CONFIG), or one of NAMED."""
 
-    A stream has no known length: `budget` "paper", which counts epochs of it, is refused.
-    """
-    if spec is None:
-        return
-    streamed = spec.startswith(STREAM)
-    if streamed and budget == "paper":
-        raise BadInput(f"--corpus {spec}: has no known length, and --budget paper counts epochs; give a number")
-    if spec.startswith(HUB):
-        return
-    parts = [spec.removeprefix(STREAM)] if streamed else split_list(spec)
+    name: str  # "" of a file that stands alone, which holds a passage a line
+    place: str
+    count: int | None  # how many of its texts are taken
+    streamed: bool
+    hub: bool
+
+
+def parts_of(spec: str) -> list[Part]:
+    """What `--corpus` names; `BadInput` for what cannot be. Reads no text."""
+    parts = []
+    for text in split_list(spec):
+        streamed, hub = text.startswith(STREAM), text.startswith(HUB)
+        label, named, file = text.removeprefix(HUB if hub else STREAM).partition("=")
+        if hub or (label in NAMED and not named and not streamed):
+            parts.append(Part(label, label if hub else "", None, streamed, hub))
+            continue
+        name, counted, count = label.partition(":") if named else ("", "", "")
+        if counted and not (count.isdecimal() and int(count)):
+            raise BadInput(f"--corpus {text}: {count!r} must be how many texts are taken, 1 or more")
+        parts.append(Part(name, file if named else label, int(count) if counted else None, streamed, False))
     if not parts:
         raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
-    names = [part.partition("=")[0] for part in parts]
+    names = [part.name for part in parts]
     if len(set(names)) < len(names):
         raise BadInput(f"--corpus {spec!r}: names a corpus twice")
     for part in parts:
-        if part in NAMED and not streamed:
+        if part.hub or not part.place:
             continue
-        if len(parts) > 1 and "=" not in part:
-            raise BadInput(f"--corpus {part!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
-        path = Path(part if streamed else part.partition("=")[2] or part)
-        if not path.is_file():
-            raise BadInput(f"--corpus {part}: no such file; give a FILE of one passage a line, NAME=FILE,..., {STREAM}"
-                           f"FILE, {HUB}REPO, or one or several of {', '.join(NAMED)}")  # fmt: skip
-        if _suffix(path) not in (".jsonl", ".txt"):
-            raise BadInput(f"--corpus {part}: must be .txt or .jsonl, or either as .gz or .zst")
+        if not part.name and len(parts) > 1:
+            raise BadInput(f"--corpus {part.place!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
+        if not Path(part.place).is_file():
+            raise BadInput(f"--corpus {part.place}: no such file; give a FILE of one passage a line, NAME=FILE,...,"
+                           f" {STREAM}FILE, {HUB}REPO, or one or several of {', '.join(NAMED)}")  # fmt: skip
+        if _suffix(Path(part.place)) not in (".jsonl", ".txt"):
+            raise BadInput(f"--corpus {part.place}: must be .txt or .jsonl, or either as .gz or .zst")
+    return parts
+
+
+def check(spec: str | None, budget: str = "") -> None:
+    """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text.
+
+    `budget`: of a script that counts epochs of texts, which a stream's `batches` have none of.
+    """
+    if spec is not None and any(part.streamed for part in parts_of(spec)) and budget == "paper":
+        raise BadInput(f"--corpus {spec}: has no known length, and --budget paper counts epochs; give a number")
 
 
 def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Texts:
@@ -101,44 +120,86 @@ def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Te
         FILE               one passage a line; of a .jsonl file, the "text" of every line
         NAME=FILE,...      named corpora, mixed in a drawn order. In a .txt file blank lines separate documents; a line
                            of a .jsonl file holds a "text", or OSCAR's "content" and "metadata", which is filtered
+        NAME:COUNT=FILE    likewise, the first COUNT of its texts that pass the filters
         pocket-short       likewise, of the pocket suite: 20,000 unlabelled documents
         pocket-long        likewise: the documents of ner and hotpot, without their labels
         task               likewise: the training texts of the task
-        stream:FILE        as FILE, read while it is learnt from: memory does not grow with it
-        stream:hub:REPO    a text data set of the hub, likewise; stream:hub:REPO:CONFIG for a part of it
+        stream:FILE        as FILE, or NAME=FILE, read while it is learnt from: memory does not grow with it
+        stream:hub:REPO    a text data set of the hub, likewise; stream:hub:REPO:CONFIG for a part of it. With OSCAR's
+                           columns it is filtered as OSCAR is
+        several streams    a text of each in turn, until all have ended; other corpora may stand among them
 
     Files may be packed, `.gz` or `.zst`; `check` has let the argument pass. Raises `BadInput` for what cannot be read,
     with the file and its line.
     """
-    sizes = ""
+    sizes = list[str]()
     if spec is None:
         unlabelled = pocket.unlabelled_bilingual if task.task.kind == "translation" else pocket.unlabelled
         texts = unlabelled(passages, seed=1) if task.source == "pocket" else task_texts(task)
-    elif spec.startswith(STREAM):
-        return _streamed(spec)
-    elif set(names := split_list(spec)) & set(NAMED) or "=" in spec:
-        texts, sizes = _mixed(names, task)
-    elif not (texts := list(_passages_of(Path(spec)))):
-        raise BadInput(f"--corpus {spec}: holds no text; one passage a line is needed")
-    digest = hashlib.sha256(json.dumps({"texts": texts}).encode()).hexdigest()[:12]
-    return Texts(texts, f"{sizes}#{digest}" if sizes else digest)
-
-
-def _streamed(spec: str) -> Texts:
-    """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
-    source = spec.removeprefix(STREAM)
-    if spec.startswith(HUB):
-        repo, _, config = spec.removeprefix(HUB).partition(":")
-        start, signature = functools.partial(_hub_texts, repo, config), f"{source}@{_revision(repo)}"
     else:
-        with Path(source).open("rb") as file:
-            signature = f"{Path(source).name}@{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
-        start = functools.partial(_passages_of, Path(source))
+        parts = parts_of(spec)
+        if any(part.streamed for part in parts):
+            return _streamed(spec, parts, task)
+        texts = []
+        for part in sorted(parts, key=lambda part: part.name == "task"):
+            dropped = Counter[str]()
+            found = list(_texts_of(part, task, dropped))
+            if not found:
+                why = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
+                raise BadInput(f"--corpus {part.name or part.place}: no text is left ({why or 'it is empty'})")
+            texts += found
+            sizes += [f"{part.name}:{len(found)}"] if part.name else []
+        if sizes:  # table 8's mixes
+            Random(0).shuffle(texts)
+    digest = hashlib.sha256(json.dumps({"texts": texts}).encode()).hexdigest()[:12]
+    return Texts(texts, f"{'+'.join(sizes)}#{digest}" if sizes else digest)
+
+
+def _texts_of(part: Part, task: TaskData, dropped: Counter[str] | None = None) -> Iterator[str]:
+    """The texts of one corpus, from the first."""
+    dropped = Counter() if dropped is None else dropped
+    found: Iterable[str]
+    if part.hub:
+        found = _hub_texts(part.place, dropped)
+    elif part.place:
+        found = (documents if part.name else _passages_of)(Path(part.place), dropped)
+    elif part.name == "task":
+        found = dict.fromkeys(" ".join(text.split()) for text in task_texts(task))
+    elif part.name == "pocket-short":
+        found = pocket.unlabelled(SHORT)
+    else:
+        rows = pocket.generate("hotpot", "train")
+        found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
+        found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
+    return islice(found, part.count)
+
+
+def _in_turn(parts: list[Part], task: TaskData) -> Iterator[str]:
+    """A text of each corpus in turn, until all have ended."""
+    for texts in zip_longest(*(_texts_of(part, task) for part in parts)):
+        yield from (text for text in texts if text is not None)
+
+
+def _streamed(spec: str, parts: list[Part], task: TaskData) -> Texts:
+    """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
+    signatures = []
+    for part in parts:
+        name = f"{part.name}:{part.count}" if part.count else part.name
+        if part.hub:
+            name = f"hub:{part.place}@{_revision(part.place.partition(':')[0])}"
+        elif part.place:
+            with Path(part.place).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+            name = f"{name or Path(part.place).name}@{digest}"
+        elif part.name == "task":
+            name = f"task@{task.fingerprint}"
+        signatures.append(name)
+    start = functools.partial(_in_turn, parts, task)
     head = list(islice(start(), HEAD + 1))
     if len(head) <= HEAD:
         raise BadInput(f"--corpus {spec}: {len(head)} texts are too few to be streamed, more than {HEAD} are needed;"
-                       f" --corpus {source} reads them at once")  # fmt: skip
-    return Texts(head[:HEAD], signature, start)
+                       f" --corpus {spec.replace(STREAM, '')} reads them at once")  # fmt: skip
+    return Texts(head[:HEAD], "+".join(signatures), start)
 
 
 @dataclass(frozen=True)
@@ -168,19 +229,26 @@ class Texts:
         encoded = make(self.head)
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
-        return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded)
+        return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded, self)
 
-    def blocks(self, tokenizer: Any, length: int, batch_size: int, seed: int,
+    def pieces(self, tokenizer: Any, length: int, batch_size: int, seed: int,
                most: int | None = None) -> data.Batches | StreamBatches:  # fmt: skip
-        """A training stream whose examples are packed blocks of `length` tokens; its `.encoded` is the head's.
+        """A training stream whose examples are texts, in pieces where they have more than `length` tokens (`cut`).
 
-        `most`: from so many blocks on, no more texts are read.
+        Pieces of like length meet in a batch. `most`: from so many pieces on, no more of the head is tokenised.
         """
-        encoded = packed(tokenizer, self.head, length, most)
+        encoded = as_examples(list(cut(tokenizer, self.head, length, most)))
         if self.start is None:
-            return data.Batches(encoded, tokenizer, batch_size, seed)
-        drawn = functools.partial(blocks, tokenizer, length=length)
-        return StreamBatches(lambda: drawn(self.drawn(seed)), as_examples, tokenizer, batch_size, encoded)
+            return data.Batches(encoded, tokenizer, batch_size, seed, by_length=True)
+
+        def start() -> Iterator[list[int]]:
+            pieces, size, rng = cut(tokenizer, self.drawn(seed), length), batch_size, Random(seed)
+            while True:
+                pool = sorted(islice(pieces, data.Batches.POOL * size), key=len)
+                for at in rng.sample(range(0, len(pool), size), len(pool) // size):
+                    yield from pool[at : at + size]
+
+        return StreamBatches(start, as_examples, tokenizer, batch_size, encoded, self)
 
     def drawn(self, seed: int) -> Iterator[str]:
         """The texts of a stream after its head without end, epoch after epoch, drawn from a buffer.
@@ -207,16 +275,23 @@ class Texts:
 class StreamBatches:
     """The training stream in place of `data.Batches` where the texts are streamed.
 
-    `start` begins to give the items (texts, or packed blocks) again from the first, and `make` encodes some of them.
-    A batch is a function of its step: a killed run goes on after passing over what came before, which is not tokenised
-    again where items are texts. Every process makes the same batches. `encoded`: the stream's head.
+    `start` begins to give the texts again from the first, and `make` encodes some of them. A batch is a function of its
+    step: a killed run goes on after passing over what came before. Every process makes the same batches. `encoded`: the
+    head of the stream `texts`.
     """
 
     def __init__(self, start: Callable[[], Iterator[Any]], make: Callable[[list[Any]], Encoded], tokenizer: Any,
-                 batch_size: int, encoded: Encoded) -> None:  # fmt: skip
+                 batch_size: int, encoded: Encoded, texts: Texts) -> None:  # fmt: skip
         self.start, self.make, self.tokenizer, self.batch_size = start, make, tokenizer, batch_size
-        self.encoded = encoded
+        self.encoded, self.texts = encoded, texts
         self.items, self.step = start(), 0  # what comes next, and the step that it belongs to
+
+    @functools.cached_property
+    def steps_per_epoch(self) -> int:
+        """Steps in which all texts are seen about once: the stream is read to its end, its characters are counted."""
+        assert self.texts.start is not None
+        times = sum(map(len, self.texts.start())) / sum(map(len, self.texts.head))
+        return math.ceil(times * len(self.encoded) / self.batch_size)
 
     def ids(self, step: int) -> list[str]:
         """The numbers of the batch's examples in the stream."""
@@ -243,34 +318,6 @@ def task_texts(task: TaskData) -> list[str]:
     return list(dict.fromkeys(text for texts in train.texts for text in texts if text.strip()))
 
 
-def _mixed(names: list[str], task: TaskData) -> tuple[list[str], str]:
-    """The documents of corpora in a drawn order (table 8), and how many each has."""
-    texts: list[str] = []
-    sizes = []
-    # the task's texts come last, to the others in their own drawn order
-    for part in sorted(names, key=lambda part: part == "task"):
-        name, _, file = part.partition("=")
-        dropped = Counter[str]()
-        if part == "task":
-            Random(0).shuffle(texts)
-            found = list(dict.fromkeys(" ".join(text.split()) for text in task_texts(task)))
-        elif part == "pocket-short":
-            found = pocket.unlabelled(SHORT)
-        elif part == "pocket-long":
-            rows = pocket.generate("hotpot", "train")
-            found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
-            found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
-        else:
-            found = list(documents(Path(file), dropped))
-        if not found:
-            why = ", ".join(f"{reason} {count}" for reason, count in dropped.items()) or "it is empty"
-            raise BadInput(f"--corpus {name}: no document is left ({why})")
-        texts += found
-        sizes.append(f"{name}:{len(found)}")
-    Random(0).shuffle(texts)
-    return texts, "+".join(sizes)
-
-
 def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
     """The documents of a .txt or .jsonl file that pass OSCAR's filters; counts in `dropped` why others do not."""
     if _suffix(path) == ".txt":
@@ -283,20 +330,24 @@ def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
                 paragraph = []
         return
     for number, record in json_lines(path, _lines(path)):
-        oscar = isinstance(record, dict) and isinstance(record.get("metadata"), dict)
-        text = record.get("content" if oscar else "text") if isinstance(record, dict) else None
-        if not isinstance(text, str):
-            raise BadInput(f"{path} line {number}: needs a text, or OSCAR's content and metadata")
-        try:
-            reason = dropped_by(record["metadata"]) if oscar else None
-        except (AttributeError, TypeError) as error:
-            raise BadInput(f"{path} line {number}: its metadata are not OSCAR's ({error})") from error
-        if reason is None and not text.strip():
-            reason = "empty"
-        if reason is None:
-            yield text
-        else:
-            dropped[reason] += 1
+        yield from _text_of(record, f"{path} line {number}", dropped)
+
+
+def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
+    """The text of a record, if it passes: its "text", or OSCAR's "content"."""
+    record = record if isinstance(record, dict) else {}
+    oscar = isinstance(record.get("metadata"), dict) and "content" in record
+    text = record.get("content" if oscar else "text")
+    if not isinstance(text, str):
+        raise BadInput(f"{where}: needs a text, or OSCAR's content and metadata")
+    try:
+        reason = dropped_by(record["metadata"]) if oscar else None
+    except (AttributeError, TypeError) as error:
+        raise BadInput(f"{where}: its metadata are not OSCAR's ({error})") from error
+    if reason is None and text.strip():
+        yield text
+    else:
+        dropped[reason or "empty"] += 1
 
 
 def dropped_by(metadata: dict[str, Any]) -> str | None:
@@ -315,10 +366,10 @@ def dropped_by(metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def _passages_of(path: Path) -> Iterator[str]:
+def _passages_of(path: Path, dropped: Counter[str]) -> Iterator[str]:
     """The texts of a file that holds one a line."""
     if _suffix(path) == ".jsonl":
-        return documents(path, Counter())
+        return documents(path, dropped)
     return (line.strip() for line in _lines(path) if line.strip())
 
 
@@ -343,16 +394,13 @@ def _lines(path: Path) -> Iterator[str]:
         raise BadInput(f"{path}: cannot be read ({error})") from error
 
 
-def _hub_texts(repo: str, config: str) -> Iterator[str]:
+def _hub_texts(place: str, dropped: Counter[str]) -> Iterator[str]:
     from datasets import load_dataset
 
+    repo, _, config = place.partition(":")
     try:
         for row in load_dataset(repo, config or None, split="train", streaming=True):
-            text = row.get("text") or row.get("content")
-            if not isinstance(text, str):
-                raise BadInput(f"--corpus {HUB}{repo}: needs a column text, and has {', '.join(row)}")
-            if text.strip():
-                yield text
+            yield from _text_of(row, f"--corpus {HUB}{repo}", dropped)
     except BadInput:
         raise
     except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
@@ -385,30 +433,20 @@ def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = Fa
     return data.encode(tokenizer, split, _COPY if written else _TEXT, max_length)
 
 
-def packed(tokenizer: Any, texts: list[str], length: int, most: int | None = None) -> Encoded:
-    """The `blocks` of some texts as examples. Raises `BadInput` for a tokenizer without [CLS] and [SEP]."""
-    return as_examples(list(blocks(tokenizer, texts, length, most)))
+def cut(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:
+    """Texts in pieces of at most `length` tokens, each between the tokenizer's special tokens; none of two texts.
 
-
-def blocks(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:
-    """Texts end to end, cut into blocks of `length` tokens: none of it is padding.
-
-    Each block opens and ends with the tokenizer's special tokens, and its separator stands between texts; the rest that
-    does not fill a block is left out, unless there is nothing else. From `most` blocks on, no more texts are read.
+    From `most` pieces on, no more texts are read. Raises `BadInput` for a tokenizer without [CLS] and [SEP].
     """
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
-        raise BadInput(f"--teacher: {type(tokenizer).__name__} has no [CLS] and [SEP] to put around a block of text")
-    inside, count, left = length - 2, 0, list[int]()
+        raise BadInput(f"--teacher: {type(tokenizer).__name__} has no [CLS] and [SEP] to put around a piece of text")
+    inside, count = length - 2, 0
     texts = iter(texts)
     while (most is None or count < most) and (part := list(islice(texts, 200))):
         for tokens in tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]:
-            left += [*tokens, tokenizer.sep_token_id]
-        full = len(left) // inside
-        for at in range(0, full * inside, inside):
-            yield [tokenizer.cls_token_id, *left[at : at + inside], tokenizer.sep_token_id]
-        left, count = left[full * inside :], count + full
-    if not count:
-        yield [tokenizer.cls_token_id, *left, tokenizer.sep_token_id]
+            for at in range(0, len(tokens), inside):
+                yield [tokenizer.cls_token_id, *tokens[at : at + inside], tokenizer.sep_token_id]
+                count += 1
 
 
 def as_examples(blocks: list[list[int]]) -> Encoded:

@@ -37,10 +37,10 @@ Differences from the paper, and how its gaps are read
     - LSG's hash functions are fixed; the authors draw new ones at every call.
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
-    - all variants have one budget of steps: those of the converted teacher count as the student's do. Before
-      fine-tuning a batch has `--tokens` tokens whatever the length of its texts, which are cut and never joined. The
-      pocket suite's documents are fine-tuned on short ones first (SHORT_FIRST). `--budget paper` has the paper's steps,
-      epochs and 2^18 tokens, for which a stream is measured once.
+    - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
+      fine-tuning an example is a text, or a piece of a long one; none are joined. The pocket suite's documents are
+      fine-tuned on short ones first (SHORT_FIRST). `--budget paper` has the paper's steps, epochs and batches of 2^18
+      tokens; a stream is measured for it.
     - each seed has a chain of stages of its own; the paper has one. Its rates are for a width of 768 and 2^18 tokens.
     - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
     - section 4.3 searches by population; `python -m bench sweep` draws the same grid.
@@ -113,11 +113,6 @@ class Args(CommonArgs):
         0.1, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
     )
     distil_share: float = arg(0.4, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
-    tokens: int | None = arg(
-        None,
-        "tokens of a batch before fine-tuning (default: 64 x batch size, at least max-length; paper: 2^18)",
-        low=64,
-    )
     convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
     distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
     soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")
@@ -212,7 +207,6 @@ def attention_settings(args: Args) -> dict[str, Any]:
 TEMPERATURE = 2.0
 SOFT, MLM, COSINE = 5.0, 2.0, 1.0
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
-TOKENS = 64  # of a batch, for each of `--batch-size`
 
 
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, soft_labels: str) -> Tensor:
@@ -257,11 +251,11 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
             "stage": name,
             "texts": texts.signature,
             "length": args.max_length if long else min(args.short_length, args.max_length),
-            "tokens": args.tokens or (PAPER_TOKENS if paper else max(args.batch_size * TOKENS, args.max_length)),
             "steps": steps,
             "precision": args.precision,
             "seed": args.seed,
         }
+        recipe["batch_size"] = max(1, PAPER_TOKENS // recipe["length"]) if paper else args.batch_size
         if name == "convert":
             recipe |= {"attention": args.attention, "max_length": args.max_length, **attention_settings(args)}
             recipe |= {"lr": args.convert_lr or 3e-5 * 768 / teacher.model.config.hidden_size}
@@ -290,19 +284,19 @@ def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: tex
     distils = recipe["stage"] == "distil"
     model, has_head = masked_lm(source)
     if not has_head:  # the checkpoint has no such head: one is trained while it still is what it was
-        length = min(TOKENS, args.short_length, args.max_length)
-        text.train_head(stage, model, tokenizer, texts.pieces(tokenizer, length, length, 0, 10_000 * length).encoded)
+        length = min(64, args.short_length, args.max_length)
+        text.train_head(stage, model, tokenizer, texts.pieces(tokenizer, length, 32, 0, 10_000).encoded)
     if not distils:
         attention.convert(model, args.attention, args.max_length, tokenizer, **attention_settings(args))
     student, teacher = model, None
     if distils:
         student = models.keep_layers(copy.deepcopy(model), recipe["keep"], recipe["layers"])
         teacher = Teacher(source, frozen(args, model), tokenizer, source)
-    steps, tokens, seed = recipe["steps"], recipe["tokens"], recipe["seed"]
+    steps, size = recipe["steps"], recipe["batch_size"]
     if steps == 0:
         return student
 
-    pieces = texts.pieces(tokenizer, recipe["length"], tokens, seed, steps and steps * tokens)
+    pieces = texts.pieces(tokenizer, recipe["length"], size, recipe["seed"], steps and steps * size)
     batches = text.Masked(pieces, tokenizer, SMOOTHING if distils else 0.0)
     settings = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0} if distils else {"warmup": 500 / 3000}
     with stage.loop({"student": student}, batches, steps or PAPER_DISTIL_EPOCHS * pieces.steps_per_epoch, recipe["lr"],
@@ -433,7 +427,7 @@ def default_corpus(task: TaskData) -> str:
 
 def main(args: Args) -> None:
     for name in args.tasks:
-        task = data.load(name, args.data_dir, limit=args.limit, tune=args.tune)
+        task = data.load(name, **args.source)
         given = replace(args, teacher=long_teacher(args, task.task))
         teacher = get_teacher(replace(given, max_length=teacher_length(given, task)), task)
         teacher.name = args.teacher

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,15 @@ import torch.nn.functional as F
 import transformers
 from conftest import FAMILIES, word_tokenizer
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
+from common import models
 from common.errors import BadInput
 from common.layers import attention
 
@@ -109,11 +117,16 @@ def test_random_blocks() -> None:
     assert not torch.equal(table[:, 0], table[:, 1])
 
 
+def hash_by_hand(key: Tensor, count: int, h: int) -> Tensor:
+    directions = torch.randn(H, D, count // 2, generator=torch.Generator().manual_seed(0))[h].double()
+    return (F.normalize(key, dim=1) @ torch.cat([directions, -directions], 1)).argmax(1)
+
+
 def sparse_by_hand(kind: str, key: Tensor, valid: Tensor, s: int, h: int) -> list[list[int]]:
     """The tokens of a block of one head, (c, d) and (c,), whose mean each sparse token is; padding left out."""
     c, f = len(key), len(key) // s
-    directions = torch.randn(H, D, s // 2, generator=torch.Generator().manual_seed(0))[h].double()
-    bucket = (F.normalize(key, dim=1) @ torch.cat([directions, -directions], 1)).argmax(1)
+    first = hash_by_hand(key, c, h)  # tokens into c groups, then the sums of these into s
+    bucket = hash_by_hand(torch.stack([key[(first == g) & valid].sum(0) for g in range(c)]), s, h)[first]
     longest = key.norm(dim=1).masked_fill(~valid, -1).argsort(descending=True).tolist()
     picks = {
         "norm": [[i] for i in longest[:s]],
@@ -172,54 +185,73 @@ def test_nystromformer(sizes: tuple[int, int]) -> None:
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
          "initializer_range": 0.1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "vocab_size": 60,
-         "pad_token_id": 1, "hidden_act": "gelu"}  # fmt: skip
-# The library's family and settings, ours, and what is converted to
-LIBRARY: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], dict[str, int]]] = {
-    "longformer": ("longformer", {"attention_window": 16}, "roberta", {"type_vocab_size": 2}, {"window": 8}),
-    "bigbird": ("big_bird", {"block_size": 4}, "bert", {}, {"block": 4}),
-    "nystromformer": ("nystromformer", {"num_landmarks": 8, "segment_means_seq_len": 96, "conv_kernel_size": 9,
-                                        "layer_norm_eps": 1e-12}, "bert", {}, {"landmarks": 8, "kernel": 9}),
+         "pad_token_id": 1, "hidden_act": "gelu", "layer_norm_eps": 1e-12}  # fmt: skip
+LIBRARY: dict[str, dict[str, Any]] = {
+    "longformer": {"attention_window": 16, "max_position_embeddings": 98},
+    "big_bird": {"block_size": 4, "max_position_embeddings": 96},
+    "nystromformer": {"num_landmarks": 8, "segment_means_seq_len": 96, "conv_kernel_size": 9,
+                      "max_position_embeddings": 96},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("longformer", (96, 67)), ("bigbird", (96, 94)), ("nystromformer", (96,))])
-def test_as_the_library(name: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hidden states and a gradient of whole models in float64. BigBird on the library's own draws, and where the last
-    blocks of all texts are the same; Nystromformer without padding, which the library averages into its landmarks."""
-    L, (family, theirs_settings, ours_family, ours_settings, settings) = 96, LIBRARY[name]
-    positions = L if name == "nystromformer" else L + 2  # to which the library adds two of its own
+def of_the_library(family: str, head: Any = AutoModelForMaskedLM, **changes: Any) -> Any:
     torch.manual_seed(0)
-    theirs, ours = (
-        AutoModel.from_config(AutoConfig.for_model(family, max_position_embeddings=size, **SMALL, **more)).double()
-        for family, size, more in ((family, positions, theirs_settings), (ours_family, L + 2, ours_settings))
-    )
-    attention.convert(ours, name, L, **settings)
-    weights = {}
-    for key, value in theirs.state_dict().items():
-        for part in ("query_global", "key_global", "value_global", "conv"):
-            key = key.replace(f"self.{part}", f"self.efficient.{part}")
-        weights[key.replace("pooler.", "pooler.dense.") if name == "bigbird" else key] = value
-    ours.load_state_dict(weights, strict=name != "nystromformer")  # which has no pooler
-    if name == "bigbird":
+    return head.from_config(AutoConfig.for_model(family, **(SMALL | LIBRARY[family] | changes)))
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"), [("longformer", (96, 67)), ("big_bird", (96, 94)), ("nystromformer", (96,))]
+)
+def test_as_the_library(family: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hidden states, words and a gradient of whole models in float64. BigBird on the library's own draws, and where the
+    last blocks of all texts are the same; Nystromformer without padding, which the library averages into its
+    landmarks."""
+    L, theirs = 96, of_the_library(family).double()
+    ours = attention.from_library(theirs)
+    if family == "big_bird":
         tables = []
         for layer in range(2):
-            own = theirs.encoder.layer[layer].attention.self
+            own = theirs.bert.encoder.layer[layer].attention.self
             np.random.seed(layer)
             drawn = own._bigbird_block_rand_mask_with_head(L, L, 4, 4, 4, *own._get_rand_attn_plan(L, 4, 3))
             tables.append(F.pad(torch.tensor(np.stack(drawn)), (0, 0, 1, 1)).transpose(0, 1))
         monkeypatch.setattr(attention, "random_blocks", lambda n, heads, count, seed: tables[seed][:n])
     mask = padded(L, *sizes).long()
     batch = {"input_ids": torch.randint(5, 60, mask.shape) * mask + 1 - mask, "attention_mask": mask}
-    more = {"position_ids": torch.arange(2, L + 2)[None]} if name == "nystromformer" else {}
-    theirs_more = {"global_attention_mask": F.pad(mask[:, :1], (0, L - 1))} if name == "longformer" else {}
-    weight, found = torch.randn(*mask.shape, 32, dtype=torch.float64) * mask[:, :, None], []
-    for model, extra in ((ours.train(), more), (theirs.train(), theirs_more)):
-        hidden = model(**batch, **extra).last_hidden_state
-        (hidden * weight).sum().backward()
-        gradient = model.encoder.layer[0].attention.self.query.weight.grad
-        found.append((hidden * mask[:, :, None], gradient / gradient.norm()))
+    theirs_more = {"global_attention_mask": F.pad(mask[:, :1], (0, L - 1))} if family == "longformer" else {}
+    weight, found = torch.randn(*mask.shape, 60, dtype=torch.float64) * mask[:, :, None], []
+    for model, extra in ((ours.train(), {}), (theirs.train(), theirs_more)):
+        out = model(**batch, **extra, output_hidden_states=True)
+        (out.logits * weight).sum().backward()
+        gradient = model.base_model.encoder.layer[0].attention.self.query.weight.grad
+        hidden = out.hidden_states[-1] * mask[:, :, None]
+        found.append((hidden, out.logits * mask[:, :, None], gradient / gradient.norm()))
     assert found[0][0].std() > 0.1
     close(*found, atol=1e-5, rtol=1e-5)  # the library computes some softmax in float32
+
+
+@pytest.mark.parametrize("family", LIBRARY)
+def test_the_librarys_long_models(family: str, tmp_path: Path) -> None:
+    """With the body alone, saved and loaded, and cut in half; what is not one of them stays what it is."""
+    theirs = of_the_library(family)
+    model, ids = attention.from_library(theirs).eval(), ids_of(2, 96)
+    model.save_pretrained(tmp_path)
+    again, lost = attention.read(tmp_path, AutoModelForTokenClassification)
+    assert lost == ["classifier.bias", "classifier.weight"]
+    body = attention.from_library(theirs.base_model).eval()
+    expected = body(input_ids=ids).last_hidden_state
+    for other in (model, again):
+        assert torch.equal(other.base_model(input_ids=ids).last_hidden_state, expected)
+    half = models.keep_layers(model, "2", 1)
+    half.save_pretrained(tmp_path / "half")
+    loaded = attention.load(tmp_path / "half", AutoModelForMaskedLM)
+    assert torch.equal(loaded(input_ids=ids).logits, half(input_ids=ids).logits)
+    assert attention.from_library(half) is half
+    with pytest.raises(BadInput, match="is long already"):
+        attention.convert(theirs, "lsg", 64)
+    if family == "longformer":
+        with pytest.raises(BadInput, match="is not read here"):
+            attention.from_library(of_the_library(family, AutoModel, attention_window=[8, 16]))
 
 
 # --- whole models -------------------------------------------------------------------------------------------
@@ -315,6 +347,36 @@ def test_keys_that_are_copied_in_parts(name: str, monkeypatch: pytest.MonkeyPatc
     assert found[0][0] > found[1][0] > found[2][0]
     for other in found[1:]:
         close(other[1:], found[0][1:], atol=1e-9, rtol=1e-9)
+
+
+def test_a_feed_forward_layer_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same output whatever the parts, also of a copy, which has weights of its own."""
+    model, ids = converted("lsg"), ids_of(2, 50)
+    whole = model(input_ids=ids).last_hidden_state
+    monkeypatch.setattr(attention, "PART", 2**11)  # 8 tokens
+    close(model(input_ids=ids).last_hidden_state, whole)
+    other = copy.deepcopy(model)
+    for parameter in other.encoder.parameters():
+        parameter.data.zero_()
+    close(model(input_ids=ids).last_hidden_state, whole)
+    assert not other(input_ids=ids).last_hidden_state.any()
+
+
+@pytest.mark.parametrize(("count", "expected"), [
+    (512, [0, 64, 128, 192, 256, 320, 384, 448, 1, 65]), (2048, [0, 64, 128, 192, 256, 320, 384, 448, 512, 576]),
+    (600, [0, 64, 128, 192, 256, 320, 384, 448, 1, 65]), (128, [0, 16, 32, 48, 64, 80, 96, 112, 1, 17]),
+])  # fmt: skip
+def test_lsgs_global_tokens(count: int, expected: list[int]) -> None:
+    """The authors' order of the positions that the model had before it was converted: all are others."""
+    torch.manual_seed(0)
+    settings = FAMILIES["roberta"] | {"vocab_size": 31, "pad_token_id": 0, "max_position_embeddings": count}
+    model = AutoModel.from_config(AutoConfig.for_model("bert", **settings))
+    rows, words = model.embeddings.position_embeddings.weight, model.embeddings.word_embeddings.weight
+    attention.convert(model, "lsg", 4096, word_tokenizer())
+    found = model.embeddings.LayerNorm.global_embeddings.weight
+    assert torch.equal(found[0], rows[0] + words[word_tokenizer().cls_token_id])
+    assert torch.equal(found[1:10], rows[expected[1:]] + words[word_tokenizer().mask_token_id])
+    assert len(found[1:].unique(dim=0)) == min(count, 511)
 
 
 def test_full_attention_is_a_special_case() -> None:

@@ -141,17 +141,47 @@ def test_epochs_hold_every_text_once_and_the_head_never(stream: text.Texts) -> N
     assert first[:42] != passages(50)[8:]
 
 
-@pytest.mark.parametrize("kind", ["batches", "blocks"])
-def test_a_batch_is_a_function_of_its_step(kind: str, stream: text.Texts) -> None:
-    """Forwards, backwards and with gaps."""
-    one, other = (getattr(stream, kind)(word_tokenizer(), 12, 4, 3) for _ in range(2))
-    expected = [one[step] for step in range(9)]
-    assert expected[0]["input_ids"].shape[0] == len(one.ids(0)) == 4
-    for step in (8, 3, 7, 2, 0):
-        found = other[step]
-        assert found.keys() == expected[step].keys()
-        assert all(torch.equal(found[name], expected[step][name]) for name in found)
-    assert len({tuple(batch["input_ids"].flatten().tolist()) for batch in expected}) == 9
+@pytest.mark.parametrize("make", [lambda texts: texts.batches(word_tokenizer(), 12, 4, 3),
+                                  lambda texts: texts.pieces(word_tokenizer(), 8, 4, 3)])  # fmt: skip
+def test_a_batch_is_a_function_of_its_step(make: Any, stream: text.Texts) -> None:
+    """Forwards, backwards and with gaps; of texts at hand too."""
+    for texts in (stream, text.Texts(passages(50), "")):
+        one, other = make(texts), make(texts)
+        expected = []
+        for step in range(9):
+            expected.append(one[step])
+            assert expected[step]["input_ids"].shape[0] == len(one.ids(step)) == 4
+        for step in (8, 3, 7, 2, 0):
+            found = other[step]
+            assert found.keys() == expected[step].keys()
+            assert all(torch.equal(found[name], expected[step][name]) for name in found)
+        assert len({tuple(batch["input_ids"].flatten().tolist()) for batch in expected}) >= 7
+
+
+def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of each in turn, filtered and counted as at once; a stream of unknown length is measured for `paper`."""
+    monkeypatch.setattr(text, "HEAD", 6)
+    rows = [oscar("bad", harmful_pp=1.0), *(oscar(f"web {i}") for i in range(9))]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.txt").write_text("\n\n".join(f"book\n{i}" for i in range(3)))
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
+    task = real("rte", [("a", "b")], [0])
+    hub = f"stream:hub:{tmp_path / 'repo'}"
+    spec = f"stream:oscar:5={tmp_path}/o.jsonl,stream:books={tmp_path}/b.txt,task,{hub}"
+    text.check(spec)
+    made = text.open_texts(spec, task)
+    assert made.start is not None
+    assert [*made.start()] == [
+        *("web 0", "book\n0", "a", "web 0", "web 1", "book\n1", "b", "web 1", "web 2", "book\n2", "web 3", "web 4")
+    ]
+    assert made.signature.startswith("oscar:5@")
+    assert [part.partition("@")[0] for part in made.signature.split("+")][1:3] == ["books", "task"]
+    batches = made.pieces(word_tokenizer(), 12, 2, 0)
+    longer = sum(map(len, made.start())) / sum(map(len, made.head))
+    assert batches.steps_per_epoch == math.ceil(longer * len(batches.encoded) / 2) > len(batches.encoded) / 2
+    at_once = text.open_texts(f"oscar:5={tmp_path}/o.jsonl", task)
+    assert (sorted(at_once.head), at_once.signature[:8]) == ([f"web {i}" for i in range(5)], "oscar:5#")
 
 
 def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,18 +227,22 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 # --- blocks and masking --------------------------------------------------------------------------------------
 
 
-def test_texts_are_packed_end_to_end() -> None:
-    tokenizer, texts = word_tokenizer(), passages(50)
+def test_texts_stay_whole() -> None:
+    """No piece holds two texts, and all of a long one is there."""
+    tokenizer, texts = word_tokenizer(), [*passages(60), " ".join(passages(20))]
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
-    whole = [i for row in texts for i in [*tokenizer(row, add_special_tokens=False)["input_ids"], special[1]]]
-    made = text.packed(tokenizer, texts, 12)
-    assert {(len(block), block[0], block[-1]) for block in made.features["input_ids"]} == {(12, *special)}
-    inside = [i for block in made.features["input_ids"] for i in block[1:-1]]
-    assert inside == whole[: len(whole) // 10 * 10]  # the rest is left out, unless there is nothing else
-    assert text.packed(tokenizer, texts[:1], 40).lengths == [len(tokenizer(texts[0])["input_ids"]) + 1]
-    assert len(text.packed(tokenizer, texts * 10, 12, most=3)) < len(text.packed(tokenizer, texts * 10, 12))
+    whole = [tokenizer(row, add_special_tokens=False)["input_ids"] for row in texts]
+    made = list(text.cut(tokenizer, texts, 12))
+    assert {(piece[0], piece[-1]) for piece in made} == {special}
+    assert [piece[1:-1] for piece in made] == [row[i : i + 10] for row in whole for i in range(0, len(row), 10)]
+    assert len(list(text.cut(tokenizer, texts * 10, 12, most=3))) < len(list(text.cut(tokenizer, texts * 10, 12)))
+    batches = text.Texts(texts, "").pieces(tokenizer, 12, 4, 0)
+    assert batches.steps_per_epoch == math.ceil(len(made) / 4)
+    taken = [batches[step] for step in range(batches.steps_per_epoch)]
+    seen = {tuple(row[row != tokenizer.pad_token_id].tolist()) for batch in taken for row in batch["input_ids"]}
+    assert seen == {tuple(piece) for piece in made}
     tokenizer.cls_token = None
-    refused(lambda: text.packed(tokenizer, texts, 12), "no [CLS] and [SEP]")
+    refused(lambda: list(text.cut(tokenizer, texts, 12)), "no [CLS] and [SEP]")
 
 
 @pytest.mark.parametrize("everywhere", [False, True])

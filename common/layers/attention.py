@@ -5,6 +5,7 @@
     model(input_ids=ids, attention_mask=mask)                             # any length up to 4096
     model.save_pretrained(folder)
     attention.load(folder, AutoModelForSequenceClassification)            # to the same predictions
+    attention.from_library(longformer)                                    # the library's own Longformer, BigBird, ...
 
 Each attention is a module: its settings, what it adds to the weights, and a function of queries, keys, values and
 padding mask. Padding stands behind a text and changes no result: everything that depends on a text's length depends on
@@ -20,15 +21,18 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
+from transformers.utils import cached_file
 
 from common.errors import BadInput
 
@@ -312,17 +316,17 @@ def sparse_tokens(sparsity: str, key: Tensor, value: Tensor, valid: Tensor, s: i
     """s tokens that stand for each block of (B, n, H, c, d) keys and values, and which of them exist, (B, n, H, s).
 
     norm: the keys of largest norm; stride: every f-th token, head h from token h mod f on; block_stride: s tokens in a
-    row, the h-th such run; pooling: means of f neighbours; lsh: means of the tokens whose keys share a hash, which is
-    the nearest of s / 2 random directions and their opposites.
+    row, the h-th such run; pooling: means of f neighbours; lsh: means of the tokens whose keys share a hash. Tokens are
+    hashed into c groups, and the sums of these into s, as the authors do.
     """
     B, n, H, c, d = key.shape
     f, head, inside = c // s, torch.arange(H, device=key.device)[:, None], torch.arange(c, device=key.device)
     if sparsity in ("pooling", "lsh"):
         group = (inside // f).expand(B, n, H, c)
         if sparsity == "lsh":
-            directions = torch.randn(H, d, s // 2, generator=torch.Generator().manual_seed(0)).to(key)
-            sides = F.normalize(key.detach(), dim=-1) @ directions
-            group = torch.cat([sides, -sides], -1).argmax(-1)
+            group = hashed(key, c)
+            sums = (F.one_hot(group, c).to(key.dtype) * valid[..., None]).mT @ key
+            group = hashed(sums, s).gather(-1, group)
         weight = F.one_hot(group, s).to(key.dtype) * valid[..., None]  # (B, n, H, c, s)
         size = weight.sum(3)
         weight = (weight / size.clamp(min=1)[..., None, :]).mT
@@ -334,6 +338,15 @@ def sparse_tokens(sparsity: str, key: Tensor, value: Tensor, valid: Tensor, s: i
         index = index.expand(B, n, H, s)
     wide = index[..., None].expand(-1, -1, -1, -1, d)
     return key.gather(3, wide), value.gather(3, wide), valid.expand(-1, -1, H, -1).gather(3, index)
+
+
+@torch.no_grad()
+def hashed(x: Tensor, count: int) -> Tensor:
+    """The nearest of count / 2 random directions and their opposites, which are others in each head: (B, n, H, c, d) ->
+    (B, n, H, c)."""
+    H, d = x.shape[2], x.shape[4]
+    sides = F.normalize(x, dim=-1) @ torch.randn(H, d, count // 2, generator=torch.Generator().manual_seed(0)).to(x)
+    return torch.cat([sides, -sides], -1).argmax(-1)
 
 
 # --- Nystromformer: landmarks (Xiong et al. 2021, sections 3.2 and 3.3) --------------------------------------
@@ -455,6 +468,8 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
         raise BadInput(f"--attention {attention!r}: must be one of {', '.join(ATTENTIONS)}")
     embeddings = getattr(model.base_model, "embeddings", None)
     positions = getattr(embeddings, "position_embeddings", None)
+    if config.model_type in LIBRARY:
+        raise BadInput(f"--attention {attention}: {config.model_type} is long already; from_library takes it as it is")
     if not (model._can_set_attn_implementation() and self_attentions(model) and isinstance(positions, nn.Embedding)):
         raise BadInput(
             f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
@@ -463,12 +478,13 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     if is_converted(model):
         raise BadInput(f"--attention {attention}: the model is a {config.efficient_attention['name']} already")
     first = first_position(positions)
-    if positions.num_embeddings < first + max_length:
+    usable = positions.weight[first:]
+    if len(usable) < max_length:
         lengthen(model, first + max_length, first)
     config.efficient_attention = {"name": attention, **settings}
     install(model)
     if attention == "lsg":
-        start_globals(model, tokenizer)
+        start_globals(model, tokenizer, usable)
 
 
 def first_position(positions: nn.Embedding) -> int:
@@ -500,6 +516,9 @@ def install(model: PreTrainedModel) -> None:
         module.efficient = ATTENTIONS[name](module, layer, **settings).to(embedding)
         if name == "longformer":
             module.register_forward_pre_hook(pass_hidden, with_kwargs=True)
+    for module in base.modules():
+        if hasattr(module, "feed_forward_chunk"):
+            module.feed_forward_chunk = functools.partial(in_parts, module.feed_forward_chunk)
     model.set_attn_implementation(name)
     if question is not None:
         base.register_forward_pre_hook(mark_question, with_kwargs=True)
@@ -512,17 +531,77 @@ def install(model: PreTrainedModel) -> None:
         base.register_forward_hook(strip_globals)
 
 
-def load(folder: str | Path, head: Any) -> PreTrainedModel:
-    """A converted model that `save_pretrained` has written; `head` is a class of the library such as AutoModel."""
-    model = head.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+def in_parts(feed_forward: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+    """A feed-forward layer over (B, L, D), on CPUs in parts, as keys are copied (see PART)."""
+    size = hidden.shape[1] if hidden.is_cuda else max(1, PART // (4 * len(hidden) * hidden.shape[2]))
+    return torch.cat([feed_forward(part) for part in hidden.split(size, 1)], 1)
+
+
+def read(source: str | Path, head: Any, config: Any = None) -> tuple[PreTrainedModel, list[str]]:
+    """A converted model of a folder or the hub below a head of any kind, and the weights that its file lacks for it;
+    `head` is a class of the library such as AutoModel."""
+    model = head.from_config(config or AutoConfig.from_pretrained(source, trust_remote_code=False))
     install(model)
-    lost, unknown = model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
-    if unknown or set(lost) - set(model.all_tied_weights_keys):
-        raise BadInput(
-            f"{folder}: {len(lost)} weights are missing, {len(unknown)} unknown: no converted {head.__name__}"
-        )
+    own = model.state_dict()
+    weights = load_file(cached_file(str(source), "model.safetensors"))
+    kept = {key: weight for key, weight in weights.items() if key in own and weight.shape == own[key].shape}
+    lost = model.load_state_dict(kept, strict=False).missing_keys
     model.tie_weights()
-    return model.eval()
+    return model.eval(), sorted(set(lost) - set(model.all_tied_weights_keys))
+
+
+def load(folder: str | Path, head: Any) -> PreTrainedModel:
+    """A converted model that `save_pretrained` has written, with its head."""
+    model, lost = read(folder, head)
+    if lost:
+        raise BadInput(f"{folder}: {len(lost)} weights are missing, the first {lost[0]}: no converted {head.__name__}")
+    return model
+
+
+# The library's own long models: what they are here, and what their configurations say
+LIBRARY: dict[str, tuple[str, str, Callable[[Any], dict[str, Any]]]] = {
+    "longformer": ("longformer", "Roberta", lambda config: {"window": config.attention_window[0] // 2}),
+    "big_bird": (
+        "bigbird", "Bert", lambda config: {"block": config.block_size, "random": config.num_random_blocks}),
+    "nystromformer": (
+        "nystromformer", "Bert",
+        lambda config: {"landmarks": config.num_landmarks, "kernel": config.conv_kernel_size or 1}),
+}  # fmt: skip
+
+
+@torch.no_grad()
+def from_library(model: PreTrainedModel) -> PreTrainedModel:
+    """The library's Longformer, BigBird or Nystromformer, alone or with a masked-LM head, as a converted RoBERTa or
+    BERT of the same weights; every other model as it is."""
+    theirs: Any = model.config
+    if theirs.model_type not in LIBRARY:
+        return model
+    name, family, settings = LIBRARY[theirs.model_type]
+    windows = getattr(theirs, "attention_window", [])
+    if len(set(windows)) > 1 or getattr(theirs, "rescale_embeddings", False):
+        raise BadInput(f"--teacher: {theirs.model_type} with layers or embeddings of its own kind is not read here")
+    config: Any = getattr(transformers, f"{family}Config")()
+    for key in config.to_dict().keys() & theirs.to_dict().keys() - {"model_type", "architectures", "dtype"}:
+        setattr(config, key, getattr(theirs, key))
+    config.efficient_attention = {"name": name, **settings(theirs)}
+    own = type(model).__name__.replace(type(model.base_model).__name__.removesuffix("Model"), family)
+    ours = getattr(transformers, own)(config).to(model.dtype)
+    install(ours)
+    weights = {}
+    for key, weight in model.state_dict().items():
+        key = key.replace(f"{model.base_model_prefix}.", f"{ours.base_model_prefix}.", 1)
+        for part in ("query_global", "key_global", "value_global", "conv"):
+            key = key.replace(f"self.{part}", f"self.efficient.{part}")
+        if name == "bigbird":
+            key = key.replace("pooler.", "pooler.dense.")
+        if name == "nystromformer" and "position_embeddings" in key:
+            weight = weight[2:]  # its first position is the third row
+        weights[key] = weight
+    lost, unknown = ours.load_state_dict(weights, strict=False)
+    if wrong := [key for key in (*lost, *unknown) if "pooler" not in key]:
+        raise BadInput(f"--teacher: {own} does not fit this {theirs.model_type}, the first weight is {wrong[0]}")
+    ours.tie_weights()
+    return ours.train(model.training)
 
 
 # Longformer's global tokens
@@ -558,18 +637,20 @@ def copy_globals(model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def start_globals(model: PreTrainedModel, tokenizer: Any) -> None:
-    """Global embedding g is the mask token at a position of its own, far from the others; the first, the start token
-    at the first position."""
+def start_globals(model: PreTrainedModel, tokenizer: Any, positions: Tensor) -> None:
+    """Global embedding g is the mask token at a position of its own, in the authors' order: 0, 64, 128, ..., 1, 65, ...
+    of the first 512; the first is the start token. Of longer tables every few positions are taken; a shorter one is
+    gone through again. `positions` (n, D) are those before any was repeated."""
     if tokenizer is None or tokenizer.mask_token_id is None or tokenizer.cls_token_id is None:
         raise BadInput("--attention lsg: its global tokens start from [CLS] and [MASK], which this tokenizer lacks")
     embeddings: Any = model.base_model.embeddings
-    positions, words = embeddings.position_embeddings, embeddings.word_embeddings.weight
-    usable = positions.weight[first_position(positions) :]
-    stride = max(1, len(usable) // GLOBAL_EMBEDDINGS)
-    rows = torch.arange(GLOBAL_EMBEDDINGS, device=words.device) * stride % len(usable)
-    weight = usable[rows] + words[tokenizer.mask_token_id]
-    weight[0] = usable[0] + words[tokenizer.cls_token_id]
+    words = embeddings.word_embeddings.weight
+    step = max(1, len(positions) // GLOBAL_EMBEDDINGS)
+    table = positions[::step][:GLOBAL_EMBEDDINGS]
+    apart = max(1, min(64 // step, len(table) // 8))
+    table = torch.cat([table[i::apart] for i in range(apart)])
+    weight = table.repeat(math.ceil(GLOBAL_EMBEDDINGS / len(table)), 1)[:GLOBAL_EMBEDDINGS]
+    weight = torch.cat([weight[:1] + words[tokenizer.cls_token_id], weight[1:] + words[tokenizer.mask_token_id]])
     embeddings.LayerNorm.global_embeddings.weight.copy_(weight)
 
 

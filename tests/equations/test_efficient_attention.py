@@ -79,17 +79,27 @@ def test_every_other_layer(name: str, teacher: Any) -> None:
 
 
 def test_both_orders_share_one_budget(teacher: Any) -> None:
-    """Stages take their shares of the steps; a batch has as many tokens whatever the length of its blocks."""
+    """Stages take their shares of the steps, none of them for a share of 0; each seed has its own."""
     recipes: list[dict[str, Any]] = []
 
     def shared(_kind: str, recipe: dict[str, Any], _make: Any) -> Any:
         recipes.append(recipe)
         return SimpleNamespace(folder=Path(recipe["parent"]) / recipe["stage"])
 
-    for variant in ("convert-distil", "distil-convert"):
-        args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16)
+    def stages(variant: str, **settings: Any) -> list[tuple[Any, ...]]:
+        recipes.clear()
+        args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16, seed=3, **settings)
         run: Any = SimpleNamespace(steps=40, shared=shared)
-        assert ea.before_the_task(args, run, teacher, Texts([], "texts"), variant) == f"t/{variant.replace('-', '/')}"
-    found = [(recipe["stage"], recipe["length"], recipe["steps"]) for recipe in recipes]
-    assert found == [("convert", 128, 4), ("distil", 128, 16), ("distil", 16, 16), ("convert", 128, 4)]
-    assert {recipe["length"] * recipe["batch_size"] for recipe in recipes} == {16 * ea.TOKENS}
+        end = ea.before_the_task(args, run, teacher, Texts([], "texts"), variant)
+        assert end == "/".join(["t", *(recipe["stage"] for recipe in recipes)])
+        assert {recipe["seed"] for recipe in recipes} <= {3}
+        return [tuple(recipe[key] for key in ("stage", "length", "steps", "batch_size")) for recipe in recipes]
+
+    assert stages("convert-distil") == [("convert", 128, 4, 16), ("distil", 128, 16, 16)]
+    assert stages("distil-convert") == [("distil", 16, 16, 16), ("convert", 128, 4, 16)]
+    assert stages("convert-distil-kd", convert_share=0) == [("convert", 128, 0, 16), ("distil", 128, 16, 16)]
+    assert stages("kd") == []
+    paper = stages("convert-distil", budget="paper")  # batches of 2^18 tokens; epochs are counted when texts are there
+    assert paper == [("convert", 128, 3000, 2048), ("distil", 128, None, 2048)]
+    attention.convert(teacher.model, "longformer", 128, teacher.tokenizer)
+    assert stages("convert-distil") == [("distil", 128, 16, 16)]  # a teacher that is long already stays what it is
