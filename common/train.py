@@ -76,7 +76,6 @@ class Ledger:
             yield
         finally:
             self.seconds += time.perf_counter() - started
-            self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
 
 
 def peak_memory() -> int:
@@ -298,7 +297,8 @@ class Loop:
             clip_grad_norm_(self.weights, self.clip)
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        self.optimizer.zero_grad()
+        for weight in self.weights:
+            weight.grad = None
         self.step += 1
         self.ledger.steps += 1
         examples, tokens = self._sizes
@@ -366,6 +366,8 @@ class Loop:
         """One safetensors file, replaced as a whole: weights, optimiser, random state; ledger and notes beside them."""
         self._look()
         self.saved, self.saved_step = time.perf_counter(), self.step
+        # of all so far; to look at it in every step would cost a small one 3%
+        self.ledger.peak_memory_bytes = max(self.ledger.peak_memory_bytes, peak_memory())
         if not parallel.main():
             return
         tensors = {f"model/{m}/{k}": v for m, module in self.modules.items() for k, v in module.state_dict().items()}
