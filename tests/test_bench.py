@@ -41,7 +41,8 @@ def refused(capsys: Capture, *argv: str) -> str:
 
 # --- running a matrix: a small script stands in for the methods' ------------------------------------------------
 
-# Writes a result for each variant, its process id into it; fails at variants for which there is a file FAIL-<variant>.
+# Writes a result for each variant, its process id into it; fails at variants for which there
+# is a file FAIL-<variant>, and waits at seeds for which there is a file HOLD-<seed>.
 STAND_IN = """
 import os, signal, sys, time
 from pathlib import Path
@@ -55,6 +56,8 @@ for variant in variants.split(","):
         if (Path(out).parent / f"FAIL-{variant}").exists():
             sys.exit(f"error: {variant} is broken")
         time.sleep(float(seconds))
+        while (Path(out).parent / f"HOLD-{seed}").exists():
+            time.sleep(0.02)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(str(os.getpid()))
     print(f"saved: {place.parent}")
@@ -140,6 +143,7 @@ run.execute(test_bench.stand_in(Path({folder!r}), seconds=0.3, variants="kd"), 2
 def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
     """Finished cells stay as they are; a command that outlived its runner does not write beside its successor."""
     plan = stand_in(tmp_path, seconds=0.3, variants="kd")
+    (hold := plan.out / "HOLD-3").touch()  # the last one waits, however late the runner is killed
     handled = [] if how is signal.SIGKILL else [int(how)]
     text = RUNNER.format(root=str(ROOT), tests=str(Path(__file__).parent), folder=str(tmp_path), handled=handled)
     runner = subprocess.Popen([sys.executable, "-c", text], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
@@ -150,6 +154,7 @@ def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
     runner.send_signal(how)
     assert runner.wait() != 0
     assert len(before) < 4
+    hold.unlink()
     assert run.execute(plan, 2, 1) == []
     after = cells(plan.out)
     assert len(after) == 4
@@ -258,7 +263,9 @@ def test_a_bad_file_is_one_line(tmp_path: Path, capsys: Capture, change: tuple[s
         ("run bench/quick.toml --engine ray --cpus 0", "--cpus 0"),
         ("sweep mc3kd --variants nothing", "--variant 'nothing': must be one or several of"),
         ("sweep mc3kd --variants kd --trials 0", "--trials 0: must be 1 or more"),
-        ("sweep mc3kd --variants kd --task pocket/rte,pocket/cola", "a sweep is over one task"),
+        ("sweep bench/xtc_pocket.toml", "bench/xtc_pocket.toml: needs [tune] with seeds"),
+        ("sweep bench/arena.toml --lr 1", "--lr: no such argument"),
+        ("sweep mc3kd", "--variants: of which variants?"),
         ("table none", "none: no such folder"),
         ("report none.toml", "none.toml: cannot be read"),
         ("profile bench/results/rte-minilm", "no student is saved there"),
@@ -305,8 +312,8 @@ def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_arena_is_level() -> None:
-    """One shape, one start, one teacher, alpha and temperature of one home; as many trials for every row; the quick rows
-    are rows of the arena."""
+    """One shape, one start, one teacher, temperature and batch; as many trials for every row; the quick rows are rows
+    of the arena."""
     arena, quick = (matrix.read_file(ROOT / "bench" / name) for name in ("arena.toml", "quick.toml"))
     assert {row["name"] for row in quick["rows"]} < {row["name"] for row in arena["rows"]}
     assert (quick["budget"], quick["tune"]) == ("6400", arena["tune"])
@@ -422,7 +429,8 @@ init = "{tmp_path}"
     command = [sys.executable, "-m", "bench", "run", str(path), "--out", str(out), "--jobs", "1"]
     first = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True)
     assert first.returncode == 1, first.stdout + first.stderr
-    assert "dist sst2 seed 0: done in" in first.stdout
+    assert re.search(r"dist sst2 seed 0: Acc \d+\.\d, done in", first.stdout)
+    assert re.search(r"% of 1 processes were training", first.stdout)
     assert "wrong sst2 seed 0: FAILED (2): error: --init" in first.stdout
     before = {one: one.stat().st_mtime_ns for one in out.rglob("result.json")}
     assert len(before) == 3
