@@ -11,6 +11,7 @@ from common.args import BadInput, fail
 # Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
 COMMANDS = {
     "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
+    "arena": "which small model to ship for a task: the arena's rows on it, measured, and what follows",
     "table": "the tables of a matrix, from its results",
     "report": "one page about it: runs/report/RESULTS.md and index.html",
     "profile": "size, latency, throughput, memory and cost of training of every row, measured in turn",

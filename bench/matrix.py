@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from bench.cli import FOLDER, dashed
 from common import results
 from common.args import BadInput, CommonArgs, read
-from common.tasks import check_name
+from common.tasks import Columns, check_name
 
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
 
@@ -221,7 +221,8 @@ def jobs_of(label: str, script: str, table: dict[str, Any], folder: Path,
         words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     jobs = []
     for task in tasks:
-        if Args.KINDS is not None and (kind := check_name(task, table.get("data_dir")).kind) not in Args.KINDS:
+        kind = check_name(task, table.get("data_dir"), Columns.of(table)).kind
+        if Args.KINDS is not None and kind not in Args.KINDS:
             print(f"left out: {label} on {task}, which is {kind}; {script} does {', '.join(Args.KINDS)}",
                   file=sys.stderr)  # fmt: skip
             continue

@@ -44,11 +44,12 @@ def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, cou
     return [{k: v for k, v in data.collate(tokenizer, encoded, c).items() if k != "labels"} for c in chunks]
 
 
-def measure(rows: list[tuple[Row, Path]], task: data.TaskData) -> list[dict[str, Any]]:
-    """Latency, throughput and memory of each row's student."""
+def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = True) -> list[dict[str, Any]]:
+    """Latency, throughput and, with `memory`, which takes a process for each, memory of each row's student."""
     calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
-    counts, found = dict.fromkeys(calls, 1), []
-    libraries = speed.in_own_process(speed.peak_of_student, None, [])
+    counts = dict.fromkeys(calls, 1)
+    found: list[dict[str, Any]] = []
+    libraries = speed.in_own_process(speed.peak_of_student, None, []) if memory else 0
     for row, folder in rows:
         model, tokenizer = speed.load_student(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
@@ -57,9 +58,9 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData) -> list[dict[str,
             counts[size] = len(inputs)
             calls[size][row.path] = partial(speed.forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
-        memory = speed.in_own_process(speed.peak_of_student, folder, inputs[:1]) - libraries
+        peak = speed.in_own_process(speed.peak_of_student, folder, inputs[:1]) - libraries if memory else None
         found.append({"row": row.path, "label": row.label, "kind": row.kind, "start": row.start, "script": row.method,
-                      "memory": memory}
+                      "memory": peak}
                      | student)  # fmt: skip
     seconds = {size: speed.medians(some, TURNS) for size, some in calls.items()}
     for line in found:

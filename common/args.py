@@ -202,7 +202,7 @@ class CommonArgs:
     @property
     def source(self) -> dict[str, Any]:
         """Where the data are and how much of them is used, as `data.load` takes it."""
-        columns = tasks.Columns(tuple(split_list(self.text or "")), self.label, self.kind, self.metric)
+        columns = tasks.Columns.of(vars(self))
         return {"data_dir": self.data_dir, "limit": self.limit, "tune": self.tune, "columns": columns}
 
     def kind_of(self, task: str) -> str:

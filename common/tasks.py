@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -70,6 +70,12 @@ class Columns:
     label: str | None = None
     kind: str | None = None  # one of KINDS
     metric: str | None = None  # the primary one
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Columns:
+        """What the arguments of a script say; a comma stands between the two columns of a pair."""
+        text = tuple(part.strip() for part in (settings.get("text") or "").split(",") if part.strip())
+        return cls(text, *(settings.get(name) for name in ("label", "kind", "metric")))
 
 
 @dataclass(frozen=True)
