@@ -366,7 +366,7 @@ class Loop:
         """One safetensors file, replaced as a whole: weights, optimiser, random state; ledger and notes beside them."""
         self._look()
         self.saved, self.saved_step = time.perf_counter(), self.step
-        # of all so far; to look at it in every step would cost a small one 3%
+        # of the process so far, so that no step has to look at it
         self.ledger.peak_memory_bytes = max(self.ledger.peak_memory_bytes, peak_memory())
         if not parallel.main():
             return
