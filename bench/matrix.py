@@ -161,8 +161,9 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
         try:
             if twice := set(grid) & set(merged):
                 raise BadInput(f"{min(twice)}: is tuned, and cannot be given as well")
-            if shared := set(merged.get("seeds", [])) & set(tune.get("seeds", [])):
-                raise BadInput(f"seeds: {min(shared)} is a seed of the trials, which are tuned on")
+            reported = merged.get("seeds")
+            if isinstance(reported, list) and (both := [seed for seed in reported if seed in tune.get("seeds", [])]):
+                raise BadInput(f"seeds: {both[0]} is a seed of the trials, which are tuned on")
             rows[label] = Row(label, script_of(row.get("method")), merged, grid)
         except BadInput as error:
             raise BadInput(f"{where}, row {label}: {error}") from error

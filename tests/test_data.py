@@ -340,7 +340,8 @@ def test_limits_and_tuning(tmp_path: Path) -> None:
     assert first.splits["train"].ids != other.splits["train"].ids
     assert first.splits["dev"] == other.splits["dev"]
     assert first.origin.endswith(": train.tsv, dev.tsv, 20 training examples drawn with seed 0")
-    for i, texts, label in zip(*vars(first.splits["train"]).values(), strict=True):
+    train = first.splits["train"]
+    for i, texts, label in zip(train.ids, train.texts, train.labels, strict=True):
         number = int(i.removeprefix("train-"))  # id, text and label stay together
         assert (texts, label) == ((f"sentence {number}",), number % 2)
     whole, tuned = data.load("sst2", folder), data.load("sst2", folder, tune=True)
