@@ -402,10 +402,11 @@ def signed(value: float, places: int) -> str:
 def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     """(ours, the difference) of a cell and its figures, with as many decimals as the paper has.
 
-    Where the paper prints one figure of two, there is no difference: it does not say which.
+    Where the paper prints one figure of two, there is no difference: it does not say which; nor where it prints a
+    change in percent.
     """
     printed = cell.split("/")
-    if len(printed) != len(ours):
+    if len(printed) != len(ours) or "%" in cell:
         return "/".join(f"{value:.{decimals(printed[0])}f}" for value in ours), "-"
     places = [max(1, decimals(figure)) for figure in printed]
     return (

@@ -251,19 +251,20 @@ class Specials:
     cls_token_id, mask_token_id = 2, 4
 
 
-def encoder_parameters(family: str, settings: dict[str, Any], attention: str | None, half: bool) -> int:
-    """Parameters of an encoder, or of one of half as many layers, with its pooler and no other head; built without
-    memory. Nystromformer has no pooler."""
+def encoder(family: str, settings: dict[str, Any], attention: str | None, half: bool, length: int | None = None) -> Any:
+    """A random encoder, or one of half as many layers, that reads `length` tokens (default: 4096 with an attention, 512
+    without); Nystromformer has no pooler."""
     config = AutoConfig.for_model(family, **settings)
     if half:
         config.num_hidden_layers //= 2
-    with torch.device("meta"):
-        model = AutoModel.from_config(config)
-        if attention is not None:
-            convert(model, attention, 4096, Specials)
-        if attention == "nystromformer":
-            model.pooler = None
-        return models.parameters(model)
+    if length and attention is None:
+        config.max_position_embeddings = length + 2
+    model = AutoModel.from_config(config)
+    if attention is not None:
+        convert(model, attention, length or 4096, Specials)
+    if attention == "nystromformer":
+        model.pooler = None
+    return model
 
 
 def attention_cells() -> list[Cell]:
@@ -271,7 +272,8 @@ def attention_cells() -> list[Cell]:
     for name, family, settings, attention, *printed in EFFICIENT_ATTENTION:
         for column, cell in zip(("all layers", "half the layers"), printed, strict=True):
             if cell != "-":
-                millions = encoder_parameters(family, settings, attention, column != "all layers") / 1e6
+                with torch.device("meta"):
+                    millions = models.parameters(encoder(family, settings, attention, column != "all layers")) / 1e6
                 close = abs(millions - float(cell)) < 0.1
                 remark = f"cut off, not rounded ({millions:.1f})" if close else "MISMATCH"
                 remark = "ok" if f"{millions:.1f}" == cell else remark

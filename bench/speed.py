@@ -6,6 +6,7 @@
     python -m bench speed --table peers        # our distillation beside the library's Trainer
     python -m bench speed --table packed       # BERT-base packed in 1 and 2 bits beside float32: time and memory
     python -m bench speed --table lengths      # efficient attentions and full attention by length, with a plot
+    python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, in batches of 16
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
 
 Contenders take turns, so that a noisy machine is noisy for all of them, and ratios are medians over the turns. Of
@@ -61,7 +62,7 @@ from transformers import (
 
 from bench import figures, run
 from bench.cli import FOLDER, Parser, markdown
-from bench.sizes import Specials
+from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
 from common import models, parallel, results, train
 from common.args import BadInput, read
 from common.layers.attention import ATTENTIONS, convert
@@ -378,9 +379,10 @@ def reader(attention: str, length: int, device: str = "cpu", library: bool = Fal
     return read_text
 
 
-def peak_of_reader(attention: str, length: int, device: str) -> int:
-    """Bytes that a forward pass adds to the model's, in a process that has done nothing larger."""
-    read_text = reader(attention, length, device)
+def peak_of(make: Callable[..., Callable[..., Any]], *arguments: Any) -> int:
+    """Bytes that a forward pass adds to the model's, in a process that has done nothing larger; the last argument is
+    the device."""
+    read_text, device = make(*arguments), arguments[-1]
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     read_text(8)  # loads what the libraries load late
@@ -695,7 +697,7 @@ def lengths() -> dict[str, Any]:
         for name, value in medians(calls).items():
             table[name]["seconds"][str(length)] = value
             table[name]["parameters"][str(length)] = calls[name].parameters  # type: ignore[attr-defined]
-            table[name]["bytes"][str(length)] = in_own_process(peak_of_reader, name, length, device)
+            table[name]["bytes"][str(length)] = in_own_process(peak_of, reader, name, length, device)
     crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}
     series: dict[str, figures.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
@@ -728,6 +730,46 @@ def lengths_text(report: dict[str, Any]) -> str:
         rows.append([name, f"{row['parameters'][named[-1]] / 1e6:.2f}M", *cells, start])
     header = ["attention", "parameters", *(f"{L}: ms, MB" for L in named), "faster than sdpa from"]
     return markdown(header, rows)
+
+
+# --- the encoders of the efficient-attention paper's tables 2 and 4 ------------------------------------------
+
+BATCH, ENCODER_LENGTHS = 16, (512, 4096)  # the paper's
+
+
+def encoder_call(row: int, half: bool, length: int, device: str) -> Callable[..., None]:
+    """The forward pass of a row of table 2, with random weights, over a batch of texts without padding; full attention
+    has as many positions as there are tokens, as in table 4."""
+    torch.manual_seed(0)
+    _, family, settings, attention, *_ = EFFICIENT_ATTENTION[row]
+    model = encoder(family, settings, attention, half, length).eval().to(device)
+    ids = torch.randint(5, 1000, (BATCH, length), device=device)
+
+    @torch.no_grad()
+    def read_texts(tokens: int = length) -> None:
+        model(input_ids=ids[:, :tokens]).last_hidden_state.sum().item()  # waits for a GPU
+
+    return read_texts
+
+
+def encoders() -> dict[str, Any]:
+    """Seconds and bytes of tables 2 and 4, on the machine at hand."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    table: dict[str, Any] = {}
+    for row, (name, *_, half) in enumerate(EFFICIENT_ATTENTION):
+        for cut in (False, True)[: 1 if half == "-" else 2]:
+            measured = table[f"{name}{', half' if cut else ''}"] = {"seconds": {}, "bytes": {}}
+            for length in ENCODER_LENGTHS:
+                call = encoder_call(row, cut, length, device)
+                measured["seconds"][str(length)] = medians({name: call})[name]
+                measured["bytes"][str(length)] = in_own_process(peak_of, encoder_call, row, cut, length, device)
+    return {"batch": BATCH, "encoders": table}
+
+
+def encoders_text(report: dict[str, Any]) -> str:
+    rows = [[name, *(f"{row['seconds'][L]:.3f}, {row['bytes'][L] / 1e6:.0f}" for L in row["seconds"])]
+            for name, row in report["encoders"].items()]  # fmt: skip
+    return markdown(["encoder", *(f"{L}: s, MB" for L in ENCODER_LENGTHS)], rows)
 
 
 # --- sentences per second of students without attention ------------------------------------------------------
@@ -767,7 +809,7 @@ def students_text(report: dict[str, Any]) -> str:
 TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
     "steps": (steps, steps_text, "steps"), "peers": (peers, peers_text, "peers"),
     "packed": (packed, packed_text, "xtc_inference"), "lengths": (lengths, lengths_text, "attention_profile"),
-    "students": (students, students_text, "cmow_students"),
+    "encoders": (encoders, encoders_text, "attention_encoders"), "students": (students, students_text, "cmow_students"),
 }  # fmt: skip
 
 
