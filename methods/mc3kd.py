@@ -4,6 +4,7 @@
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
+    python methods/mc3kd.py --variant pkd-skip --tokens all --last in    # PKD's loss, with MC3KD's tokens and layers
     python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
     python -m bench figures mc3kd MODEL_DIR --task pocket/rte    # SVCCA of every pair of layers, as JSON and plots
 
@@ -26,19 +27,22 @@ Equation -> code
 
 Differences from the paper, and how its gaps are read
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
-      The paper's temperature is 20, its alpha 0.2 to 0.7; the defaults here are those of all scripts.
+      The paper's temperature is 20, its alpha 0.2 to 0.7; the defaults, 2 and 0.9, are those of all scripts.
     - eq. 5 divides by m, also the number of layers: read as n, the number of vectors.
     - eq. 6 writes the trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA;
       `--correlation frobenius` takes it literally.
     - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width.
-    - all valid tokens are the samples (`--tokens cls` for [CLS] alone): with fewer vectors than dimensions the
-      correlation is n - 1 for related and unrelated layers alike, and [CLS] at batch 32 gives 32 vectors.
-    - ALBERT's layers share their weights: its "first k layers" are those weights applied k times. Its teacher layers
-      still differ in what they put out, so that layers are chosen and matched as in any other family.
+    - all valid tokens are the samples (`--tokens cls` for [CLS] alone, 32 of a batch). With no more vectors than
+      dimensions the correlation is n - 1 for related and unrelated layers alike: a line warns of it, and `--shrinkage`
+      sets a ridge that grows with D/n.
+    - C_T is over 512 training texts, drawn at random, RCCC over as many of each evaluation split as well. The paper
+      does not say over which.
+    - table 6's teachers of 6 layers: the first 6 of the checkpoint, then fine-tuned (`--teacher MODEL:6`). ALBERT's
+      layers share their weights: its first k are those weights applied k times.
     - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does; so do `pkd-skip`,
-      `pkd-last` and `only-selection`.
+      `pkd-last` and `only-selection`, unless `--tokens` and `--last` say otherwise.
     - TAKD (Mirzadeh et al. 2020) trains an assistant by KD, then the student by KD from the assistant. Both stages
-      are charged to the one budget, half of it each.
+      are charged to the one budget, half of it each; with `--budget paper` each has the paper's 4 epochs.
     - DynaKD (Ding et al. 2024) samples its teacher anew at every step from a distribution that it learns; how it
       learns is not in the paper at hand. Our reading: the score-function (REINFORCE) gradient of the expected loss
       of eq. 1, with a running mean as baseline, so that teachers whose loss is lower come up more often.
@@ -337,9 +341,9 @@ def warn_of_few(n: int, D: int, shrinkage: float | None) -> None:
 class TotalCorrelation(torch.autograd.Function):
     """Eqs. 4-6 for centred S (..., n, D_S) and T (..., n, D_T), with deep CCA's gradient in closed form.
 
-    Products over the n vectors are taken in the precision of the input; the small (D, D) matrices are factorised in
-    float64. Cholesky factors L L' = S_ss stand in for the paper's symmetric roots: they differ by rotations, which
-    change neither a singular value nor the gradient.
+    Products over the n vectors are taken in the precision of the input, and so are the singular vectors of W, whose
+    values lie in [0, 1]; the covariances are factorised in float64. Cholesky factors L L' = S_ss stand in for the
+    paper's symmetric roots: they differ by rotations, which change neither a singular value nor the gradient.
     """
 
     @staticmethod
@@ -361,26 +365,23 @@ class TotalCorrelation(torch.autograd.Function):
         # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
         half = torch.linalg.solve_triangular(L_t, cross, upper=False)
         W = torch.linalg.solve_triangular(L_s.mT, half, upper=True, left=False)
-        # eq. 6: ||W||_tr is the sum of the singular values, the roots of the eigenvalues of W'W = V squares V'
-        squares, V = torch.linalg.eigh(W.mT @ W)
-        squares = squares.clamp(min=0)
-        if correlation == "frobenius":
-            value = squares.sum(-1).sqrt()
-            roots = value[..., None].expand_as(squares)
-        else:
-            roots = squares.sqrt()
-            roots = torch.where(roots > 1e-6, roots, 0.0)  # below is the rounding of squares that are 0
-            value = roots.sum(-1)
+        # eq. 6: W = U roots V', and ||W||_tr is the sum of the roots, the lengths of the columns of W V
+        W = W.to(student.dtype)
+        V = torch.linalg.eigh(W.mT @ W).eigenvectors
+        WV = W @ V
+        roots = WV.norm(dim=-2)
+        value = roots.norm(dim=-1) if correlation == "frobenius" else roots.sum(-1)
         # G = d value / dW = W V h V'; a direction without any correlation gets no gradient, a subgradient there
-        h = torch.where(roots > 1e-6, 1 / roots.clamp(min=1e-6), 0.0)
-        # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T W'G L_s^-1, with B = L_s^-T V
-        B = torch.linalg.solve_triangular(L_s.mT, V, upper=True)
-        from_teacher = torch.linalg.solve_triangular(L_t.mT, W @ (V * h[..., None, :]), upper=True) @ B.mT
-        from_student = -(B * (h * squares)[..., None, :]) @ B.mT
+        lengths = value[..., None].expand_as(roots) if correlation == "frobenius" else roots
+        h = torch.where(lengths > 1e-5, 1 / lengths.clamp(min=1e-5), 0.0)
+        # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T W'G L_s^-1, with A = L_t^-T W V h and B = L_s^-T V
+        A = torch.linalg.solve_triangular(L_t.mT, (WV * h[..., None, :]).to(L_t), upper=True).to(student)
+        B = torch.linalg.solve_triangular(L_s.mT, V.to(L_s), upper=True).to(student)
+        from_teacher, from_student = A @ B.mT, -(B * (h * roots.square()).to(student)[..., None, :]) @ B.mT
         if shrinkage is not None:  # the student's own part of its ridge
             diagonal = from_student.diagonal(dim1=-2, dim2=-1)
             diagonal += shrinkage / n * diagonal.sum(-1, keepdim=True)
-        ctx.save_for_backward(student, teacher, from_student.to(student), from_teacher.to(student))
+        ctx.save_for_backward(student, teacher, from_student, from_teacher)
         return value.to(student)
 
     @staticmethod
