@@ -159,6 +159,7 @@ HUB: dict[str, HubSource] = {
     "mnli": _glue("mnli", 392702, 9815, 9832),
     "qnli": _glue("qnli", 104743, 5463),
     "rte": _glue("rte", 2490, 277),
+    "wnli": _glue("wnli", 635, 71),
     # a row is a line of the text
     "wikitext-2": HubSource("Salesforce/wikitext", "wikitext-2-raw-v1", "b08601e04326c79dfdd32d625aee71d232d685c3",
                             (36718, 3760, 4358), {"text": "text"}),

@@ -66,6 +66,7 @@ CLASSES = {
     "qqp": ("not_duplicate", "duplicate"),
     "mnli": ("entailment", "neutral", "contradiction"),
     **dict.fromkeys(("qnli", "rte"), ("entailment", "not_entailment")),
+    "wnli": ("not_entailment", "entailment"),
 }
 ROWS: dict[str, tuple[dict[str, Any], tuple[str, ...], Any]] = {  # task: a row, the texts and the label read from it
     "wikitext-2": ({"text": "line"}, ("line\n",), None),
