@@ -9,7 +9,7 @@ bench/arena.toml gives it, the scripts' learning rates and the budget; rows of i
 half its width half of that. Rows start from the teacher's layers if the student is as wide as the teacher, else from
 random weights, and rows that cannot are left out. The score is the primary metric on the reported split, in percent,
 with a 95% interval over seeds; milliseconds are those of one text, by `python -m bench profile`. Everything goes to
-runs/arena/, and the same command goes on where it was stopped.
+runs/arena/, the table also as arena.json, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import profile, run, table
-from bench.cli import Parser, add_engine, check_engine
+from bench.cli import Parser, add_engine, check_engine, markdown
 from bench.matrix import Matrix, build, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
@@ -130,6 +130,13 @@ def gap(row: Row, other: Row, task: str) -> str:
     return side if over.word else f"{side} (one seed: it may be noise)"
 
 
+def text(report: dict[str, Any]) -> str:
+    """A report that was kept, in Markdown."""
+    hardware = report["environment"]["hardware"]
+    how = f"`{report['comparable']}`; {hardware['device']}, {hardware['threads']} thread(s)."
+    return f"{how}\n\n{markdown(report['header'], report['rows'])}\n\n{report['said']}"
+
+
 def arguments(words: list[str]) -> dict[str, str]:
     """`["--max-length", "64"]`, which every script is to have, as a file would say it."""
     names = [name.removeprefix("--").replace("-", "_") for name in words[::2]]
@@ -158,6 +165,8 @@ def main(argv: list[str]) -> None:
     _, rows = profile.chosen(found, [plan.out], None)
     grid, said = answer(found, profile.measure(rows, task, memory=False))
     (record,) = found.tasks.values()
+    report = {"comparable": record["comparable"], **grid._asdict(), "said": said, "environment": results.environment()}
+    results.write_json(plan.out / "arena.json", report)
     print(f"\n{record['comparable']}\n{results.columns(grid.rows, grid.header)}\n\n{said}")
     for line in found.missing:
         print(f"failed or missing: {line}")

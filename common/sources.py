@@ -204,12 +204,18 @@ def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
         ) from error
     rows = {}
     for split in task.splits:
-        theirs = split.replace("dev", "validation")
-        if theirs not in found:
-            raise BadInput(f"--task {task.name}: {source.origin} has no split {theirs!r}, only {', '.join(found)}")
-        made = _dataset_rows(found[theirs], source.columns, f"{source.origin} {split}", source.convert)
+        made = _dataset_rows(_stored(task, found, split, source.origin), source.columns, f"{source.origin} {split}",
+                             source.convert)  # fmt: skip
         rows[split] = replace(made, blanks=True, official=True)
     return rows, source.origin
+
+
+def _stored(task: Task, found: Any, split: str, where: str) -> Any:
+    """A split of a DatasetDict, which has "validation" where it is "dev" here."""
+    theirs = split.replace("dev", "validation")
+    if not (names := [name for name in (theirs, split) if name in found]):
+        raise BadInput(f"{where}: no {split} split for {task.name}; needs {theirs!r}, has {', '.join(found)}")
+    return found[names[0]]
 
 
 def _load(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
@@ -299,12 +305,8 @@ def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
     saved = _open_saved(folder)
     rows = {}
     for split in task.splits:
-        theirs = split.replace("dev", "validation")
-        name = next((name for name in (theirs, split) if name in saved), None)
-        if name is None:
-            raise BadInput(f"{folder}: no {split} split for {task.name}; needs {theirs!r}, has {', '.join(saved)}")
-        where = f"{folder.name}/{name}"
-        rows[split] = _dataset_rows(saved[name], _pick_columns(task, saved[name].column_names, where), where)
+        stored, where = _stored(task, saved, split, str(folder)), f"{folder.name}/{split}"
+        rows[split] = _dataset_rows(stored, _pick_columns(task, stored.column_names, where), where)
     return rows, f"{folder.name}: {', '.join(rows)} (save_to_disk)"
 
 
@@ -601,13 +603,19 @@ class DataSet:
     origin: str
 
 
-@functools.lru_cache(maxsize=16)
 def open_data(name: str, columns: Columns) -> DataSet:
     """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split.
 
-    Rows without a text or a label are left out, and their number is told. Raises BadInput. A second call with the
-    same arguments reads nothing.
+    Rows without a text or a label are left out, and their number is told. Raises BadInput. What has not changed since
+    is not read again.
     """
+    path = Path(name).expanduser()
+    files = [path] if path.is_file() else sorted(path.iterdir()) if path.is_dir() else []
+    return _open(name, columns, tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=16)
+def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
     source: Source = "local"
     path = Path(name).expanduser()
     readers: dict[str, Callable[[Columns], Rows]]

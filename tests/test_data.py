@@ -147,7 +147,7 @@ def test_hub_labels_are_mapped_by_name_and_columns_checked(hub: Callable) -> Non
     hub(lambda: recorded("sst2"))
     refused(lambda: data.load("qqp"), "train: no column 'question1', only sentence")
     hub(lambda: DatasetDict({"train": recorded("mnli")["train"]}))
-    refused(lambda: data.load("mnli"), "no split 'validation_matched', only train")
+    refused(lambda: data.load("mnli"), "no dev_matched split for mnli; needs 'validation_matched', has train")
 
 
 @pytest.mark.parametrize("fault", [OSError("Name or service not known"), ValueError(""), TimeoutError("slow\nline")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import re
@@ -20,16 +21,19 @@ from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, call, sentence, tiny_ber
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import refused, write
 
-from bench import speed
+from bench import arena, speed, table
 from common import data, evaluate
+from common.layers import packed
+from common.run import Run
 from common.sources import open_data
 from common.tasks import Columns, label_order
 from common.teacher import Teacher
+from methods import mc3kd, xtc
 
 TEAMS = ("billing", "refund", "login")
 
 
-def table(rows: int = 60, teams: tuple[str, ...] = TEAMS, sep: str = ",", more: str = "") -> str:
+def sheet(rows: int = 60, teams: tuple[str, ...] = TEAMS, sep: str = ",", more: str = "") -> str:
     """Different texts, the classes in turn; `more` are further lines."""
     lines = [f"ticket number {i} about {teams[i % len(teams)]}{sep}{teams[i % len(teams)]}" for i in range(rows)]
     return "\n".join([f"text{sep}label", *lines]) + "\n" + more
@@ -56,20 +60,20 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
 @pytest.mark.parametrize(
     ("file", "content", "columns", "kind", "says"),
     [
-        ("t.csv", table(), Columns(), "classification", "3 classes (billing 1"),
-        ("t.tsv", table(sep="\t"), Columns(), "classification", "train 54, dev 6"),
-        ("t.txt", table(sep="\t").encode("utf-16"), Columns(), "classification", "3 classes"),
-        ("t.csv", table().replace("text,label", "message,team"), Columns(("message",), "team"), "classification",
+        ("t.csv", sheet(), Columns(), "classification", "3 classes (billing 1"),
+        ("t.tsv", sheet(sep="\t"), Columns(), "classification", "train 54, dev 6"),
+        ("t.txt", sheet(sep="\t").encode("utf-16"), Columns(), "classification", "3 classes"),
+        ("t.csv", sheet().replace("text,label", "message,team"), Columns(("message",), "team"), "classification",
          "text from 'message', label from 'team'"),
-        ("t.csv", table().replace("text,", "body,"), Columns(), "classification", "text from 'body'"),
+        ("t.csv", sheet().replace("text,", "body,"), Columns(), "classification", "text from 'body'"),
         ("t.json", json.dumps([{"text": f"text {i}", "label": i % 2} for i in range(20)]), Columns(), "classification",
          "2 classes (0 "),
         ("t.jsonl", values(True, False), Columns(), "classification", "2 classes (True "),
         ("t.jsonl", values(1.0, 2.0, 10.0), Columns(), "classification", "3 classes (1 "),
         ("t.jsonl", values(*range(5)), Columns(kind="scores"), "regression", "scores from 0 to 4"),
         ("t.jsonl", values(*(i / 10 for i in range(40))), Columns(), "regression", "scores from 0"),
-        ("t.csv", table(teams=("1.5", "2.5", "4")), Columns(), "regression", "scores from 1.5 to 4"),
-        ("t.csv", table(40, ("1,5", "2,5"), ";"), Columns(), "regression", "scores from 1.5 to 2.5"),
+        ("t.csv", sheet(teams=("1.5", "2.5", "4")), Columns(), "regression", "scores from 1.5 to 4"),
+        ("t.csv", sheet(40, ("1,5", "2,5"), ";"), Columns(), "regression", "scores from 1.5 to 2.5"),
         ("t.jsonl", values(*range(77), count=154), Columns(), "classification", "77 classes"),
         ("t.jsonl", values(*range(100, 140)), Columns(), "regression", "scores from 10"),
         ("t.conll", TAGGED, Columns(), "token classification", "tags of 2 types (LOC, PER)"),
@@ -109,7 +113,7 @@ def test_excel(tmp_path: Path) -> None:
 
 def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """The splits of a folder, of `save_to_disk`, of the hub at the revision that it names; unlabelled tests are not."""
-    write(tmp_path / "mine" / "train.csv", table())
+    write(tmp_path / "mine" / "train.csv", sheet())
     write(tmp_path / "mine" / "val.jsonl", lines({"text": "ticket number 3 about billing", "label": "billing"}))
     task = data.load(f"{tmp_path}/mine/")
     assert (list(task.splits), task.reported, task.origin) == (["train", "dev"], ("dev",), "mine: train.csv, val.jsonl")
@@ -140,7 +144,7 @@ def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 def test_the_tenth_that_is_held_out(tmp_path: Path) -> None:
     """Always the same; of every class its share; no text in both; a limit and --tune leave it as it is."""
-    path = str(write(tmp_path / "t.csv", table(600, ("a",) * 8 + ("b", "c"), more="ticket number 8 about b,b\n")))
+    path = str(write(tmp_path / "t.csv", sheet(600, ("a",) * 8 + ("b", "c"), more="ticket number 8 about b,b\n")))
     task, again = data.load(path), data.load(path, seed=5, limit=100)
     assert again.splits["dev"] == task.splits["dev"]
     assert (len(task.splits["train"]), len(task.splits["dev"])) == (542, 59)
@@ -158,10 +162,10 @@ def test_names_are_safe_and_tell_contents_apart(tmp_path: Path) -> None:
     names = []
     for i, place in enumerate(("a/my tickets (1).csv", "b/my tickets (1).csv", "c/other/../tickets.csv")):
         (tmp_path / "c" / "other").mkdir(parents=True, exist_ok=True)
-        names.append(data.load(str(write(tmp_path / place, table(60 + i)))).name)
+        names.append(data.load(str(write(tmp_path / place, sheet(60 + i)))).name)
     assert len(set(names)) == 3
     assert [name.rpartition("-")[0] for name in names] == ["my-tickets-1"] * 2 + ["tickets"]
-    moved = data.load(str(write(tmp_path / "elsewhere" / "tickets.csv", table(62))))
+    moved = data.load(str(write(tmp_path / "elsewhere" / "tickets.csv", sheet(62))))
     assert moved.name == names[2]
 
 
@@ -192,12 +196,12 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
 # File, content, columns, what the line must hold. Lines that begin with "warning" are warnings, others are refusals.
 BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
     # separators and encodings
-    ("t.csv", table(sep=";"), Columns(), ("warning", "t.csv: its columns are separated by ';', and read so")),
-    ("t.csv", table(sep="|"), Columns(), ("warning", "separated by '|'")),
-    ("t.tsv", table(), Columns(), ("warning", "t.tsv: its columns are separated by ','")),
-    ("t.csv", table(sep=" - "), Columns(), ("t.csv: no column is known", "it has text - label")),
-    ("t.csv", table().encode("utf-16")[2:], Columns(), ("t.csv: binary, or UTF-16 without a mark", "as UTF-8")),
-    ("t.csv", table().replace("about", "\xe9t\xe9").encode("cp1252"), Columns(), ("t.csv line 2: not UTF-8",)),
+    ("t.csv", sheet(sep=";"), Columns(), ("warning", "t.csv: its columns are separated by ';', and read so")),
+    ("t.csv", sheet(sep="|"), Columns(), ("warning", "separated by '|'")),
+    ("t.tsv", sheet(), Columns(), ("warning", "t.tsv: its columns are separated by ','")),
+    ("t.csv", sheet(sep=" - "), Columns(), ("t.csv: no column is known", "it has text - label")),
+    ("t.csv", sheet().encode("utf-16")[2:], Columns(), ("t.csv: binary, or UTF-16 without a mark", "as UTF-8")),
+    ("t.csv", sheet().replace("about", "\xe9t\xe9").encode("cp1252"), Columns(), ("t.csv line 2: not UTF-8",)),
     ("t.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", Columns(), ("t.csv line 1: not UTF-8",)),
     ("t.csv", b"\0\0\0\1binary", Columns(), ("t.csv: binary",)),
     ("t.xlsx", b"PK\3\4", Columns(), ("t.xlsx: must be a .csv", "save a spreadsheet as CSV, in UTF-8")),
@@ -215,39 +219,39 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
                                                    "it has id, note, team")),
     ("t.csv", "id,note,label\n1,a,b\n", Columns(), ("no column is known to hold the texts; it has id, note, label",)),
     ("t.csv", "id,text,team\n1,a,b\n", Columns(), ("no column is known to hold the labels",)),
-    ("t.csv", table(), Columns(("body",)), ("t.csv: no column 'body' for --text; it has text, label",)),
-    ("t.csv", table(), Columns(label="team"), ("t.csv: no column 'team' for --label; it has text, label",)),
+    ("t.csv", sheet(), Columns(("body",)), ("t.csv: no column 'body' for --text; it has text, label",)),
+    ("t.csv", sheet(), Columns(label="team"), ("t.csv: no column 'team' for --label; it has text, label",)),
     ("t.csv", "".join(f"c{i}," for i in range(30)) + "z\n", Columns(label="q"), ("it has c0, c1,", "and 11 more")),
     ("t.csv", "a,b,c,label\n1,2,3,4\n", Columns(("a", "b", "c")), ("one text or two",)),
-    ("t.csv", table(), Columns(("label",), "label"), ("and another column",)),
-    ("t.csv", table(more="one,two,three\n"), Columns(), ("t.csv line 62: 3 columns where 2 are needed",)),
-    ("t.csv", table(more="one\n"), Columns(), ("t.csv line 62: 1 columns where 2 are needed",)),
-    ("t.csv", table(more='"one,two\nthree,four\n'), Columns(), ("t.csv line 63", "check the quotes")),
-    ("t.csv", table(more='"one" two,three\n'), Columns(), ("t.csv line 62", "check the quotes")),
+    ("t.csv", sheet(), Columns(("label",), "label"), ("and another column",)),
+    ("t.csv", sheet(more="one,two,three\n"), Columns(), ("t.csv line 62: 3 columns where 2 are needed",)),
+    ("t.csv", sheet(more="one\n"), Columns(), ("t.csv line 62: 1 columns where 2 are needed",)),
+    ("t.csv", sheet(more='"one,two\nthree,four\n'), Columns(), ("t.csv line 63", "check the quotes")),
+    ("t.csv", sheet(more='"one" two,three\n'), Columns(), ("t.csv line 62", "check the quotes")),
     ("t.jsonl", values("a", "b") + '{"text": "x"}\n', Columns(), ("t.jsonl line 41: no 'label'",)),
     # texts
-    ("t.csv", table(more=",billing\n \t,login\n"), Columns(), ("warning", "2 of 62 rows have no text and are left out",
+    ("t.csv", sheet(more=",billing\n \t,login\n"), Columns(), ("warning", "2 of 62 rows have no text and are left out",
                                                                "t.csv line 62")),
     ("t.jsonl", values("a", "b") + '{"text": null, "label": "a"}\n', Columns(), ("warning", "1 of 41 rows have no te")),
     ("t.jsonl", values("a", "b") + '{"text": 5, "label": "a"}\n', Columns(), ("t.jsonl line 41: text is 5", "be text")),
     ("t.jsonl", values("a", "b") + '{"text": "\\ud800", "label": "a"}\n', Columns(), ("line 41", "lone surrogate")),
     # labels
-    ("t.csv", table(more="one,\ntwo, \n"), Columns(), ("warning", "2 of 62 rows have no label and are left out",
+    ("t.csv", sheet(more="one,\ntwo, \n"), Columns(), ("warning", "2 of 62 rows have no label and are left out",
                                                        "t.csv line 62")),
-    ("t.csv", table(more="one,biling\n"), Columns(), ("warning", "class 'biling' has one row", "is it 'billing'?",
+    ("t.csv", sheet(more="one,biling\n"), Columns(), ("warning", "class 'biling' has one row", "is it 'billing'?",
                                                       "t.csv line 62")),
-    ("t.csv", table(more="one,zebra\n"), Columns(), ("warning", "class 'zebra' has one row, ")),
-    ("t.csv", table(teams=("x",)), Columns(), ("all training labels are 'x'; training needs at least two",)),
-    ("t.csv", table(4, ("x", "y")), Columns(), ("t: no dev or test split, and 4 of 4 rows", "too few to hold out")),
+    ("t.csv", sheet(more="one,zebra\n"), Columns(), ("warning", "class 'zebra' has one row, ")),
+    ("t.csv", sheet(teams=("x",)), Columns(), ("all training labels are 'x'; training needs at least two",)),
+    ("t.csv", sheet(4, ("x", "y")), Columns(), ("t: no dev or test split, and 4 of 4 rows", "too few to hold out")),
     ("t.csv", "text,label\n" + "same text,a\nsame text,b\n" * 9, Columns(), ("0 of 18 rows have a text that",)),
-    ("t.csv", table(60, tuple(f"id{i}" for i in range(60))), Columns(), ("60 different labels in 60 rows", "--kind")),
-    ("t.csv", table(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), Columns(),
+    ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), Columns(), ("60 different labels in 60 rows", "--kind")),
+    ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), Columns(),
      ("t.csv line 61: score 'n/a' is wrong; t needs a number",)),
-    ("t.csv", table(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
-    ("t.csv", table(teams=("1e999", "2.5")), Columns(), ("score", "is wrong; t needs a number")),
-    ("t.csv", table(), Columns(kind="tags"), ("t.csv line 2: tag 'b'",)),
-    ("t.csv", table(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
-    ("t.csv", table(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
+    ("t.csv", sheet(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
+    ("t.csv", sheet(teams=("1e999", "2.5")), Columns(), ("score", "is wrong; t needs a number")),
+    ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'b'",)),
+    ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
+    ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
     ("t.jsonl", values(["a", "b", "c"], ["b"]), Columns(), ("t.jsonl line 1: its label is ['a', 'b', 'c']",
                                                             "several labels of one text are not learnt")),
     ("t.jsonl", values({"text": ["x"]}, "b"), Columns(), ("t.jsonl line 1: its label is {'text'",)),
@@ -277,12 +281,15 @@ def test_bad_files(
     ("files", "says"),
     [
         ({}, "no train split; needs train with .csv, .tsv"),
-        ({"data.csv": table()}, "data.csv"),
-        ({"train.csv": table(), "train.json": "x"}, "both hold the train split; leave one"),
-        ({"train.csv": table(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text' for --text; it has id, name"),
-        ({"train.csv": table(), "test.csv": table(3)}, "warning: test: 3 of its 3 texts stand in train too"),
-        ({"train.csv": table(), "dev.csv": table(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
-        ({"train.csv": table(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),
+        ({"data.csv": sheet()}, "data.csv"),
+        ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
+        (
+            {"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"},
+            "dev.csv: no column 'text' for --text; it has id, name",
+        ),
+        ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
+        ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
+        ({"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),
     ],
 )
 def test_bad_folders(files: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -297,7 +304,7 @@ def test_bad_folders(files: dict[str, str], says: str, tmp_path: Path, capsys: p
 
 
 def test_a_thousand_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    task = data.load(str(write(tmp_path / "t.csv", table(3000, tuple(f"class {i}" for i in range(1000))))))
+    task = data.load(str(write(tmp_path / "t.csv", sheet(3000, tuple(f"class {i}" for i in range(1000))))))
     told = capsys.readouterr().err
     assert len(task.task.labels) == 1000
     assert "1,000 classes (class 0 3, class 1 3" in told
@@ -305,7 +312,7 @@ def test_a_thousand_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 
 def test_a_data_set_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    path = str(write(tmp_path / "t.csv", table(more="one,\n")))
+    path = str(write(tmp_path / "t.csv", sheet(more="one,\n")))
     open_data(path, Columns())
     assert "have no label" in capsys.readouterr().err
     data.load(path)
@@ -329,7 +336,7 @@ def test_names(name: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(datasets, "load_dataset", fail)
     refused(lambda: data.load(name), f"--task {name}", says)
     refused(lambda: data.load("sst2", columns=Columns(label="x")), "are for data sets of your own")
-    path = str(write(tmp_path / "t.csv", table()))
+    path = str(write(tmp_path / "t.csv", sheet()))
     refused(lambda: data.load(path, "folder"), "--data-dir folder", "leave it out")
 
 
@@ -383,10 +390,10 @@ def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -
     assert state() == before
 
 
-def blocks() -> dict[str, str]:
-    """The examples of the page about data, by their first lines."""
-    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
-    return {block.partition("\n")[0]: block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)}
+def blocks(page: str) -> list[str]:
+    """The examples in Python of a page."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,10 +403,8 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     names = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
     known = {"texts": texts, "labels": labels, "tokenizer": word_tokenizer(), "model": tiny_bert(4, 32, **names).eval()}
     before = known["model"](**known["tokenizer"](texts[0], return_tensors="pt")).logits
-    assert len(blocks()) == 3
-    for first, block in blocks().items():
-        assert len(block.splitlines()) <= 25, first
-        exec(compile(block.replace("3x384", "2x32").replace('"6400"', '"96"'), first, "exec"), known)
+    for block in blocks("data.md"):
+        exec(block.replace("3x384", "2x32").replace('"6400"', '"96"'), known)
     # the teacher's outputs were put in the order of the classes, by their names
     after = known["model"](**known["tokenizer"](texts[0], return_tensors="pt")).logits
     assert torch.allclose(after, before.flip(1), atol=1e-6)
@@ -407,3 +412,125 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert known["answers"][0]["label"] in ("praise", "complaint")
     unnamed = tiny_bert(4, 32)
     refused(lambda: Teacher.of(unnamed, known["tokenizer"], known["task"], 16), "its outputs have no names")
+
+
+# --- shipping a student --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    texts, labels = moods(120)
+    names = {"id2label": {0: "praise", 1: "complaint"}}
+    task = data.from_lists(texts, labels)
+    args = mc3kd.Args(student="2x32", budget="64", max_length=16, out_dir=str(tmp_path_factory.mktemp("runs")))
+    teacher = Teacher.of(tiny_bert(4, 32, **names), word_tokenizer(), task, 16)
+    run = Run(args, "mc3kd", "kd", task, teacher, 1)
+    model = run.student()
+    mc3kd.distil(args, run, model, [teacher], [], "kd")
+    run.finish(model)
+    return run.folder
+
+
+@pytest.mark.slow
+def test_onnx(student: Path) -> None:
+    """The page's export: one graph for any batch and length, with the library's logits up to float32's rounding."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    known: dict[str, Any] = {"folder": student}
+    for block in blocks("ship.md")[:2]:
+        exec(block, known)
+    texts = ["the film", "a dull and cold story with bad music in it", "great"]
+    batch = known["tokenizer"](texts, padding=True, return_tensors="np")
+    (found,) = known["session"].run(["logits"], dict(batch))
+    with torch.no_grad():
+        wanted = known["model"](**{name: torch.from_numpy(values) for name, values in batch.items()}).logits
+    torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_packed_file_has_the_classes(tmp_path: Path) -> None:
+    """What the page's lines read from it is what the model said before it was packed."""
+    model = tiny_bert(2, 32, id2label={0: "complaint", 1: "praise"}, label2id={"complaint": 0, "praise": 1})
+    xtc.quantize(model, 1)
+    xtc.pack(model).eval()
+    packed.save(model, word_tokenizer(), tmp_path / "student.packed")
+    known: dict[str, Any] = {"path": tmp_path / "student.packed"}
+    exec(blocks("ship.md")[2].replace("a text", "the dull film"), known)
+    with torch.no_grad():
+        wanted = model(**word_tokenizer()("the dull film", return_tensors="pt")).logits
+    torch.testing.assert_close(known["logits"], wanted)
+    assert known["name"] in ("complaint", "praise")
+
+
+def test_the_hub_gets_card_weights_and_tokenizer(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, dict[str, Any]] = {}
+    for name in ("create_repo", "upload_folder"):
+        monkeypatch.setattr(huggingface_hub.HfApi, name, lambda self, *a, _n=name, **k: calls.setdefault(_n, k))
+    exec(blocks("ship.md")[3], {"folder": student})
+    assert calls["create_repo"]["private"]
+    files = [str(path.relative_to(student)) for path in student.rglob("*") if path.is_file()]
+    ignored = calls["upload_folder"]["ignore_patterns"]
+    sent = set(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignored))
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer_config.json"} <= sent
+    assert not sent & {"log.jsonl", "args.json", ".lock"}
+    assert "complaint" in (student / "config.json").read_text()
+
+
+# --- which one to ship ---------------------------------------------------------------------------------------
+
+
+def options(**changes: Any) -> argparse.Namespace:
+    given = {"task": "t.csv", "teacher": "T", "student": "2x32", "rows": arena.DEFAULT, "budget": "96", "seeds": "0,1"}
+    return argparse.Namespace(**given | changes)
+
+
+def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands have the file's whole place, its columns and the student; what cannot be is left out, or refused."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
+    given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16"])
+    teacher = easy[easy.index("--teacher") + 1]  # 32 wide
+    plan = arena.plan_of(options(teacher=teacher), given, str(tmp_path / "out"))
+    assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
+    for job in plan.jobs:
+        assert job.task == str(tmp_path / "t.csv")
+        assert (job.args.text, job.args.label, job.args.max_length, job.args.budget) == ("body", "team", 16, "96")
+    shapes = {job.row: job.args.student for job in plan.jobs}
+    assert (shapes["kd"], shapes["narrow-kd"], shapes["cmow-kd"]) == ("2x32", "2x16", "bidirectional-10-100")
+    assert {job.args.init for job in plan.jobs if job.row in ("kd", "1bit-xtc")} == {"pretrained"}
+    plan = arena.plan_of(options(teacher=teacher, student="2x64"), given, str(tmp_path / "out"))
+    assert {job.args.init for job in plan.jobs if job.row == "kd"} == {"random"}
+    assert not {"1bit-xtc", "2bit-xtc"} & {job.row for job in plan.jobs}
+    refused(lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), given, "out"), "--rows best: must be all")
+    refused(lambda: arena.plan_of(options(teacher=teacher, seeds="a"), given, "out"), "--seeds a")
+    refused(lambda: arena.arguments(["--text"]), "--name value")
+
+
+def rows(**scores: list[float]) -> list[tuple[table.Row, table.Interval]]:
+    """Rows with these scores, seed by seed."""
+    made = []
+    for place, values in scores.items():
+        variant = place if place in ("kd", "finetune") else "x"
+        row = table.Row(place, "m", variant, "student 2x32", "random", "T")
+        more = {"metrics": {"dev": {"majority": 0.4}}}
+        row.records["t"] = {i: {"primary": {"name": "accuracy", "value": v}, **more} for i, v in enumerate(values)}
+        made.append((row, table.interval(values)))
+    return sorted(made, key=lambda pair: -pair[1].mean)
+
+
+def test_advice_follows_from_the_figures() -> None:
+    def said(**scores: list[float]) -> str:
+        cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
+        of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
+                  for row, _ in rows(**scores)}  # fmt: skip
+        return arena.advice(rows(**scores), of_row, "t")
+
+    close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
+    assert said(**close) == (
+        "best has the highest score, 82.0, within the noise of vanilla KD; fast is 40.0 times faster, 3.0 points below"
+        " it; small is 8.0 times smaller, within the noise of it."
+    )
+    clear = {"best": [0.90, 0.92], "kd": [0.80, 0.82]}
+    assert said(**clear) == "best has the highest score, 91.0, 10.0 points above vanilla KD."
+    assert "2.0 points above (one seed: it may be noise) vanilla KD" in said(best=[0.82], kd=[0.80])
+    assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row is above 40.0, always the largest class")
