@@ -279,7 +279,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
             matrices.append(matrix)
         if len(matrices) == 2:
-            mc3kd_compared(*matrices, folder / "mc3kd" / task.name / "compared.png", names)
+            mc3kd_compared(matrices[0], matrices[1], folder / "mc3kd" / task.name / "compared.png", names)
 
 
 def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str) -> None:

@@ -24,9 +24,9 @@ What the paper has -> code
     Lin, cosine, squared distance             hidden_loss
     distillation on unlabelled text           pretraining
     matched layers                            layer_map, `--layer-map`
-    students of tables 2, 3 and 6             student_settings; their sizes: python -m bench sizes cka
-    distilBART's start                        `--init teacher --keep spread`
-    figures 3a and 4                          validation; drawn by python -m bench figures cka
+    students of tables 2, 3, 5 and 6          student_settings, own_output; their sizes: python -m bench sizes cka
+    distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
+    figures 3a and 4, table 4                 validation; python -m bench figures cka, and cka-latency
 
 Differences from the paper, and how its gaps are read
     - the rows `finetune` (no teacher) and `kd` (vanilla KD with --alpha and --temperature) are the baselines of all
@@ -49,8 +49,12 @@ Differences from the paper, and how its gaps are read
     - "cosine" in its distilBART rows is read as DistilBERT's cosine. The distilBART script, which it cites, has a
       squared distance: `mse`. That script also freezes the encoder and learns from texts that the teacher wrote;
       neither is done here.
-    - a T5 student's output layer is its embeddings, also where the teacher's is a matrix of its own (Flan-T5).
-    - 16 x 8 is 128 examples a step, not 256. Epochs on the task are unstated: `--budget paper` takes distilBART's 6.
+    - 16 x 8 is 128 examples a step, not 256; mBART's and T5's batches are unstated. So are epochs on the task:
+      `--budget paper` takes distilBART's 6. Its pre-training has the paper's epochs, of a file's texts or, of a stream,
+      of as many texts as the paper's.
+    - several streams of `--corpus` come in turn: mBART's languages as in the paper, but not T5's two thirds of English.
+    - EN-FR has no command: neither its teacher (one of Sarti et al.'s) nor its 2 million pairs of WMT14 are named.
+    - the PFLOPs of section 3.2 are those of one of the 25 epochs (python -m bench sizes cka).
 """
 
 from __future__ import annotations
@@ -410,7 +414,7 @@ def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTraine
     as wide as those that T5's scaled embeddings would be.
     """
     if teacher.model_type == "t5" and not teacher.scale_decoder_outputs:
-        embeddings = student.get_input_embeddings().weight
+        embeddings: Any = student.get_input_embeddings().weight
         student.lm_head.weight = nn.Parameter(torch.randn_like(embeddings) * student.config.hidden_size**-0.5)
     return student
 
