@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import bert_config, word_tokenizer
+from test_attention import LIBRARY, of_the_library
+from test_input import refused
 from torch import Tensor
 from transformers import BertForMaskedLM
 
 from common import models
 from common.layers import attention
+from common.tasks import TASKS
 from common.text import Texts
+from common.train import Stage
 from methods import efficient_attention as ea
 
 B, L, V, D = 2, 5, 7, 4
@@ -103,3 +108,40 @@ def test_both_orders_share_one_budget(teacher: Any) -> None:
     assert paper == [("convert", 128, 3000, 2048), ("distil", 128, None, 2048)]
     attention.convert(teacher.model, "longformer", 128, teacher.tokenizer)
     assert stages("convert-distil") == [("distil", 128, 16, 16)]  # a teacher that is long already stays what it is
+
+
+@pytest.mark.parametrize("family", LIBRARY)
+def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None:
+    """The library's Longformer, BigBird and Nystromformer: kept as converted models, whole and halved, below the heads
+    of all kinds of tasks; trained further before the task, and refused for another attention."""
+    tokenizer, name = word_tokenizer(), attention.LIBRARY[family][0]
+    theirs = of_the_library(family, vocab_size=31, pad_token_id=0)
+    models.save(theirs, tokenizer, tmp_path / "published", "")
+    args = ea.Args(teacher=str(tmp_path / "published"), attention=name, out_dir=str(tmp_path / "out"), max_length=48)
+    ids = torch.randint(5, 31, (2, 40), generator=torch.Generator().manual_seed(0))
+    for task in ("sst2", "conll2003", "squad"):
+        whole = ea.long_teacher(args, TASKS[task])
+        recipe = {
+            "stage": "distil",
+            "keep": "2",
+            "layers": 1,
+            "steps": 1,
+            "batch_size": 2,
+            "length": 16,
+            "seed": 0,
+            "lr": 1e-3,
+        }
+        half = ea.make_stage(
+            args, Stage(args, recipe, tmp_path / task), whole, tokenizer, Texts(["the film was good"] * 4, "")
+        )
+        models.save(half, tokenizer, tmp_path / task / "half", "")
+        for source, layers in ((whole, 2), (str(tmp_path / task / "half"), 1)):
+            model = ea.with_head(source, TASKS[task], tokenizer, 0).eval()
+            assert attention.is_converted(model, name)
+            assert model.config.num_hidden_layers == layers
+            assert all(torch.isfinite(x).all() for x in model(input_ids=ids).to_tuple())
+        kept = ea.masked_lm(whole)[0].eval()
+        expected = attention.from_library(theirs).eval()(input_ids=ids, global_attention_mask=torch.zeros_like(ids))
+        assert torch.equal(kept(input_ids=ids, global_attention_mask=torch.zeros_like(ids)).logits, expected.logits)
+    refused(lambda: ea.long_teacher(replace(args, attention="lsg"), TASKS["sst2"]), f"give --attention {name}")
+    refused(lambda: ea.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
