@@ -154,6 +154,19 @@ def xtc_pocket() -> str:
     return "\n\n".join(parts)
 
 
+def xtc_reduce() -> str:
+    found = table.load([FOLDER / "xtc_reduce.json"])
+    scores = {(row.place, row.variant): row.values("pocket/cola") for row in found.rows}
+    titles = {"finetune-1bit": "undistilled", "kd-1bit": "KD", "xtc-1bit-1s": "1S"}
+    places = ("direct", "reduced")
+    rows = [[title, *(cell(scores[place, name]) for place in places),
+             difference(scores["reduced", name], scores["direct", name])]
+            for name, title in titles.items()]  # fmt: skip
+    over = [difference(scores[place, "xtc-1bit-1s"], scores[place, "kd-1bit"]) for place in places]
+    rows.append(["1S against KD", *over, ""])
+    return grid(["pocket/cola, MCC", "1 bit at once", "32 bits first", "32 bits first against at once"], rows)
+
+
 def cka_pocket() -> str:
     report = saved("cka_pocket")
     titles = {"finetune": "undistilled", "kd": "none", "lin": "Lin", "cosine": "cosine", "mse": "MSE", "cka": "CKA"}
@@ -185,16 +198,21 @@ def cmow_pocket() -> str:
     report = saved("cmow_pocket")
     variants = ("finetune", "kd", "general-finetune", "general-kd")
     pairs = (("kd", "finetune"), ("general-finetune", "finetune"), ("general-kd", "kd"))
-    rows, gains = [], []
+    compared = (("CMOW", "CBOW"), ("Hybrid", "CBOW"), ("Bidirectional", "CBOW"), ("Bidirectional", "Hybrid"))
+    rows, gains, orders = [], [], []
     for name, entry in report["tasks"].items():
-        title = f"{name}, {evaluate.TITLES[entry['metric']]}"
+        title, encoders = f"{name}, {evaluate.TITLES[entry['metric']]}", entry["encoders"]
         rows.append([title, f"*teacher: {percent(entry['teacher'])}*", *[""] * 5])
-        for encoder, row in entry["encoders"].items():
+        for encoder, row in encoders.items():
             rows.append([title, encoder, million(row["parameters"]), *(cell(row[variant]) for variant in variants)])
             gains.append([name, encoder, *(difference(row[a], row[b]) for a, b in pairs)])
+        for variant, start in (("kd", "KD"), ("general-kd", "general + KD")):
+            orders.append([f"{name}, {start}", *(difference(encoders[a][variant], encoders[b][variant])
+                                                 for a, b in compared)])  # fmt: skip
     header = ["task, metric", "encoder", "parameters", "undistilled", "KD", "general", "general + KD"]
     over = ["task", "encoder", "KD over undistilled", "general over undistilled", "general + KD over KD"]
-    return f"{grid(header, rows)}\n\n{grid(over, gains)}"
+    named = ["task", *(f"{a} over {b}" for a, b in compared)]
+    return f"{grid(header, rows)}\n\n{grid(over, gains)}\n\n{grid(named, orders)}"
 
 
 def attention_pocket() -> str:
@@ -244,10 +262,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "cka-pocket": cka_pocket,
     "cka-pretraining": lambda: runs("cka-pretraining"),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
-    "sst2-cmow": lambda: runs("sst2-cmow"),
     "cmow-pocket": cmow_pocket,
     "xtc-pocket": xtc_pocket,
-    "xtc-sst2": lambda: runs("sst2-minilm-xtc"),
+    "xtc-reduce": xtc_reduce,
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-sizes": xtc_sizes,
 }
