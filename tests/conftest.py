@@ -59,6 +59,14 @@ FAMILIES = {
 }
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """What needs the same run of a script stays together in random order too: the run is made once."""
+    files = list(dict.fromkeys(item.path for item in items))
+    cases = {item: str(item.callspec.params.get("case", "")) if hasattr(item, "callspec") else "" for item in items}
+    items.sort(key=lambda item: (files.index(item.path), cases[item]))
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """What a test draws does not depend on the tests before it."""

@@ -7,6 +7,7 @@ import math
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common import args as arguments
-from common import parallel, train
+from common import parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
 from common.run import Run
 from common.train import Ledger, Loop, split_batch
@@ -196,6 +197,18 @@ def test_the_ledger_and_the_log(tmp_path: Path) -> None:
     total = Ledger(steps=1, seconds=1.5, peak_memory_bytes=500)
     total.add(Ledger(2, 3, 4, 5, 6.0, 400, 1.0))
     assert total == Ledger(3, 3, 4, 5, 7.5, 500, 1.0)
+
+
+def test_a_machine_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS, which counts in bytes; the other way also counts the process that started this one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    usual = train.peak_memory()
+    for module in (train, results):
+        monkeypatch.setattr(module, "Path", lambda path: tmp_path / path.strip("/"))
+    assert results.cpu_name()
+    assert (linux := train.peak_memory()) >= usual * 0.99
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert 0.99 < 1024 * train.peak_memory() / linux < 1.1
 
 
 def test_a_loop_that_forgets_to_minimise(tmp_path: Path) -> None:
