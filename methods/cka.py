@@ -413,7 +413,7 @@ def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTraine
     Flan-T5 has (its states are not scaled before the output, which is how its configuration says so). The weights are
     as wide as those that T5's scaled embeddings would be.
     """
-    if teacher.model_type == "t5" and not teacher.scale_decoder_outputs:
+    if teacher.model_type == "t5" and not teacher.scale_decoder_outputs and hasattr(student, "lm_head"):
         embeddings: Any = student.get_input_embeddings().weight
         student.lm_head.weight = nn.Parameter(torch.randn_like(embeddings) * student.config.hidden_size**-0.5)
     return student

@@ -351,3 +351,14 @@ def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
     # a share differs from its probability by less than 5 standard deviations
     shares = torch.bincount(torch.tensor(draws), minlength=3) / 2000
     assert (shares - choice.logits.softmax(0)).abs().max() < 5 * (0.25 / 2000) ** 0.5
+
+
+def test_a_teacher_may_be_the_first_layers_of_a_model() -> None:
+    cut, whole = (models.source(name) for name in ("pocket-6:2", "pocket-6"))
+    two, six = (models.load_model(name, models.load_config(name), "classification") for name in (cut, whole))
+    assert [len(model.bert.encoder.layer) for model in (two, six)] == [2, 6]
+    weights = six.bert.state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in two.bert.state_dict().items() if "pooler" not in key)
+    assert models.model_name(cut) == f"{models.model_name(whole)}:2"
+    with pytest.raises(BadInput, match=r"--teacher .*:7: the model has 6 layers"):
+        models.load_config(models.source("pocket-6:7"))
