@@ -349,19 +349,19 @@ class TotalCorrelation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str,
                 shrinkage: float | None) -> Tensor:  # fmt: skip
-        # Apple's GPUs have no float64
+        # Apple's GPUs have no float64, not even on the way to the CPU
         device = torch.device("cpu") if student.device.type == "mps" else student.device
         n = student.shape[-2]
 
         def factor(x: Tensor) -> Tensor:
             """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'; shrunk, r = shrinkage tr(X'X / (n - 1)) / n."""
-            scatter = (x.mT @ x).to(device, torch.float64)
+            scatter = (x.mT @ x).to(device).double()
             diagonal = scatter.diagonal(dim1=-2, dim2=-1)
             diagonal += (n - 1) * ridge if shrinkage is None else shrinkage / n * diagonal.sum(-1, keepdim=True) + 1e-30
             return torch.linalg.cholesky(scatter)
 
         L_t, L_s = factor(teacher), factor(student)
-        cross = (teacher.mT @ student).to(device, torch.float64)
+        cross = (teacher.mT @ student).to(device).double()
         # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
         half = torch.linalg.solve_triangular(L_t, cross, upper=False)
         W = torch.linalg.solve_triangular(L_s.mT, half, upper=True, left=False)
