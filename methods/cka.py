@@ -187,7 +187,7 @@ from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import by_main, mean, whole
 from common.results import show
 from common.run import Run
-from common.teacher import Teacher, frozen, get_teacher
+from common.teacher import Teacher, check_length, frozen, get_teacher
 from common.train import Batch, Loop, Shared, Stage
 
 # Shapes: n tokens that are not padding, m pairs of layers, D_S and D_T student and teacher widths, C classes or words.
@@ -445,6 +445,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
     batch_size = args.pretraining_batch_size or args.batch_size
     max_length = args.pretraining_max_length or args.max_length
     parts = args.pretraining_minibatches or args.minibatches
+    check_length(max_length, teacher.model.config, tokenizer)
     examples = round(args.pretraining_share * run.steps) * args.batch_size
     passages = text.PASSAGES if paper else min(text.PASSAGES, examples + HELD_OUT)
     texts = text.open_texts(args.corpus, run.task, passages)
@@ -452,13 +453,10 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
         epochs, texts_of_one = PAPER_PRETRAINING.get(teacher.model.config.model_type, PAPER_PRETRAINING["bert"])
         examples = epochs * (texts_of_one if texts.start else len(texts.head))
     steps = max(1, examples // batch_size)
-    names = (
-        *("student", "keep", "ffn", "layer_map", "tokens", "beta", "history", "pretraining_lr", "precision"),
-        *("teacher_precision", "seed"),
-    )
+    names = ("student", "keep", "ffn", "layer_map", "tokens", "beta", "history", "pretraining_lr", "precision", "seed")
     recipe = {"teacher": models.model_name(source), "texts": texts.signature, "hidden": hidden, "steps": steps}
     recipe |= {"init": run.settings["init"], "minibatches": parts, "batch_size": batch_size, "max_length": max_length}
-    recipe |= {name: getattr(args, name) for name in names}
+    recipe |= {name: getattr(args, name) for name in (*names, "teacher_precision")}
 
     def make(stage: Stage) -> PreTrainedModel:
         training, held = texts.hold_out(HELD_OUT)
