@@ -238,7 +238,7 @@ def plain_answer(text: str, program: str = "squad") -> list[str]:
     """
     trivia = program == "trivia_qa"
     dropped = string.punctuation + (QUOTES if trivia else "")
-    text = text.lower().translate(str.maketrans(dict.fromkeys(dropped, " " if trivia else "")))
+    text = text.lower().translate({ord(letter): " " if trivia else None for letter in dropped})
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 

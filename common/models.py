@@ -133,7 +133,8 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     try:
         if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
             model, lost = attention.read(cut(name)[0], HEADS[kind], config)
-            model, report = model.to(dtype), {"missing_keys": lost, "mismatched_keys": []}  # type: ignore[call-arg]
+            model.to(dtype)  # type: ignore[arg-type]
+            report: dict[str, Any] = {"missing_keys": lost, "mismatched_keys": []}
         else:
             model, report = HEADS[kind].from_pretrained(
                 cut(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,

@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
     name: str  # "" of a file that stands alone, which holds a passage a line
     place: str
-    count: int | None  # how many of its texts are taken
+    most: int | None  # so many of its texts are taken
     streamed: bool
     hub: bool
 
@@ -171,7 +171,7 @@ def _texts_of(part: Part, task: TaskData, dropped: Counter[str] | None = None) -
         rows = pocket.generate("hotpot", "train")
         found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
         found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
-    return islice(found, part.count)
+    return islice(found, part.most)
 
 
 def _in_turn(parts: list[Part], task: TaskData) -> Iterator[str]:
@@ -184,7 +184,7 @@ def _streamed(spec: str, parts: list[Part], task: TaskData) -> Texts:
     """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
     signatures = []
     for part in parts:
-        name = f"{part.name}:{part.count}" if part.count else part.name
+        name = f"{part.name}:{part.most}" if part.most else part.name
         if part.hub:
             name = f"hub:{part.place}@{_revision(part.place.partition(':')[0])}"
         elif part.place:

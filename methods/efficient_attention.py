@@ -246,7 +246,7 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
         steps: int | None = max(1, round(share * run.steps)) if share else 0
         if paper:
             steps = PAPER_CONVERT_STEPS if name == "convert" else None
-        recipe = {
+        recipe: dict[str, Any] = {
             "parent": models.model_name(source),
             "stage": name,
             "texts": texts.signature,

@@ -543,7 +543,7 @@ def read(source: str | Path, head: Any, config: Any = None) -> tuple[PreTrainedM
     model = head.from_config(config or AutoConfig.from_pretrained(source, trust_remote_code=False))
     install(model)
     own = model.state_dict()
-    weights = load_file(cached_file(str(source), "model.safetensors"))
+    weights = load_file(str(cached_file(str(source), "model.safetensors")))
     kept = {key: weight for key, weight in weights.items() if key in own and weight.shape == own[key].shape}
     lost = model.load_state_dict(kept, strict=False).missing_keys
     model.tie_weights()
