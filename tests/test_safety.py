@@ -207,7 +207,7 @@ FILES: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-@settings(max_examples=60, deadline=None, derandomize=True, database=None,
+@settings(max_examples=30, deadline=None, derandomize=True, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])  # fmt: skip
 @given(draws=st.data())
 def test_any_content_is_read_or_refused(kind: str, draws: st.DataObject, tmp_path: Path) -> None:
