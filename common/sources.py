@@ -668,9 +668,9 @@ def described(
             found.columns["label"] = [v if (number := _number(v)) is None else number for v in values]
     metrics = OWN_METRICS[kind]
     if columns.metric is not None:
-        if columns.metric not in metrics + MORE_METRICS.get(kind, ()):
-            allowed = ", ".join(m for m in metrics + MORE_METRICS.get(kind, ()) if m != "majority")
-            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {allowed}")
+        allowed = [*(metric for metric in metrics if metric != "majority"), *MORE_METRICS.get(kind, ())]
+        if columns.metric not in allowed:
+            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
         metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
         origin += f", by {columns.metric}"
     fields = tuple(field for field in train.columns if field not in ("label", "id"))

@@ -120,7 +120,7 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("sst2", "train.tsv", moods("a film\t1"), ("all training labels are 'positive'", "at least two")),
     ("sst2", "train.tsv", moods("\n  \t0"), ("train.tsv line 4: sentence is empty", "needs its text")),
     ("sst2", "train.tsv", moods("d\xe9j\xe0\t0").encode("latin-1"), ("train.tsv line 3: not UTF-8", "as UTF-8")),
-    ("sst2", "train.tsv", MOODS.encode("utf-16"), ("train.tsv line 1: not UTF-8", "as UTF-8")),
+    ("sst2", "train.tsv", MOODS.encode("utf-16-le"), ("train.tsv: binary, or UTF-16 without a mark", "as UTF-8")),
     ("sst2", "validation.tsv", MOODS, ("dev.tsv and validation.tsv both hold the dev split", "leave one")),
     ("sst2", "train.csv", 'sentence,label\n"a film,1\na film,0\n', ("train.csv line 3", "check the quotes")),
     ("sst2", "train.csv", 'sentence,label\n"a" film,1\n', ("train.csv line 2", "check the quotes")),
@@ -197,6 +197,7 @@ def test_missing_files(task: str, files: list[str], says: tuple[str, ...], tmp_p
     ("file", "content", "first"),
     [
         ("train.tsv", "\ufeff" + MOODS, "a fine film"),
+        ("train.tsv", MOODS.encode("utf-16"), "a fine film"),
         ("train.tsv", MOODS.replace("\n", "\r\n"), "a fine film"),
         ("train.tsv", MOODS.replace("\n", "\n\n").rstrip("\n"), "a fine film"),
         ("train.tsv", MOODS.replace("a fine", '"a fine'), '"a fine film'),
@@ -212,7 +213,7 @@ def test_missing_files(task: str, files: list[str], says: tuple[str, ...], tmp_p
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_odd_files_are_read_as_meant(file: str, content: str, first: str, tmp_path: Path) -> None:
+def test_odd_files_are_read_as_meant(file: str, content: str | bytes, first: str, tmp_path: Path) -> None:
     write(tmp_path / file, content)
     write(tmp_path / "dev.tsv", MOODS)
     task = data.load("sst2", str(tmp_path))
