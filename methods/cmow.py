@@ -45,9 +45,9 @@ Differences from the paper, and how its gaps are read
     - the BiLSTM without DiffCat of CBOW and hybrid: its size is the paper's, its wiring is our reading (BiLstm).
     - the default rates and batches are for small budgets. The paper's stand in the commands of `python -m bench papers
       cmow`: general distillation 512 texts a batch, 5e-4, dropout 0.1 and 0.2; then batches of 16.
-    - `--budget paper`: 20 epochs for all rows, which one table can hold; after general distillation alone the authors ran
-      10, or 3 with batches of 1,024. The best epoch on the reported split counts, and five that are no better end it;
-      with any other budget the last step counts.
+    - `--budget paper`: 20 epochs for all rows, so that one table can hold them; after general distillation alone the
+      authors ran 10, or 3 with batches of 1,024. The best epoch on the reported split counts, and five that are no
+      better end it; with any other budget the last step counts.
 """
 
 from __future__ import annotations
