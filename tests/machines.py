@@ -27,11 +27,11 @@ def main() -> int:
     codes = []
     print(f"{'machine':24} outcome")
     for order, (machine, settings) in enumerate(MACHINES.items()):
-        words = ["-m", "not slow", "-p", "no:cacheprovider", "--random-order-seed", str(order), *sys.argv[1:]]
+        # a fork has one thread, whatever its parent has
+        which = ["-m", "not slow and not forks"] if "THREADS" in settings else ["-m", "not slow", "-n", "2"]
         if machine != WHOLE:
-            words += [f"--ignore=tests/test_{name}.py" for name in WITHOUT_NUMBERS]
-        if "THREADS" in settings:
-            words += ["-m", "not slow and not forks"]  # a fork has one thread, whatever its parent has
+            which += [f"--ignore=tests/test_{name}.py" for name in WITHOUT_NUMBERS]
+        words = ["--dist", "loadfile", "--random-order-seed", str(order), *which, *sys.argv[1:]]
         environment = os.environ | dict(word.split("=") for word in settings.split())
         done = subprocess.run([sys.executable, "-m", "pytest", *words], env=environment, capture_output=True, text=True)
         lines = done.stdout.splitlines() or done.stderr.splitlines()
