@@ -8,6 +8,7 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key o
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bench import speed, table
+from bench import claims, speed, table
 from bench.cli import FOLDER, Parser
 from bench.cli import markdown as grid
 from bench.sizes import XTC_HEADER
@@ -264,6 +265,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-reduce": xtc_reduce,
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-sizes": xtc_sizes,
+    "claims-count": claims.counts,
+    **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
+    "claims-sources": claims.sources,
 }
 
 

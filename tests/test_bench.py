@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from conftest import ENVIRONMENT, ROOT
 from scipy import stats
 
 from bench import __main__ as entry
-from bench import figures, matrix, papers, readme, records, report, run, sizes, speed, sweep, table
+from bench import claims, figures, matrix, papers, readme, records, report, run, sizes, speed, sweep, table
 from bench.matrix import Job, Matrix
 from common import results, tasks
 from common.args import BadInput, CommonArgs
@@ -294,8 +295,11 @@ def test_every_script_is_found_and_declares_a_grid() -> None:
                 module.Args(variant=variant, **point).check()
 
 
-@pytest.mark.parametrize("path", [*sorted((ROOT / "bench").glob("*.toml")), *sorted((ROOT / "docs").glob("*.toml"))],
-                         ids=lambda path: path.stem)  # fmt: skip
+MATRICES = [path for folder in ("bench", "docs") for path in sorted((ROOT / folder).glob("*.toml"))]
+MATRICES.remove(ROOT / "bench" / "claims.toml")
+
+
+@pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.stem)
 def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their commands are ones that the scripts take, for as many cells of every row."""
     monkeypatch.setattr(tasks, "find_files", lambda task, folder: {})  # the data of real.toml are not here
@@ -702,6 +706,65 @@ def test_pages_have_not_drifted() -> None:
     assert all(f"<!-- table {name} -->\n" in pages for name in readme.TABLES)
     inside = pages.index("<!-- table pocket -->") + 60
     assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
+    """Figures stand in the paper's tables as transcribed; rows in a result, or in a matrix that is to make one."""
+    texts = (ROOT / f"bench/published/{paper}.toml", ROOT / "bench/sizes.py")
+    printed = set(re.findall(r"\d+(?:[.,]\d+)+", "".join(path.read_text(encoding="utf-8") for path in texts)))
+    places = claims.read()["results"]
+    for claim in [claim for claim in claims.read()["claims"] if claim["paper"] == paper]:
+        assert claim.keys() in ({"paper", "claim", "published", key} for key in ("takes", "answers")), claim
+        assert re.search(r"(?i)\b(tables?|section|figure|appendix|abstract)\b", claim["published"]), claim
+        assert set(re.findall(r"\d+(?:[.,]\d+)+", claim["published"])) - {"4,096"} <= printed, claim
+        answers = claim.get("answers", [])
+        columns = [answer.get("column") or places[answer["results"]]["column"] for answer in answers]
+        assert sorted(columns) == sorted(set(columns) & set(claims.COLUMNS)), claim
+        for answer in answers:
+            if "counted" in answer or claims.scores(answer["results"]):
+                assert claims.judged(answer)[0] in claims.WORDS[:3], answer
+            else:  # a row of a matrix that has not run
+                names = {row["name"] for row in matrix.read_file(ROOT / f"bench/{answer['results']}.toml")["rows"]}
+                assert {answer[key].split("/")[0] for key in ("more", "less", "than") if key in answer} <= names
+
+
+def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of made-up scores: paired by the seeds that both have, against zero or the bound that the claim names."""
+    rows = {"a": [0.80, 0.83, 0.82, 0.99], "b": [0.70, 0.71, 0.73], "c": [0.60, 0.75, 0.70], "one": [0.9]}
+    made: claims.Scores = {name: {"x": dict(enumerate(values))} for name, values in rows.items()}
+    made |= {"t/a": {"x": {0: 1.0}, "y": {0: 1.2}, "z": {0: 0.9}}, "t/b": {task: {0: 2.0} for task in "xyz"}}
+    for seed in range(3):  # within each seed the score falls as the analysis rises
+        for i, name in enumerate(("r/1", "r/2", "r/3", "r/4")):
+            made.setdefault(name, {}).setdefault("x", {})[seed] = 0.9 - 0.1 * i
+            order = i if (seed, i) != (0, 3) else 1.5
+            made.setdefault(f"{name}/rccc", {}).setdefault("x", {})[seed] = order
+    monkeypatch.setattr(claims, "scores", lambda name: made if name == "made" else {})
+    gap = table.interval([0.10, 0.12, 0.09])
+    for answer, said, figure in (
+        ({"more": "a", "than": "b"}, "held", table.verdict(gap).rpartition(",")[0]),
+        ({"less": "a", "than": "b"}, "did not hold", "+10.3"),
+        ({"less": "b", "than": "a"}, "held", "-10.3"),
+        ({"more": "b", "than": "a"}, "did not hold", "-10.3"),
+        ({"more": "b", "than": "c"}, "not distinguishable", "+3.0 ["),
+        ({"more": "a", "than": "b", "by": 5}, "held", "+10.3"),
+        ({"more": "a", "than": "b", "by": 10}, "not distinguishable", "+10.3"),
+        ({"more": "b", "than": "a", "by": -15}, "held", "-10.3"),
+        ({"less": "a", "than": "b", "by": 1}, "did not hold", "+10.3"),
+        ({"more": "b", "than": "a", "times": 0.8}, "held", "0.87 ["),
+        ({"more": "b", "than": "a", "times": 0.95}, "did not hold", "0.87 ["),
+        ({"more": "a - b", "than": "a - a"}, "held", "+10.3"),
+        ({"less": "t/a", "than": "t/b", "times": 1, "paired": "tasks"}, "held", "0.52 ["),
+        ({"less": "t/a", "than": "t/b", "times": 1, "tasks": ["x"]}, "not tested", "0.50 times (one seed)"),
+        ({"more": "t/b", "than": "t/a", "times": 3, "tasks": ["x"], "exact": True}, "did not hold", "2.00 times;"),
+        ({"falls": "r/", "with": "rccc"}, "held", "-0.93 ["),
+        ({"more": "one", "than": "a"}, "not tested", "+10.0 (one seed)"),
+        ({"more": "gone", "than": "a"}, "not tested", "no result yet"),
+        ({"more": "a", "than": "b", "results": "not yet"}, "not tested", "no result yet"),
+    ):  # fmt: skip
+        found = claims.judged({"results": "made"} | answer)
+        assert (found[0], found[1][: len(figure)]) == (said, figure), answer
+    assert claims.word(table.Interval(math.nan, math.nan, math.nan), True) == "not tested"
 
 
 # --- sizes, speed, figures --------------------------------------------------------------------------------------
