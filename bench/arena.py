@@ -99,7 +99,8 @@ def answer(found: Table, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
 
 
 def advice(order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]], task: str) -> str:
-    """The best row, whether it can be told from vanilla KD, and what the fastest and the smallest cost in points."""
+    """The best row, whether it can be told from vanilla KD, or KD from the next row, and what the fastest and the
+    smallest cost in points."""
     (best, score), *_ = order
     constant = min(m.get("majority", -1) for record in best.all() for m in record["metrics"].values())
     if best.all()[0]["primary"]["name"] == "accuracy" and score.mean <= constant:
@@ -107,8 +108,9 @@ def advice(order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
             f"No row is above {100 * constant:.1f}, always the largest class: give --budget or --teacher-epochs more."
         )
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
-    if best.role != "vanilla KD" and (rivals := [row for row, _ in order if row.role == "vanilla KD"]):
-        said += f", {gap(best, rivals[0], task)} vanilla KD"
+    rivals = [row for row, _ in order[1:] if best.role == "vanilla KD" or row.role == "vanilla KD"]
+    if rivals:
+        said += f", {gap(best, rivals[0], task)} {rivals[0].place if best.role else 'vanilla KD'}"
     told = {best.path}
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
         row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))

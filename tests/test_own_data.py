@@ -532,5 +532,6 @@ def test_advice_follows_from_the_figures() -> None:
     )
     clear = {"best": [0.90, 0.92], "kd": [0.80, 0.82]}
     assert said(**clear) == "best has the highest score, 91.0, 10.0 points above vanilla KD."
+    assert said(kd=[0.9, 0.9], fast=[0.8, 0.8]).startswith("kd has the highest score, 90.0, 10.0 points above fast; ")
     assert "2.0 points above (one seed: it may be noise) vanilla KD" in said(best=[0.82], kd=[0.80])
     assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row is above 40.0, always the largest class")
