@@ -161,7 +161,7 @@ TASKS: dict[str, Task] = {
         _tags("ner", "PER LOC ORG"),
         Task("hotpot", "span QA", ("question", "context"), (), _EM_F1),
         _questions("squad", "squad", "squad"),
-        _questions("squad-articles", "squad", "hotpot", hub=False, whole=True),
+        _questions("squad-articles", "squad", "squad", hub=False, whole=True),
         _questions("hotpot_qa", "hotpot", "hotpot"),
         _questions("trivia_qa", "triviaqa", "hotpot"),
         _tags("conll2003", "PER ORG LOC MISC", splits=_TEST, folder="conll2003"),

@@ -16,7 +16,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import MOODS, QUESTION, refused, write
 
-from common import data, pocket
+from common import data, pocket, sources
 from common.sources import GLUE_REVISION, HUB
 from common.tasks import TASKS, label_order
 
@@ -264,14 +264,17 @@ CONLL = "-DOCSTART- -X- O O\n\nVera NNP I-NP B-PER\nsaw VBD O\nBig JJ B-LOC\nPar
 CONLL += "-DOCSTART- -X- O O\n\nRose NN I-NP I-ORG\n"  # IOB1's I- begins an entity too
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_conll_columns(whole: bool, tmp_path: Path) -> None:
-    """With "-DOCSTART-" examples are documents, without sentences."""
+@pytest.mark.parametrize(("name", "marked", "texts"), [
+    ("conll2003", True, ["Vera saw Big Park", "in", "Rose"]),
+    ("conll2003-documents", True, ["Vera saw Big Park\nin", "Rose"]),
+    ("conll2003-documents", False, ["Vera saw Big Park", "in", "Rose"]),
+])  # fmt: skip
+def test_conll_columns(name: str, marked: bool, texts: list[str], tmp_path: Path) -> None:
+    """The examples of conll2003 are sentences, as in the papers; the task's name asks for documents."""
     for part in ("train.txt", "valid.txt", "test.txt"):
-        write(tmp_path / part, CONLL if whole else CONLL.replace("-DOCSTART- -X- O O\n\n", ""))
-    task = data.load("conll2003", str(tmp_path))
-    rows = [["Vera saw Big Park"], ["in"], ["Rose"]]
-    assert task.splits["dev"].texts == [("\n".join(row),) for row in ([rows[0] + rows[1], rows[2]] if whole else rows)]
+        write(tmp_path / part, CONLL if marked else CONLL.replace("-DOCSTART- -X- O O\n\n", ""))
+    task = data.load(name, str(tmp_path))
+    assert task.splits["dev"].texts == [(text,) for text in texts]
     tags = [task.task.labels[tag] for row in task.splits["dev"].labels for tag in row]
     assert tags == ["B-PER", "O", "B-LOC", "I-LOC", "O", "B-ORG"]
     assert task.reported == ("test",)
@@ -293,6 +296,28 @@ def test_questions_in_json(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
         write(tmp_path / "hotpot" / part, json.dumps([row]))
     split = data.load("hotpot_qa", str(tmp_path)).splits["train"]
     assert (split.texts, split.labels) == ([("where ?", "yes no\nVera: Vera is from Riga.")], [[("yes", 0)]])
+
+
+def test_questions_about_whole_articles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question's context is its article, in parts of whole paragraphs where that is long; its answer is that of its
+    own paragraph, though an earlier one has the same words."""
+    paragraphs = [
+        {"context": f"{name} is a film .", "qas": [{"id": name, "question": "what is it ?", "answers": [
+            {"text": "film", "answer_start": start}]}]}
+        for name, start in (("one", 9), ("two", 9), ("three", 0), ("four", 10))
+    ]  # fmt: skip
+    content = json.dumps({"data": [{"title": "a", "paragraphs": paragraphs}, {"paragraphs": paragraphs[:1]}]})
+    for part in ("train-v1.1.json", "dev-v1.1.json"):
+        write(tmp_path / "squad" / part, content)
+    for words, sizes in ((2600, (4, 4, 4, 4, 1)), (10, (2, 2, 2, 2, 1)), (1, (1, 1, 1, 1, 1))):
+        monkeypatch.setattr(sources, "ARTICLE", words)
+        split = data.load("squad-articles", str(tmp_path)).splits["train"]
+        assert split.ids == ["one", "two", "three", "four", "one"]
+        for name, (_, context), [(answer, start)], size in zip(
+            split.ids, split.texts, split.labels, sizes, strict=True
+        ):
+            assert context.count("\n") == size - 1
+            assert context[: start + len(answer)].endswith(f"{name} is a film")
 
 
 TEXT = " \n = A <unk> = \n \n One line . \n = = Part = = \n Two . \n \n = B = \n \n Three = four = \n"
