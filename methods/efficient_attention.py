@@ -83,7 +83,7 @@ class Args(CommonArgs):
     )
     task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)",
                     setting=False)  # fmt: skip
-    budget: str = arg("4800", "examples through the student, as in the other scripts: smoke, quick, ..., or a number")
+    budget: str = arg("12800", "examples through the student, as in the other scripts: smoke, quick, ..., or a number")
     student: str = arg(
         "half", "half: layers 1, 3, 5, ... of the teacher's; or layers x the teacher's width, which --keep chooses;"
         " convert has all of them",
@@ -110,9 +110,9 @@ class Args(CommonArgs):
         " task,pocket-short, with documents pocket-long)",
     )
     convert_share: float = arg(
-        0.1, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
+        0.05, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
     )
-    distil_share: float = arg(0.4, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
+    distil_share: float = arg(0.15, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
     convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
     distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
     soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")

@@ -100,14 +100,15 @@ def test_both_orders_share_one_budget(teacher: Any) -> None:
         assert {recipe["seed"] for recipe in recipes} <= {3}
         return [tuple(recipe[key] for key in ("stage", "length", "steps", "batch_size")) for recipe in recipes]
 
-    assert stages("convert-distil") == [("convert", 128, 4, 16), ("distil", 128, 16, 16)]
-    assert stages("distil-convert") == [("distil", 16, 16, 16), ("convert", 128, 4, 16)]
-    assert stages("convert-distil-kd", convert_share=0) == [("convert", 128, 0, 16), ("distil", 128, 16, 16)]
+    shares = {"convert_share": 0.1, "distil_share": 0.4}
+    assert stages("convert-distil", **shares) == [("convert", 128, 4, 16), ("distil", 128, 16, 16)]
+    assert stages("distil-convert", **shares) == [("distil", 16, 16, 16), ("convert", 128, 4, 16)]
+    assert stages("convert-distil-kd", convert_share=0) == [("convert", 128, 0, 16), ("distil", 128, 6, 16)]
     assert stages("kd") == []
     paper = stages("convert-distil", budget="paper")  # batches of 2^18 tokens; epochs are counted when texts are there
     assert paper == [("convert", 128, 3000, 2048), ("distil", 128, None, 2048)]
     attention.convert(teacher.model, "longformer", 128, teacher.tokenizer)
-    assert stages("convert-distil") == [("distil", 128, 16, 16)]  # a teacher that is long already stays what it is
+    assert stages("convert-distil") == [("distil", 128, 6, 16)]  # a teacher that is long already stays what it is
 
 
 @pytest.mark.parametrize("family", LIBRARY)
