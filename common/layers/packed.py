@@ -132,7 +132,9 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         codes = unpack(self.packed, self.bits, self.in_features)
         x, scale = activation_codes(x, self.clip)
-        sums = integer_product(x, codes) if is_exact(self.bits, self.in_features) else F.linear(x, codes.float())
+        # processors without VNNI add two products of 8 bits in 16 bits, which overflow; those of fewer bits fit
+        exact = self.bits < 8 and is_exact(self.bits, self.in_features)
+        sums = integer_product(x, codes) if exact else F.linear(x, codes.float())
         return rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
 
 
