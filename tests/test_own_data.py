@@ -319,6 +319,24 @@ def test_a_data_set_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture) 
     assert "have no label" not in capsys.readouterr().err
 
 
+def test_texts_that_are_cut_are_counted_once(capsys: pytest.CaptureFixture) -> None:
+    task = data.from_lists(["the film was good " * (1 + i % 4) for i in range(40)], list(range(2)) * 20, name="cuts",
+                           dev=(["a film"], [0]))  # fmt: skip
+    for _ in range(2):
+        data.encode(word_tokenizer(), task.splits["train"], task.task, 10)
+    told = capsys.readouterr().err
+    line = "warning: cuts: 20 of 40 texts (50.0%) have more than --max-length 10 tokens and lose their ends"
+    assert told.splitlines().count(line) == 1
+
+
+def test_a_bad_file_ends_a_script_in_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "id,name\n1,a\n")
+    code, out, err = call("mc3kd", "--task", path, "--label", "team", "--out-dir", tmp_path / "runs")
+    assert (code, out) == (2, "")
+    assert err == f"error: {path}: no column 'team' for --label; it has id, name\n"
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
