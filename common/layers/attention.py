@@ -40,9 +40,9 @@ from common.errors import BadInput
 #
 # Longformer, BigBird and LSG differ in which keys a block of queries sees. These keys are copied into one tensor and
 # go through the library's fused kernel, which never holds a matrix of scores. On CPUs the copies are made in parts:
-# memory of more than 32 MB goes back to the system after each use, and to get it again takes half as long as the
-# attention.
-PART = 2**22  # numbers that are copied at a time on CPUs
+# some 32 MB that are freed go back to the system, and to get them again takes as long as half of the attention; parts
+# of this size stay.
+PART = 2**20  # numbers that are copied at a time on CPUs
 
 
 class Keys(NamedTuple):
