@@ -3,8 +3,9 @@
     python -m bench speed                      # the ratios of all kernels and steps, beside the checked-in ones
     python -m bench speed mc3kd loop           # those whose name holds a word; `--save` keeps them
     python -m bench speed --table steps        # a training step of every method: how it is computed, and peak memory
-    python -m bench speed --table peers        # our distillation beside the library's Trainer
-    python -m bench speed --table packed       # BERT-base packed in 1 and 2 bits beside float32: time and memory
+    python -m bench speed --table profile      # where the time of such a step goes
+    python -m bench speed --table peers        # our distillation beside the library's Trainer, and TextBrewer
+    python -m bench speed --table packed       # BERT-base packed in 8, 2 and 1 bits beside float32 and others' int8
     python -m bench speed --table lengths      # efficient attentions and full attention by length, with a plot
     python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, in batches of 16
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
@@ -13,11 +14,14 @@ Contenders take turns, so that a noisy machine is noisy for all of them, and rat
 "... / ours" and "... / fast" larger is better, of all other ratios smaller. One that is more than 20% worse than in
 bench/results/kernels.json is called so, and the exit code is 1. Training steps are those of the scripts themselves, run
 on drawn texts with a random teacher, from the end of one step to the end of the next. Random weights change no speed.
+Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
+onnx onnxruntime`), and named with their versions.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
 import itertools
 import json
@@ -30,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -39,8 +44,10 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 import torch
-from torch import Tensor
+import transformers
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
+from torch.utils.data import DataLoader
 from transformers import (
     AutoModelForSequenceClassification,
     BartConfig,
@@ -52,23 +59,28 @@ from transformers import (
     BigBirdConfig,
     BigBirdModel,
     DataCollatorWithPadding,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
     LongformerConfig,
     LongformerModel,
     NystromformerConfig,
     NystromformerModel,
     Trainer,
     TrainingArguments,
+    get_linear_schedule_with_warmup,
 )
 
 from bench import figures, run
 from bench.cli import FOLDER, Parser, markdown
+from bench.pocket_weights import rounded
 from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
-from common import models, parallel, results, train
+from common import data, models, parallel, results, train
 from common.args import BadInput, read
 from common.layers.attention import ATTENTIONS, convert
 from common.losses import kd_loss
 from common.pocket.models import SPECIAL_TOKENS
 from common.tasks import TASKS
+from common.teacher import Teacher
 
 TOLERANCE = 0.2
 Contenders = dict[str, Callable[[], float]]  # name -> the seconds that it needed
@@ -104,6 +116,14 @@ def ratio(over: list[float], under: list[float]) -> float:
     return round(statistics.median(a / b for a, b in zip(over, under, strict=True)), 3)
 
 
+def installed(*names: str) -> list[str]:
+    """The versions of packages that the project does not need itself; none unless all of them are installed."""
+    try:
+        return [importlib.metadata.version(name) for name in names]
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new process, whose peak of memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -111,15 +131,25 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def load_student(folder: Path) -> Any:
-    """A saved model of any method."""
+    """A saved model of any method; or a rival's, of the table packed."""
     import common.layers.packed  # noqa: F401
     import methods.cmow  # noqa: F401  # both make their models known to the library
     from common.layers import attention
 
+    if (folder / "int8.onnx").exists():
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        session = onnxruntime.InferenceSession(folder / "int8.onnx", options, providers=["CPUExecutionProvider"])
+        return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
     if hasattr(models.load_config(str(folder)), "efficient_attention"):
         return attention.load(folder, AutoModelForSequenceClassification).eval()
     family = AutoModelForSequenceClassification
-    return family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
+    model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
+    if (folder / "torch-int8").exists():
+        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    return model
 
 
 @torch.inference_mode()
@@ -556,6 +586,84 @@ def steps_text(report: dict[str, Any]) -> str:
     return markdown(header.split(", "), rows)
 
 
+# --- where a step's time goes --------------------------------------------------------------------------------
+
+PARTS = ("batch", "student", "teacher", "loss", "backward", "optimiser", "rest")
+STEPS_OF_PROFILE = 20  # of a training
+
+
+@contextlib.contextmanager
+def step_parts() -> Iterator[dict[str, float]]:
+    """Processor time of what trains inside, by part: the batch, both forward passes, the method's loss, the backward
+    pass, clipping and optimiser, and the rest of the loop. Nothing is counted twice; what is outside of loops is "".
+    """
+    spent, open_parts, since = defaultdict[str, float](float), [""], [time.process_time()]
+
+    @contextlib.contextmanager
+    def part(name: str) -> Iterator[None]:
+        turn()
+        open_parts.append(name)
+        try:
+            yield
+        finally:
+            turn()
+            open_parts.pop()
+
+    def turn() -> None:
+        now = time.process_time()
+        spent[open_parts[-1]] += now - since[0]
+        since[0] = now
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: part(name)(function)(*args, **kwargs)
+
+    def enter(loop: Any) -> Any:
+        for module in loop.modules.values():
+            module.forward = timed("student", module.forward)
+        return begin(loop)
+
+    def batches(loop: Any) -> Iterator[Any]:
+        steps = iterate(loop)
+        while (batch := part("rest")(next)(steps, None)) is not None:
+            with part("loss"):
+                yield batch
+
+    begin, iterate = train.Loop.__enter__, train.Loop.__iter__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train.Loop, "__enter__", enter)
+        patch.setattr(train.Loop, "__iter__", batches)
+        for owner, name, label in (
+            (data.Batches, "__getitem__", "batch"), (Teacher, "__call__", "teacher"), (Tensor, "backward", "backward"),
+            (torch.optim.AdamW, "step", "optimiser"), (train, "clip_grad_norm_", "optimiser"),
+            (train.Loop, "minimise", "rest"),
+        ):  # fmt: skip
+            patch.setattr(owner, name, timed(label, getattr(owner, name)))
+        yield spent
+
+
+def profile() -> dict[str, Any]:
+    """Milliseconds of each part of a step: medians over 5 trainings, at the sizes of the table steps."""
+    table: dict[str, Any] = {}
+    for name in METHODS:
+        with tempfile.TemporaryDirectory() as folder:
+            words, found = words_of(name, "as it is", False, Path(folder)), []
+            for _ in range(6):
+                with step_parts() as spent:
+                    trained(METHODS[name][0], [*words, "--budget", str(32 * STEPS_OF_PROFILE)])
+                found.append(spent)
+        table[name] = {
+            part: round(1000 * statistics.median(spent[part] for spent in found[1:]) / STEPS_OF_PROFILE, 2)
+            for part in PARTS
+        }
+    return {"methods": table}
+
+
+def profile_text(report: dict[str, Any]) -> str:
+    rows = [[name, *(f"{ms:.2f}" for ms in row.values()), f"{sum(row.values()):.2f}"]
+            for name, row in report["methods"].items()]  # fmt: skip
+    return markdown(["ms of a step", *PARTS, "sum"], rows)
+
+
 # --- peers ---------------------------------------------------------------------------------------------------
 
 EXAMPLES, EPOCHS, LR, ALPHA, TEMPERATURE = 320, 3, 5e-5, 0.9, 2.0
@@ -582,25 +690,54 @@ class DistillationTrainer(Trainer):
         return (loss, output) if return_outputs else loss
 
 
-def library(folder: Path) -> float:
-    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text."""
+def of_library(folder: Path) -> tuple[Any, list[dict[str, Any]], Any, Any]:
+    """The tokenizer, the encoded texts, the teacher and a new student, for the library's own ways to train."""
     tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
     rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     encoded = [dict(tokenizer(row["sentence"], truncation=True, max_length=128)) | {"labels": row["label"]}
                for row in rows]  # fmt: skip
-    total = EPOCHS * EXAMPLES // 32
+    teacher = BertForSequenceClassification.from_pretrained(folder / "teacher", use_safetensors=True).eval()
+    config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 256)
+    return tokenizer, encoded, teacher, BertForSequenceClassification(config)
+
+
+STEPS = EPOCHS * EXAMPLES // 32
+
+
+def library(sampling: str, folder: Path) -> float:
+    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text."""
+    tokenizer, encoded, teacher, student = of_library(folder)
     with tempfile.TemporaryDirectory() as out:
         settings = TrainingArguments(
-            out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=total // 10,
+            out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=STEPS // 10,
             weight_decay=train.WEIGHT_DECAY, max_grad_norm=train.CLIP, use_cpu=True, report_to=[], logging_steps=20,
-            save_strategy="no", disable_tqdm=True, seed=0,
+            save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
         )  # fmt: skip
-        config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 256)
-        student, collator = BertForSequenceClassification(config), DataCollatorWithPadding(tokenizer)
+        collator = DataCollatorWithPadding(tokenizer)
         trainer = DistillationTrainer(student, settings, collator, train_dataset=encoded)  # type: ignore[arg-type]
-        trainer.guide = BertForSequenceClassification.from_pretrained(folder / "teacher", use_safetensors=True).eval()
+        trainer.guide = teacher
         with contextlib.redirect_stdout(io.StringIO()):
             return seconds(trainer.train)
+
+
+def textbrewer(folder: Path) -> float:
+    """Seconds of TextBrewer's GeneralDistiller: soft labels and true ones, batches in random order."""
+    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+
+    tokenizer, encoded, teacher, student = of_library(folder)
+    loader: Any = DataLoader(encoded, 32, shuffle=True, collate_fn=DataCollatorWithPadding(tokenizer))  # type: ignore[arg-type]
+    optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.WEIGHT_DECAY)
+    rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
+
+    def adaptor(_batch: Any, output: Any) -> dict[str, Any]:
+        return {"logits": output.logits, "losses": output.loss}
+
+    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stderr(io.StringIO()):
+        settings = TrainingConfig(output_dir=out, log_dir=None, device="cpu", ckpt_epoch_frequency=EPOCHS)
+        weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
+        with GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor) as distiller:
+            how = {"scheduler_class": get_linear_schedule_with_warmup, "scheduler_args": rising}
+            return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.CLIP, **how))
 
 
 def ours(more: str, folder: Path) -> float:
@@ -615,8 +752,12 @@ def peers() -> dict[str, Any]:
     """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
     calls: dict[str, Callable[[Path], float]] = {
         "ours": partial(ours, ""), "ours, teacher at every step": partial(ours, "--teacher-cache off"),
-        "ours, shuffled": partial(ours, "--batches shuffled"), "Trainer": library,
+        "ours, shuffled": partial(ours, "--batches shuffled"),
+        f"Trainer of transformers {transformers.__version__}, by length": partial(library, "group_by_length"),
+        f"Trainer of transformers {transformers.__version__}": partial(library, "random"),
     }  # fmt: skip
+    if versions := installed("textbrewer", "tensorboard"):
+        calls[f"TextBrewer {versions[0]}"] = textbrewer
     table = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -640,20 +781,56 @@ def peers_text(report: dict[str, Any]) -> str:
 # --- packed models -------------------------------------------------------------------------------------------
 
 
-def packed() -> dict[str, Any]:
-    """BERT-base of random weights, sentences of 32 tokens, from token ids to logits."""
+def save_packed(bits: int, folder: Path) -> int:
+    """Write BERT-base of random weights with so many bits a weight; its bytes."""
     from methods import xtc
 
-    table: dict[str, Any] = {}
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(BertConfig())
+    if bits == 8:
+        rounded(model)
+    else:
+        xtc.quantize(model, bits)
+        xtc.pack(model)
+    model.save_pretrained(folder)
+    return (folder / "model.safetensors").stat().st_size
+
+
+def save_torch_int8(folder: Path) -> int:
+    """Save the float32 model, whose linears torch rounds when it is loaded; the bytes of what it holds then."""
+    save_packed(32, folder)
+    (folder / "torch-int8").touch()
+    torch.save(load_student(folder).state_dict(), buffer := io.BytesIO())
+    return len(buffer.getvalue())
+
+
+def save_onnx_int8(folder: Path) -> int:
+    """The same model as ONNX Runtime's own tool rounds it."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    class Logits(nn.ModuleList):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return self[0](input_ids=input_ids, attention_mask=attention_mask).logits
+
+    save_packed(32, folder)
+    model, (inputs,), axes = Logits([load_student(folder)]), sentences(2), {0: "batch", 1: "length"}
     with tempfile.TemporaryDirectory() as place:
-        loaded = {}
-        for name, bits in (("float32", 32), ("2 bits", 2), ("1 bit", 1)):
-            torch.manual_seed(0)
-            model = AutoModelForSequenceClassification.from_config(BertConfig())
-            xtc.quantize(model, bits)
-            xtc.pack(model).save_pretrained(Path(place, name))
-            loaded[name] = load_student(Path(place, name))
-            table[name] = {"disk": Path(place, name, "model.safetensors").stat().st_size, "batches": {}}
+        torch.onnx.export(model, tuple(inputs.values()), f"{place}/float.onnx", input_names=list(inputs),
+                          dynamic_axes=dict.fromkeys(inputs, axes), dynamo=False)  # fmt: skip
+        quantize_dynamic(f"{place}/float.onnx", folder / "int8.onnx")
+    return (folder / "int8.onnx").stat().st_size
+
+
+def packed() -> dict[str, Any]:
+    """BERT-base of random weights, sentences of 32 tokens, from token ids to logits."""
+    save: dict[str, Callable[[Path], int]] = {"float32": partial(save_packed, 32)}
+    save[f"int8 by torch {torch.__version__}"] = save_torch_int8
+    if versions := installed("onnxruntime", "onnx"):
+        save[f"int8 by ONNX Runtime {versions[0]}"] = save_onnx_int8
+    save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
+    with tempfile.TemporaryDirectory() as place:
+        table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
+        loaded = {name: load_student(Path(place, name)) for name in table}
         for batch in (1, 32):
             texts = sentences(batch)
             libraries = in_own_process(peak_of_student, None, [])
@@ -776,11 +953,25 @@ def encoders_text(report: dict[str, Any]) -> str:
 
 
 def students() -> dict[str, Any]:
-    """BERT-base, its half, and the paper's encoders with their linear probe, over sentences of 32 tokens."""
+    """BERT-base, its half, static embeddings, and the paper's encoders with their linear probe, over sentences of 32
+    tokens."""
     from methods import cmow
 
+    class StaticEmbeddings(nn.Module):
+        """What sentence-transformers' StaticEmbedding computes, the mean of the tokens' embeddings; a linear probe."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.classifier = nn.EmbeddingBag(30_522, 256), nn.Linear(256, 2)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            lengths = attention_mask.sum(1)
+            return self.classifier(self.words(input_ids[attention_mask.bool()], lengths.cumsum(0) - lengths))
+
     contenders: dict[str, Any] = {
-        f"BERT {layers}x768": BertForSequenceClassification(BertConfig(num_hidden_layers=layers)) for layers in (12, 6)
+        "BERT 12x768": BertForSequenceClassification(BertConfig()),
+        "DistilBERT": DistilBertForSequenceClassification(DistilBertConfig()),
+        "static embeddings": StaticEmbeddings(),
     }
     for name, (matrix, vector) in cmow.PAPER_SIZES.items():
         config = cmow.MatrixEmbeddingConfig(matrix_size=matrix, vector_size=vector, bidirectional="bi" in name)
@@ -807,7 +998,8 @@ def students_text(report: dict[str, Any]) -> str:
 
 # --table -> its measurement, its text, and its file under bench/results
 TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
-    "steps": (steps, steps_text, "steps"), "peers": (peers, peers_text, "peers"),
+    "steps": (steps, steps_text, "steps"), "profile": (profile, profile_text, "step_parts"),
+    "peers": (peers, peers_text, "peers"),
     "packed": (packed, packed_text, "xtc_inference"), "lengths": (lengths, lengths_text, "attention_profile"),
     "encoders": (encoders, encoders_text, "attention_encoders"), "students": (students, students_text, "cmow_students"),
 }  # fmt: skip
