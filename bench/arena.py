@@ -28,6 +28,7 @@ from common.tasks import Columns, is_data_set
 
 FILE = results.ROOT / "bench" / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
+WORTH = 1.5  # so many times faster, or smaller, is worth a word
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
@@ -95,7 +96,10 @@ def answer(found: Table, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
     first = [f"teacher {Path(teacher['name']).name}", "-", f"{100 * value:.1f}", also(teacher["metrics"]),
              f"{teacher['bytes'] / 1e6:.2f}", "-", "-", "-"]  # fmt: skip
     header = ["row", "student", name, "/".join(others), "MB", "ms a text", "training s", "seeds"]
-    return Grid(header, [first, *(cells(*pair) for pair in order)]), advice(order, of_row, task)
+    said = advice(order, of_row, task)
+    if value < order[0][1].mean:
+        said += f" The teacher itself has {100 * value:.1f}: it has to learn for longer, --teacher-epochs."
+    return Grid(header, [first, *(cells(*pair) for pair in order)]), said
 
 
 def advice(order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]], task: str) -> str:
@@ -115,7 +119,7 @@ def advice(order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
         row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))
         times = of(of_row[best.path]) / of(of_row[row.path])
-        if row.path not in told and times >= 1.05:
+        if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best, task)} it"
     return said + "."
