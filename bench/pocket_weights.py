@@ -504,9 +504,11 @@ if __name__ == "__main__":
     which.add_argument("--layers", dest="name", choices=LAYERS, default="4")
     which.add_argument("--long", dest="name", action="store_const", const="long")
     which.add_argument("--asked", dest="name", action="store_const", const="asked")
-    which.add_argument("--teachers", nargs="*", choices=SHIPPED, metavar="NAME-TASK")
+    which.add_argument("--teachers", nargs="*", metavar="NAME-TASK", help="default: all that are shipped")
+    parser.add_argument("--cache-dir", default="runs/cache", help="where the scripts keep teachers")
     given = parser.parse_args()
     if given.teachers is None:
         make(given.name, suite.FOLDER / f"bert-{given.name}".removesuffix("-4"))
-    for name in given.teachers or (SHIPPED if given.teachers == [] else ()):
-        make_teacher(name, "runs/cache")
+    else:
+        for name in given.teachers or SHIPPED:
+            make_teacher(name, given.cache_dir)
