@@ -20,7 +20,9 @@ import math
 import os
 import shutil
 import signal
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -217,6 +219,10 @@ class Loop:
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.run`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._defer)
+            self.ear, mouth = socket.socketpair()
+            mouth.setblocking(False)
+            self.mouth, self.before = mouth, signal.set_wakeup_fd(mouth.fileno())
+            threading.Thread(target=self._listen, daemon=True).start()
         hidden = None if parallel.main() else True
         self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
                         dynamic_ncols=True)  # fmt: skip
@@ -234,16 +240,27 @@ class Loop:
         finally:
             for number, handler in self.handlers.items():
                 signal.signal(number, handler)
+            if self.handlers:
+                signal.set_wakeup_fd(self.before)
+                self.mouth.close()  # which ends the thread that listens
         if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
             raise Interrupted(stop)
 
     def _defer(self, number: int, _frame: object) -> None:
-        # asked twice: do not wait for the step; a launcher passes on to its processes what they have got already
-        if self.stop is not None and parallel.processes() == 1:
-            raise Interrupted(number)
         self.stop = number
-        if parallel.main():
-            print("\nstopping after this step, with a checkpoint; once more stops at once", file=sys.stderr)
+
+    def _listen(self) -> None:
+        """Answer a signal at once, in a thread: Python's own handlers wait until a backward pass has come back."""
+        asked = False
+        with self.ear:
+            while number := self.ear.recv(1):
+                if asked and parallel.processes() == 1:  # a launcher passes on what its processes have got already
+                    name = signal.Signals(number[0]).name
+                    print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr, flush=True)
+                    os._exit(128 + number[0])
+                if not asked and parallel.main():
+                    print("\nstopping after this step, with a checkpoint; once more stops at once", file=sys.stderr)
+                asked = True
 
     # --- a step ---
 

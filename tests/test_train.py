@@ -333,15 +333,17 @@ def test_a_signal_waits_for_the_step_and_a_second_one_does_not(number: signal.Si
                 if loop.step == 4:
                     for _ in range(times):
                         os.kill(os.getpid(), number)
+                    if times > 1:
+                        time.sleep(600)  # a step that would go on for minutes
 
             try:
                 trained(tmp_path / str(times), send)
             except Interrupted as stop:
-                os._exit(stop.number)
+                os._exit(128 + stop.number)
             os._exit(99)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-    assert (child(1), child(2)) == (number, number)
+    assert (child(1), child(2)) == (128 + number, 128 + number)
     assert not (tmp_path / "2").exists()
     started: list[int] = []
     loop, _ = trained(tmp_path / "1", lambda loop: started.append(loop.step))
