@@ -56,8 +56,13 @@ def matrix(name: str) -> str:
 
 
 def arena() -> str:
-    """The same below its plot, which `python -m bench figures arena bench/results/arena.json --out docs/img` draws."""
-    return f"![Mean score of every row, with intervals](docs/img/arena.png)\n\n{matrix('arena')}"
+    """The arena alone, without the columns that tell its rows apart in no other way; the whole is on the results' page."""
+    found = table.load([FOLDER / "arena.json"])
+    scores = table.scores(found, found.arena())
+    hidden = ("starts from", table.POWER, "teacher examples", "script")
+    kept = [i for i, name in enumerate(scores.header) if name not in hidden]
+    rows = [row if len(row) == 1 else [row[i] for i in kept] for row in scores.rows]
+    return "\n\n".join(filter(None, [grid([scores.header[i] for i in kept], rows), table.footnote(found)]))
 
 
 # --- tables of the pocket suite ------------------------------------------------------------------------------
@@ -246,7 +251,7 @@ def xtc_sizes() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    **({"arena": arena} if (FOLDER / "arena.json").is_file() else {}),
+    **({"arena": arena, "arena-whole": lambda: matrix("arena")} if (FOLDER / "arena.json").is_file() else {}),
     "attention-pocket": attention_pocket,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
