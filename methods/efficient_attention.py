@@ -357,7 +357,8 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
             before_the_task(args, run, teacher, texts, variant), task.task, teacher.tokenizer, args.seed
         )
         first = "all" if "distil" not in stages else f"{keep} {layers}"
-        init = " then ".join((f"{first} layers of {Path(teacher.pretrained or teacher.name).name}", *stages))
+        start = teacher.name if long else teacher.pretrained or teacher.name
+        init = " then ".join((f"{first} layers of {Path(start).name}", *stages))
     else:
         student, init = run.student(keep=keep), ""
 
