@@ -725,7 +725,8 @@ def textbrewer(folder: Path) -> float:
     from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
 
     tokenizer, encoded, teacher, student = of_library(folder)
-    loader: Any = DataLoader(encoded, 32, shuffle=True, collate_fn=DataCollatorWithPadding(tokenizer))  # type: ignore[arg-type]
+    collate = DataCollatorWithPadding(tokenizer)
+    loader: Any = DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.WEIGHT_DECAY)
     rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
 
@@ -735,7 +736,7 @@ def textbrewer(folder: Path) -> float:
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stderr(io.StringIO()):
         settings = TrainingConfig(output_dir=out, log_dir=None, device="cpu", ckpt_epoch_frequency=EPOCHS)
         weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
-        with GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor) as distiller:
+        with (distiller := GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor)):
             how = {"scheduler_class": get_linear_schedule_with_warmup, "scheduler_args": rising}
             return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.CLIP, **how))
 
