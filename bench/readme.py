@@ -56,7 +56,7 @@ def matrix(name: str) -> str:
 
 
 def arena() -> str:
-    """The arena alone, without the columns that tell its rows apart in no other way; the whole is on the results' page."""
+    """The arena alone, without some columns; the whole is on the page of results."""
     found = table.load([FOLDER / "arena.json"])
     scores = table.scores(found, found.arena())
     hidden = ("starts from", table.POWER, "teacher examples", "script")

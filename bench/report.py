@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import figures, table
+from bench import plots, table
 from bench.cli import Parser
 from bench.cli import markdown as markdown_table
 from bench.table import ROLES, Grid, Row, Table
@@ -54,17 +54,17 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
 
 def draw_arena(found: Table, path: Path) -> bool:
     """A bar for each row of the arena, as SVG or PNG; whether there is one."""
-    rows, bars, marked = found.arena(), list[figures.Bar](), dict[str, float]()
+    rows, bars, marked = found.arena(), list[plots.Bar](), dict[str, float]()
     for row in rows:
         if (mean := found.mean(row)) is not None:
             over = found.difference(row, ROLES["kd"], found.tasks)
             ends = [None if end is None else 100 * end for end in mean]
-            bars.append(figures.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over[0].word if over else None))
+            bars.append(plots.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over[0].word if over else None))
             if row.role:
                 marked.setdefault(row.role, 100 * mean.mean)
     if bars:
         axis = f"mean score over {', '.join(map(table.short, found.tasks))}, %"
-        figures.arena(bars, marked, path, rows[0].kind, axis)
+        plots.arena(bars, marked, path, rows[0].kind, axis)
     return bool(bars)
 
 
@@ -73,14 +73,14 @@ def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axi
     means = {row.path: mean.mean for row in found.rows if (mean := found.mean(row)) is not None and row.path in x}
     if len({f"{x[name]:.3g}" for name in means}) < 2:  # all alike: nothing to choose between
         return None
-    start, groups, joined = found.arena()[0].start, dict[str, list[figures.Point]](), set()
+    start, groups, joined = found.arena()[0].start, dict[str, list[plots.Point]](), set()
     for kind, rows in found.kinds().items():
         for row in rows:
             if row.path in means:
                 name = kind if row.start == start else f"{kind}, from {row.start}"
                 groups.setdefault(name, []).append((x[row.path], 100 * means[row.path], row.label))
                 joined |= {name} if row.start == start else set()
-    figures.pareto(groups, joined, path, title, axis, "mean score, %")
+    plots.pareto(groups, joined, path, title, axis, "mean score, %")
     others = sorted({row.start for row in found.rows if row.path in means and row.start != start})
     hollow = (
         f" Hollow: students that started from something else ({', '.join(others)}): not compared." if others else ""
@@ -100,7 +100,7 @@ def profiled(folders: list[Path]) -> dict[str, float]:
 
 def draw_curves(found: Table, folders: list[Path], path: Path) -> bool:
     """Training loss by examples, task by task, of the arena's runs whose log is there; whether there are some."""
-    panels: dict[str, dict[str, figures.Line]] = {}
+    panels: dict[str, dict[str, plots.Line]] = {}
     for row in found.arena():
         for task, seeds in row.records.items():
             logs = [log for record in seeds.values() if len(log := losses(folders, row, record)) > 1]
@@ -110,7 +110,7 @@ def draw_curves(found: Table, folders: list[Path], path: Path) -> bool:
                 xs = [step * row.all()[0]["settings"]["batch_size"] for step in steps]
                 panels.setdefault(table.short(task), {})[row.label] = (xs, ys)
     if panels:
-        figures.curves(panels, path, "training loss", "examples through the student", "loss / first")
+        plots.curves(panels, path, "training loss", "examples through the student", "loss / first")
     return bool(panels)
 
 

@@ -70,7 +70,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from bench import figures, run
+from bench import plots, run
 from bench.cli import FOLDER, Parser, markdown
 from bench.pocket_weights import rounded
 from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
@@ -877,12 +877,12 @@ def lengths() -> dict[str, Any]:
             table[name]["parameters"][str(length)] = calls[name].parameters  # type: ignore[attr-defined]
             table[name]["bytes"][str(length)] = in_own_process(peak_of, reader, name, length, device)
     crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}
-    series: dict[str, figures.Line] = {
+    series: dict[str, plots.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
     }
     marks = [length for length in crossings.values() if length is not None]
     title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
-    figures.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
+    plots.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
     return {"shape": "2x256", "attentions": table, "faster_than_sdpa_from": crossings}
 
 

@@ -21,7 +21,7 @@ from conftest import ENVIRONMENT, ROOT
 from scipy import stats
 
 from bench import __main__ as entry
-from bench import claims, figures, matrix, papers, readme, records, report, run, sizes, speed, sweep, table
+from bench import claims, figures, matrix, papers, plots, readme, records, report, run, sizes, speed, sweep, table
 from bench.matrix import Job, Matrix
 from common import results, tasks
 from common.args import BadInput, CommonArgs
@@ -687,7 +687,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     report.write(table.load([folder]), [folder], to)
     assert (to / "index.html").read_text(encoding="utf-8") == text
     points = [(1.0, 50.0, "a"), (2.0, 40.0, "b"), (2.0, 60.0, "c"), (3.0, 60.0, "d"), (4.0, 61.0, "e")]
-    assert [label for _, _, label in figures.frontier(points)] == ["a", "c", "e"]
+    assert [label for _, _, label in plots.frontier(points)] == ["a", "c", "e"]
     entry.main(["figures", "arena", str(folder), "--out", str(to)])
     assert (to / "arena.png").read_bytes()[:4] == b"\x89PNG"
     assert (to / "arena.png").stat().st_size < 300_000

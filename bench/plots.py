@@ -1,0 +1,200 @@
+"""Plots of figures and reports, as SVG or PNG files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Line = tuple[Sequence[float], Sequence[float]]
+Point = tuple[float, float, str]
+INK = "#010203"  # stands for the colour of the page's text
+
+
+def pyplot() -> Any:
+    """matplotlib's, for files alone; it takes half a second to load."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def save(figure: Any, path: Path) -> None:
+    """As SVG with the page's colours, or as PNG on white."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".svg":
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+        path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")
+    else:
+        figure.savefig(path, dpi=160)
+    pyplot().close(figure)
+    print(f"saved: {path}")
+
+
+def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
+    """A square matrix with entries in [0, 1], row and column 0 in the upper left, each value in its cell."""
+    size = len(matrix)
+    figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 1.6),) * 2, layout="constrained")
+    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
+    axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
+    for i, row in enumerate(matrix if size <= 15 else []):
+        for j, value in enumerate(row):
+            colour = "black" if value > 0.6 else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(image, shrink=0.8)
+    save(figure, path)
+
+
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = (),
+          right: tuple[str, Line] | None = None, log: bool = False) -> None:  # fmt: skip
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis;
+    `log`: both axes in powers of two."""
+    figure, axes = pyplot().subplots(figsize=(5.5, 3.4), layout="constrained")
+    for name, (xs, ys) in series.items():
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
+    for position in marked:
+        axes.axvline(position, color="grey", linestyle=":", linewidth=1)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    if not log:
+        axes.locator_params(axis="x", integer=True)
+    for which in (axes.xaxis, axes.yaxis) if log else ():
+        getattr(axes, f"set_{which.axis_name}scale")("log", base=2)
+        which.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+    if len(series) > 1:
+        axes.legend(fontsize=8)
+    if right is not None:
+        name, (xs, ys) = right
+        other = axes.twinx()
+        other.plot(xs, ys, marker="s", markersize=4, linestyle="--", color="C1")
+        other.set_ylabel(f"{name} (dashed)")
+    save(figure, path)
+
+
+def histograms(series: dict[str, np.ndarray], path: Path, title: str, x: str) -> None:
+    """The density of each named set of values over one axis, its outermost thousandth on either side left out."""
+    figure, axes = pyplot().subplots(figsize=(5.5, 3.4), layout="constrained")
+    ends = [np.quantile(values, (0.001, 0.999)) for values in series.values()]
+    bins = list(np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 121))
+    for name, values in series.items():
+        axes.hist(values, bins=bins, density=True, histtype="step", label=name)
+    axes.set(title=title, xlabel=x, ylabel="density")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    save(figure, path)
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """The points that none beats: none has a smaller x and a y as large. By rising x."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not best or point[1] > best[-1][1]:
+            best.append(point)
+    return best
+
+
+def styled(title: str) -> dict[str, Any]:
+    """Settings of an SVG whose text has the colour of the page around it."""
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "legend.labelcolor")
+    return {"svg.fonttype": "none", "svg.hashsalt": title} | dict.fromkeys(colours, INK)
+
+
+class Bar(NamedTuple):
+    """A row of `arena`: its mean and the ends of its interval (None: unknown), and what it is called beside KD."""
+
+    label: str
+    mean: float
+    low: float | None
+    high: float | None
+    called: str | None
+
+
+MARKS = {
+    "higher": ("^", "C2", "higher than vanilla KD"),
+    "lower": ("v", "C3", "lower than vanilla KD"),
+    "not distinguishable": ("o", "C0", "not told from vanilla KD"),
+    None: ("s", "grey", None),  # KD itself, or nothing to compare with
+}
+
+
+def arena(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str, x: str) -> None:
+    """A dot and a bar for each row, from above; `marked`: named vertical lines. Readable on a phone's width."""
+    plt = pyplot()
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, axes = plt.subplots(figsize=(3.6, 1.1 + 0.22 * len(bars)), layout="constrained")
+        for (name, value), line in zip(marked.items(), ("--", ":"), strict=False):
+            axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=name, zorder=0)
+        for y, bar in enumerate(bars):
+            shape, colour, said = MARKS[bar.called]
+            ends = (bar.mean if bar.low is None else bar.low, bar.mean if bar.high is None else bar.high)
+            axes.plot(ends, (y, y), color=colour, linewidth=1.5)
+            axes.plot(bar.mean, y, shape, color=colour, markersize=5)
+        axes.set(
+            xlabel=x, yticks=range(len(bars)), yticklabels=[bar.label for bar in bars], ylim=(len(bars) - 0.4, -0.6)
+        )
+        for shape, colour, said in (mark for called, mark in MARKS.items() if called in {bar.called for bar in bars}):
+            axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
+        figure.suptitle(title, fontsize=9)
+        axes.grid(axis="x", alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+        save(figure, path)
+
+
+def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: str, x: str, y: str) -> None:
+    """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line
+    through the groups in `joined`, whose points are full; the others' are hollow. Its points are labelled."""
+    from matplotlib.ticker import LogLocator
+
+    plt = pyplot()
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, axes = plt.subplots(figsize=(3.6, 3.4), layout="constrained")
+        for number, (name, points) in enumerate(groups.items()):
+            colour = f"C{number % 10}"
+            axes.scatter([p[0] for p in points], [p[1] for p in points], s=24, edgecolors=colour, label=name,
+                         facecolors=colour if name in joined else "none")  # fmt: skip
+        best = frontier([point for name, points in groups.items() if name in joined for point in points])
+        axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
+        axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.margins(x=0.08, y=0.12)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside lower center", fontsize=7, frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where a point lies
+        last = -math.inf
+        for a, b, label in best:  # to the left and above, where there is no point, each above the one before
+            height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
+            rise = max(4.0, last + 10 - height)
+            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
+            last = height + rise
+        save(figure, path)
+
+
+def curves(panels: dict[str, dict[str, Line]], path: Path, title: str, x: str, y: str) -> None:
+    """Named panels below each other, each with named lines."""
+    plt = pyplot()
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, rows = plt.subplots(len(panels), 1, figsize=(3.6, 0.9 + 1.9 * len(panels)), sharex=True, squeeze=False,
+                                    layout="constrained")  # fmt: skip
+        names = list(dict.fromkeys(name for series in panels.values() for name in series))
+        for (panel, series), axes in zip(panels.items(), rows[:, 0], strict=True):
+            for name, (xs, ys) in series.items():
+                number = names.index(name)
+                style = ("-", "--", ":")[number // 10 % 3]
+                axes.plot(xs, ys, style, color=f"C{number % 10}", linewidth=1.2, label=name)
+            axes.set(title=panel, ylabel=y)
+            axes.grid(alpha=0.3)
+        rows[-1, 0].set_xlabel(x)
+        handles = {
+            name: handle for axes in rows[:, 0] for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+        save(figure, path)
