@@ -22,7 +22,7 @@ from common import results
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
 COLUMNS = ("pocket", "real")
-GROUPS = {"variants", "students", "encoders", "score", "scores"}  # keys of old layouts that are no part of a row's name
+GROUPS = {"rows", "score"}  # keys that are no part of a row's name
 RIVALS = ("sdpa", "eager")  # full attention, in the table by length
 Scores = dict[str, dict[str, dict[int, float]]]  # row -> task -> seed -> value
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from bench import claims, speed, table
 from bench.cli import FOLDER, Parser
@@ -34,10 +33,6 @@ def saved(name: str) -> dict[str, Any]:
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-def million(value: float) -> str:
-    return f"{value / 1e6:.2f}M"
 
 
 # --- results of the scripts ----------------------------------------------------------------------------------
@@ -66,7 +61,65 @@ def arena() -> str:
 
 
 # --- tables of the pocket suite ------------------------------------------------------------------------------
-# Made before `bench run` had these matrices (bench/*_pocket.toml); each file has a layout of its own.
+# Made before `table --save` was there: rows of figures by task, in one layout.
+
+SHOWN = {"finetune": "undistilled", "kd": "KD", "general-finetune": "general", "general-kd": "general + KD",
+         "xtc-1": "1S", "xtc-2": "2S", "xtc-3": "3S", "rccc": "RCCC"}  # fmt: skip
+# Differences of columns within every row, and of rows within every column
+COMPARED: dict[str, tuple[list[str], list[str]]] = {
+    "pocket_documents": ([], []),
+    "mc3kd_claims": ([], [
+        "pocket-12/kd over pocket-6/kd", "pocket-12/pkd-skip over pocket-6/pkd-skip",
+        "pocket-12/mc3kd over pocket-6/mc3kd",
+        *(f"pocket-12/mc3kd over pocket-12/{name}" for name in
+          ("finetune", "kd", "pkd-skip", "pkd-last", "takd", "dynakd", "only-selection", "only-mc3")),
+    ]),
+    "xtc_pocket": (["xtc-1 over kd", "xtc-1 over finetune", "xtc-2 over xtc-1", "xtc-3 over xtc-1"],
+                   [f"{shape}, {bits} over {shape}, 32 bits" for shape in ("4x128", "2x128")
+                    for bits in ("2 bits", "1 bit")]),
+    "cka_pocket": (["none over finetune", *(f"{name} over none" for name in ("lin", "cosine", "mse", "cka")),
+                    "cka over lin"], []),
+    "cmow_pocket": (["kd over finetune", "general-finetune over finetune", "general-kd over kd"],
+                    ["CMOW over CBOW", "Hybrid over CBOW", "Bidirectional over CBOW", "Bidirectional over Hybrid"]),
+    "attention_pocket": ([], [
+        "kd over finetune", "distil over finetune", "convert-distil over finetune", "convert-distil over distil",
+        "distil-convert over finetune", "distil-convert over convert-distil", "convert-distil over convert",
+    ]),
+}  # fmt: skip
+
+
+def older(name: str) -> str:
+    """Every figure of every row; below it the differences that are of interest."""
+    of_columns, of_rows = ([pair.split(" over ") for pair in pairs] for pairs in COMPARED[name])
+    tasks = saved(name)["tasks"]
+    rows = [(task, row, found) for task, entry in tasks.items() for row, found in entry["rows"].items()]
+    columns = list(dict.fromkeys(column for _, _, found in rows for column in found))
+    sampled = [column for column in columns if any(isinstance(found.get(column), list) for _, _, found in rows)]
+
+    def shown(value: Any) -> str:
+        return cell(value) if isinstance(value, list) else f"{value:.3g}" if isinstance(value, float) else value
+
+    def over(left: Any, right: Any) -> str:
+        return difference(left, right) if left and right else ""
+
+    def title(task: str) -> str:
+        teacher = tasks[task].get("teacher")
+        said = f"{task}, {evaluate.TITLES[tasks[task]['metric']]}"
+        return said if teacher is None else f"{said}; teacher {percent(teacher)}"
+
+    named = [SHOWN.get(column, column) for column in columns]
+    lines = [[title(task), row, *(shown(found.get(column, "")) for column in columns)] for task, row, found in rows]
+    parts = [grid(["task", "", *named], lines)]
+    if of_columns:
+        lines = [[task, row, *(over(found.get(a), found.get(b)) for a, b in of_columns)] for task, row, found in rows]
+        pairs = [f"{SHOWN.get(a, a)} over {SHOWN.get(b, b)}" for a, b in of_columns]
+        parts.append(grid(["task", "", *pairs], [line for line in lines if any(line[2:])]))
+    if of_rows:
+        lines = [[task, f"{a} over {b}", *(over(entry["rows"].get(a, {}).get(c), entry["rows"].get(b, {}).get(c))
+                                           for c in sampled)]
+                 for task, entry in tasks.items() for a, b in of_rows]  # fmt: skip
+        parts.append(grid(["task", "", *(SHOWN.get(c, c) for c in sampled)], [line for line in lines if any(line[2:])]))
+    return "\n\n".join(parts)
 
 
 def pocket_suite() -> str:
@@ -94,72 +147,6 @@ def pocket_suite() -> str:
     return grid(["task", "metric", "bag of words", "teacher", "undistilled", "KD"], rows) + f"\n\n{text}"
 
 
-def pocket_documents() -> str:
-    report = saved("pocket_documents")
-    lengths = [str(length) for length in report["lengths"]]
-    rows = [
-        [name, evaluate.TITLES[row["metric"]], percent(row["guess"]), *(percent(row["reader"][n]) for n in lengths)]
-        for name, row in report["tasks"].items()
-    ]
-    return grid(["task", "metric", "guess", *(f"{n} tokens" for n in lengths)], rows)
-
-
-def mc3kd_claims() -> str:
-    report, parts = saved("mc3kd_claims"), []
-    for task, teachers in report["tasks"].items():
-        title, names = evaluate.TITLES[report["metrics"][task]], list(teachers)
-        small, large = (teachers[name]["variants"] for name in names)
-        rows = [["*teacher*", *(percent(teachers[n][key]) for n in names for key in ("score", "rccc"))]]
-        for variant in sorted(large, key=list(large).index):
-            rows.append([variant, *(cell(v[variant][key]) for v in (small, large) for key in ("score", "rccc"))])
-        header = ["variant", *(f"{n}: {what}" for n in names for what in (title, "RCCC"))]
-        pairs = [(f"{n}: {names[1]} against {names[0]}", large[n], small[n]) for n in ("kd", "pkd-skip", "mc3kd")]
-        pairs += [(f"mc3kd against {n}, {names[1]}", large["mc3kd"], large[n]) for n in large if n != "mc3kd"]
-        claims = [[label, *(difference(a[key], b[key]) for key in ("score", "rccc"))] for label, a, b in pairs]
-        students = [*small.values(), *(row for name, row in large.items() if name != "finetune")]
-        pairs_of = [pair for row in students for pair in zip(row["score"], row["rccc"], strict=True)]
-        rho = stats.spearmanr(*zip(*pairs_of, strict=True)).statistic
-        parts += [
-            f"{task}, {title}, mean ± standard deviation over {len(report['seeds'])} seeds:",
-            grid(header, rows),
-            grid([f"claim, {task}", "score", "RCCC"], claims),
-            f"Score and RCCC over all {len(pairs_of)} students: Spearman {rho:+.2f}.",
-        ]
-    return "\n\n".join(parts)
-
-
-def xtc_pocket() -> str:
-    report, parts = saved("xtc_pocket"), []
-    columns = {"finetune": "undistilled", "kd": "KD", "xtc-1": "1S", "xtc-2": "2S", "xtc-3": "3S"}
-    shapes = {"full": "4x128", "half": "2x128"}
-    for task, entry in report["tasks"].items():
-        teacher, students = entry["teacher"], entry["students"]
-        rows = [
-            [shapes[layers], bits, f"{row['bytes'] / 1e6:.2f}", *(cell(row[column]) for column in columns)]
-            for layers, by_bits in students.items()
-            for bits, row in by_bits.items()
-        ]
-        pairs = [("1S against KD", "xtc-1", "kd"), ("1S against undistilled", "xtc-1", "finetune"),
-                 ("2S against 1S", "xtc-2", "xtc-1"), ("3S against 1S", "xtc-3", "xtc-1")]  # fmt: skip
-        bits_of = ("32", "2", "1")
-        claims = [
-            [label, bits, *(difference(students[l][bits][a], students[l][bits][b]) for l in shapes)]
-            for label, a, b in pairs
-            for bits in bits_of
-        ]
-        for bits in bits_of[1:]:
-            gaps = [difference(students[l][bits]["xtc-1"], students[l]["32"]["xtc-1"]) for l in shapes]
-            claims.append([f"{bits} against 32 bits, 1S", bits, *gaps])
-        parts += [
-            f"{task}, {evaluate.TITLES[report['metrics'][task]]}, mean ± standard deviation over"
-            f" {len(report['seeds'])} seeds; the teacher has {percent(teacher['score'])} and"
-            f" {teacher['bytes'] / 1e6:.2f} MB:",
-            grid(["layers", "bits", "MB", *columns.values()], rows),
-            grid([task, "bits", *shapes.values()], claims),
-        ]
-    return "\n\n".join(parts)
-
-
 def xtc_reduce() -> str:
     found = table.load([FOLDER / "xtc_reduce.json"])
     scores = {(row.place, row.variant): row.values("pocket/cola") for row in found.rows}
@@ -173,75 +160,6 @@ def xtc_reduce() -> str:
     return grid(["pocket/cola, MCC", "1 bit at once", "32 bits first", "32 bits first against at once"], rows)
 
 
-def cka_pocket() -> str:
-    report = saved("cka_pocket")
-    titles = {"finetune": "undistilled", "kd": "none", "lin": "Lin", "cosine": "cosine", "mse": "MSE", "cka": "CKA"}
-    hidden = [name for name in titles if name not in ("finetune", "kd")]
-    rows, gains, times = [], [], []
-    for name, entry in report["tasks"].items():
-        title = f"{name}, {evaluate.TITLES[entry['metric']]}, {len(entry['seeds'])} seed(s)"
-        teacher = f"*teacher: {percent(entry['teacher'])}*"
-        rows.append([title, teacher, million(entry["teacher_parameters"]), *[""] * len(titles)])
-        if entry["metric"] != "accuracy":
-            times.append([f"{name}, teacher", f"{1000 / entry['teacher_speed']:.1f}"])
-        for student, row in entry["students"].items():
-            scores = {variant: figures["score"] for variant, figures in row["variants"].items()}
-            cells = [cell(scores[v]) if v in scores else "" for v in titles]
-            rows.append([title, student, million(row["parameters"]), *cells])
-            over = [difference(scores[v], scores["kd"]) if v in scores else "" for v in hidden]
-            gains.append([name, student, *over, difference(scores["cka"], scores["lin"])])
-            if entry["metric"] != "accuracy":
-                milliseconds = 1000 / float(np.median(row["variants"]["cka"]["speed"]))
-                times.append([f"{name}, {student}", f"{milliseconds:.1f}"])
-    return "\n\n".join([
-        grid(["task, metric", "student", "parameters", *titles.values()], rows),
-        grid(["over none, task", "student", *(titles[name] for name in hidden), "CKA over Lin"], gains),
-        grid(["beam search", "milliseconds per text"], times),
-    ])  # fmt: skip
-
-
-def cmow_pocket() -> str:
-    report = saved("cmow_pocket")
-    variants = ("finetune", "kd", "general-finetune", "general-kd")
-    pairs = (("kd", "finetune"), ("general-finetune", "finetune"), ("general-kd", "kd"))
-    compared = (("CMOW", "CBOW"), ("Hybrid", "CBOW"), ("Bidirectional", "CBOW"), ("Bidirectional", "Hybrid"))
-    rows, gains, orders = [], [], []
-    for name, entry in report["tasks"].items():
-        title, encoders = f"{name}, {evaluate.TITLES[entry['metric']]}", entry["encoders"]
-        rows.append([title, f"*teacher: {percent(entry['teacher'])}*", *[""] * 5])
-        for encoder, row in encoders.items():
-            rows.append([title, encoder, million(row["parameters"]), *(cell(row[variant]) for variant in variants)])
-            gains.append([name, encoder, *(difference(row[a], row[b]) for a, b in pairs)])
-        for variant, start in (("kd", "KD"), ("general-kd", "general + KD")):
-            orders.append([f"{name}, {start}", *(difference(encoders[a][variant], encoders[b][variant])
-                                                 for a, b in compared)])  # fmt: skip
-    header = ["task, metric", "encoder", "parameters", "undistilled", "KD", "general", "general + KD"]
-    over = ["task", "encoder", "KD over undistilled", "general over undistilled", "general + KD over KD"]
-    named = ["task", *(f"{a} over {b}" for a, b in compared)]
-    return f"{grid(header, rows)}\n\n{grid(over, gains)}\n\n{grid(named, orders)}"
-
-
-def attention_pocket() -> str:
-    tasks = saved("attention_pocket")["tasks"]
-    pairs = (("kd", "finetune"), ("distil", "finetune"), ("convert-distil", "finetune"), ("convert-distil", "distil"),
-             ("distil-convert", "finetune"), ("distil-convert", "convert-distil"),
-             ("convert-distil", "convert"))  # fmt: skip
-    rows, gains = [], []
-    for name, entry in tasks.items():
-        title = f"{name}, {evaluate.TITLES[entry['metric']]}"
-        rows.append([title, "*teacher*", million(entry["parameters"]), percent(entry["teacher"]), "", ""])
-        scores = {variant: row["scores"] for variant, row in entry["variants"].items()}
-        for variant, row in entry["variants"].items():
-            kept = f"{100 * np.mean(row['scores']) / entry['teacher']:.1f}%"
-            read = f"{1000 * row['read_seconds']:.3g}" if "read_seconds" in row else "-"
-            label = f"{variant} {row['shape']}"
-            rows.append([title, label, million(row["parameters"]), cell(row["scores"]), kept, read])
-        gains.append([name, *(difference(scores[a], scores[b]) if {a, b} <= set(scores) else "-" for a, b in pairs)])
-    header = ["task", "", "parameters", "score", "retention", "ms a text"]
-    seeds = "; ".join(f"{name}: {entry['attention']}, {len(entry['seeds'])} seeds" for name, entry in tasks.items())
-    return f"{grid(header, rows)}\n\n{grid(['task', *(f'{a} over {b}' for a, b in pairs)], gains)}\n\n{seeds}."
-
-
 # --- the pages -----------------------------------------------------------------------------------------------
 
 
@@ -252,24 +170,19 @@ def xtc_sizes() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     **({"arena": arena, "arena-whole": lambda: matrix("arena")} if (FOLDER / "arena.json").is_file() else {}),
-    "attention-pocket": attention_pocket,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "matrix-real": lambda: matrix("real"),
     "matrix-larger": lambda: matrix("real_larger"),
     "peers": lambda: speed.peers_text(saved("peers")),
     "steps": lambda: speed.steps_text(saved("steps")),
-    "pocket-documents": pocket_documents,
     "pocket": pocket_suite,
-    "mc3kd-claims": mc3kd_claims,
-    "cka-pocket": cka_pocket,
     "cka-pretraining": lambda: runs("cka-pretraining"),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
-    "cmow-pocket": cmow_pocket,
-    "xtc-pocket": xtc_pocket,
     "xtc-reduce": xtc_reduce,
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-sizes": xtc_sizes,
+    **{name.replace("_", "-"): functools.partial(older, name) for name in COMPARED},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
     "claims-sources": claims.sources,
