@@ -66,6 +66,10 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
         raise BadInput(f"{argument} {value}: must be {' and '.join(words for words, *_ in ends_here) or 'finite'}")
 
 
+TASK = (
+    "task, or several with commas: pocket/NAME (embedded), NAME (hub, or --data-dir), or data of your own: FILE,"
+    " FOLDER, hub:REPO[@REVISION][:CONFIG]"
+)
 # Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
 
@@ -78,8 +82,7 @@ class CommonArgs:
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
-    task: str = arg("pocket/sst2", "task, or several with commas: pocket/NAME (embedded), NAME (hub, or --data-dir), or"
-                    " data of your own: FILE, FOLDER, hub:REPO[@REVISION][:CONFIG]", setting=False)  # fmt: skip
+    task: str = arg("pocket/sst2", TASK, setting=False)
     text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: by usual names)",
                            setting=False)  # fmt: skip
     label: str | None = arg(None, "your own data: the column of the labels (default: by usual names)", setting=False)
