@@ -147,7 +147,8 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     body = model.base_model_prefix + "."
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
-    lost = [key for key in absent if head or (key.startswith(body) and ".pooler." not in key)]
+    whole = head or kind in GENERATED  # an encoder-decoder has no head of the task
+    lost = [key for key in absent if whole or (key.startswith(body) and ".pooler." not in key)]
     if lost:
         raise BadInput(f"{argument} {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
     check_finite(model, f"{argument} {name}")

@@ -403,8 +403,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         for key, value in changes.items():
             setattr(student.config, key, value)
     else:
-        deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint
-        for key in (key for key in models.DEPTHS if hasattr(checkpoint, key)):
+        deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide
+        for key in (key for key in (*models.DEPTHS, *models.FFN) if hasattr(checkpoint, key)):
             setattr(deep, key, getattr(checkpoint, key))
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
     which = f"{keep} {layers}" if models.stack_depths(student.config) != models.stack_depths(wanted) else "all"

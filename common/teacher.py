@@ -240,9 +240,13 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
 
 
 def check_length(max_length: int, config: Any, tokenizer: Any) -> None:
-    """`BadInput` if the model has too few positions; RoBERTa's last ones are not for use, as its tokenizer knows."""
-    positions = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
-    if max_length > positions:
+    """`BadInput` if the model has too few positions; RoBERTa's last ones are not for use, as its tokenizer knows.
+
+    T5 and XLNet have relative positions, without an end.
+    """
+    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet says -1
+    positions = min(positions, tokenizer.model_max_length)
+    if max_length > positions > 0:
         raise BadInput(f"--max-length {max_length}: the teacher has {positions} positions; give that or less")
 
 

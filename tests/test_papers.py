@@ -69,6 +69,14 @@ def config_of(name: str, **_: Any) -> Any:
     return AutoConfig.for_model(family, **sizes)
 
 
+def loaded(name: str, config: Any, kind: str, **_: Any) -> Any:
+    """What a checkpoint's weights are read into, which has to be as wide as they are."""
+    published = models.load_config(name)
+    for size in ("hidden_size", "num_attention_heads", "d_kv", *models.FFN):
+        assert getattr(config, size, None) == getattr(published, size, None), f"{name}: {size}"
+    return models.build(deepcopy(config), kind)
+
+
 @cache
 def teacher_of(name: str, kind: str) -> Teacher:
     """A fine-tuned teacher, without memory; of an earlier row, runs/..., the BERT of 6 layers that table C.5 has."""
@@ -115,7 +123,7 @@ def test_every_command_builds_its_models(method: str, monkeypatch: pytest.Monkey
     build for all rows, tasks and seeds of like shape."""
     monkeypatch.setattr(models, "AutoConfig", SimpleNamespace(from_pretrained=config_of))
     monkeypatch.setattr(xtc.Quantizer, "forward", lambda _, W: W)  # what it gives is tested elsewhere; here it is slow
-    monkeypatch.setattr(models, "load_model", lambda _, config, kind, **__: models.build(deepcopy(config), kind))
+    monkeypatch.setattr(models, "load_model", loaded)
     paper, seen, first = papers.load(method), set[Any](), dict[Any, str]()
     for table in paper.tables:
         for row in table.rows:

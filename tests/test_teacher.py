@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from transformers import (
 
 from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
-from common.run import Run
+from common.run import Run, build_student
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -346,6 +347,36 @@ def test_t5_keeps_its_position_bias(keep: str) -> None:
     with torch.no_grad():
         forwards, backwards = (encoder(x).last_hidden_state for x in (ids, ids.flip(1)))
     assert not torch.allclose(forwards, backwards.flip(1), atol=1e-3)
+
+
+def test_a_t5_is_copied_as_wide_as_it_is(tmp_path: Path) -> None:
+    """Also where its feed-forward width is not in the teacher's ratio, as Flan-T5-base's is not in Flan-T5-XL's."""
+    sizes: Any = {"d_kv": 8, "vocab_size": 31, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    small, large = (
+        T5ForConditionalGeneration(T5Config(d_model=D, d_ff=ffn, num_layers=2, num_heads=D // 8, **sizes))
+        for D, ffn in ((16, 44), (32, 80))
+    )
+    small.save_pretrained(tmp_path)
+    args: Any = CommonArgs(student="2x16", init=str(tmp_path), keep="top")
+    run: Any = SimpleNamespace(
+        args=args, teacher=Teacher("", large, None, ""), task=data.load("pocket/translate", limit=9)
+    )
+    student, _ = build_student(run, args.init, args.student, args.keep, 44, {})
+    kept = student.encoder.block[0].layer[1].state_dict()
+    assert all(torch.equal(v, kept[k]) for k, v in small.encoder.block[1].layer[1].state_dict().items())
+    other = models.load_config(str(tmp_path))
+    other.d_ff = 40
+    with pytest.raises(BadInput, match="weights are not in its file"):
+        models.load_model(str(tmp_path), other, "translation")
+
+
+def test_relative_positions_have_no_end() -> None:
+    """The tokenizers of T5 say 512, and the configuration of XLNet -1."""
+    tokenizer = SimpleNamespace(model_max_length=512)
+    for family in ("t5", "xlnet"):
+        teacher.check_length(1024, AutoConfig.for_model(family), tokenizer)
+    with pytest.raises(BadInput, match="the teacher has 512 positions"):
+        teacher.check_length(1024, AutoConfig.for_model("bert", max_position_embeddings=2048), tokenizer)
 
 
 def test_heads(tmp_path: Path) -> None:
