@@ -179,8 +179,9 @@ def columns(rows: Iterable[list[str]], header: list[str]) -> str:
 
 
 def show(records: list[dict[str, Any]], out_dir: str) -> None:
-    """Print the table of a task's runs, and where each was saved."""
-    print(f"\n{table(records)}")
+    """Print the table of a task's runs, one for each budget (the epochs of rows may differ), and where each is."""
+    for comparable in dict.fromkeys(record["comparable"] for record in records):
+        print(f"\n{table([record for record in records if record['comparable'] == comparable])}")
     for record in records:
         names = (record[key] for key in ("method", "task", "variant", "seed"))
         print(f"saved: {folder_of(out_dir, *names)}")
