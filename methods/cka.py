@@ -147,10 +147,11 @@ class Args(CommonArgs):
             from common import text
 
             text.check(self.corpus)  # the paper says how many texts of a stream are an epoch
-        for stage in ("", "pretraining_"):
-            B, size = (getattr(self, stage + n) or getattr(self, n) for n in ("minibatches", "batch_size"))
-            if size % B:
-                raise BadInput(f"--{stage}minibatches {B}: must divide the batch size, {size}".replace("g_m", "g-m"))
+        B, size = self.pretraining_minibatches or self.minibatches, self.pretraining_batch_size or self.batch_size
+        if self.batch_size % self.minibatches:
+            raise BadInput(f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}")
+        if size % B:
+            raise BadInput(f"--pretraining-minibatches {B}: must divide the batch size, {size}")
         if self.accumulate > 1:
             raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
@@ -260,9 +261,7 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
         return [-(-i * N // m) for i in range(1, m + 1)]
     layers = [int(layer) for layer in given.split(",")]
     if len(layers) > m or max(layers) > N:
-        raise BadInput(
-            f"--layer-map {given}: must name up to {m} of the teacher's {N} layers, one for each student layer"
-        )
+        raise BadInput(f"--layer-map {given}: must name up to {m} of the teacher's {N}, one for each student layer")
     return layers
 
 
@@ -408,11 +407,8 @@ def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
 
 
 def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTrainedModel:
-    """A student of random weights with an output layer of its own, where the teacher has one and the library ties it.
-
-    Flan-T5 has (its states are not scaled before the output, which is how its configuration says so). The weights are
-    as wide as those that T5's scaled embeddings would be.
-    """
+    """A student of random weights with an output layer of its own, as Flan-T5 has: the library would tie it. Its
+    configuration says so by not scaling the decoder's states; the weights' spread makes up for that."""
     if teacher.model_type == "t5" and not teacher.scale_decoder_outputs and hasattr(student, "lm_head"):
         embeddings: Any = student.get_input_embeddings().weight
         student.lm_head.weight = nn.Parameter(torch.randn_like(embeddings) * student.config.hidden_size**-0.5)
@@ -434,8 +430,7 @@ def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrain
 def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student: PreTrainedModel) -> Shared:
     """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text.
 
-    That one is made once for all tasks with the same text and budget, of which it takes `--pretraining-share`; with
-    `--budget paper` it has the paper's epochs. Its notes hold the validation curve.
+    It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs; its notes hold the curve.
     """
     kind, tokenizer, paper = run.task.task.kind, teacher.tokenizer, args.budget == "paper"
     written = kind in GENERATED

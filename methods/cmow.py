@@ -24,7 +24,6 @@ What the paper has -> code
     loss (appendix B)                     kd_loss, as vanilla KD is for all scripts
     table I, search spaces                grid
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
-    tables VII and VIII, sizes            bench/sizes.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
 Differences from the paper, and how its gaps are read
@@ -36,8 +35,7 @@ Differences from the paper, and how its gaps are read
     - masked language model: position i is paired with the suffix that starts at i; the authors' code pairs it with
       the one that starts at n - 1 - i. A student without a backward table reads its suffixes in the text's order.
     - the KL divergence is summed over the classes; the authors' mean over batch and classes is C times weaker. No
-      ReLU on the logits of the linear and CNN heads. The squared distance of logits, which appendix B discusses and
-      leaves out, is left out here too.
+      ReLU on the logits of the linear and CNN heads.
     - DiffCat encodes the words of each text without [CLS] and [SEP]. `--diffcat auto` uses it for pairs alone; with
       `on`, the second text of a single sentence is empty.
     - the paper's CBOW also holds a table of matrices that it never reads; here it does not.
@@ -45,9 +43,9 @@ Differences from the paper, and how its gaps are read
     - the BiLSTM without DiffCat of CBOW and hybrid: its size is the paper's, its wiring is our reading (BiLstm).
     - the default rates and batches are for small budgets. The paper's stand in the commands of `python -m bench papers
       cmow`: general distillation 512 texts a batch, 5e-4, dropout 0.1 and 0.2; then batches of 16.
-    - `--budget paper`: 20 epochs for all rows, so that one table can hold them; after general distillation alone the
-      authors ran 10, or 3 with batches of 1,024. The best epoch on the reported split counts, and five that are no
-      better end it; with any other budget the last step counts.
+    - `--budget paper`: 20 epochs for all rows (of augmented texts too), so that one table can hold them; after general
+      distillation alone the authors ran 10, or 3 with batches of 1,024. The best epoch on the reported split counts,
+      and five that are no better end it; with any other budget the last step counts.
 """
 
 from __future__ import annotations
@@ -61,11 +59,12 @@ from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, parse, run, split_list
+from common.args import TASK, BadInput, CommonArgs, arg, parse, run, split_list
 
 VARIANTS = ("finetune", "kd")
 PAPER_EPOCHS, PATIENCE = 20, 5
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
+STUDENTS = "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or bidirectional[-MATRIX-VECTOR]"
 HEADS = ("linear", "mlp", "cnn", "bilstm")
 
 
@@ -90,17 +89,13 @@ class Args(CommonArgs):
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression")
 
     variant: str = arg("finetune,kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
-    task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)",
-                    setting=False)  # fmt: skip
-    student: str = arg(
-        "bidirectional-10-100", "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR], bidirectional[-MATRIX-VECTOR]"
-    )
+    task: str = arg("pocket/rte", TASK, setting=False)
+    student: str = arg("bidirectional-10-100", STUDENTS)
     init: str = arg("random", "first embeddings, or several with commas: random, general (general distillation is run"
                     " first), or a folder of embeddings, such as OUT/cache/general/KEY")  # fmt: skip
     lr: float | None = arg(None, "the student's peak learning rate (default: 5e-3 for pocket tasks, otherwise 1e-3, the"
                            " largest of table I)", above=0)  # fmt: skip
     head: Literal["linear", "mlp", "cnn", "bilstm"] = arg("mlp", "classifier on top of the embeddings")
-    mlp_width: int = arg(1000, "hidden units of the MLP head", low=1)
     diffcat: Literal["auto", "on", "off"] = arg(
         "auto", "two texts as [a, b, |a-b|]; auto: for pairs; off: one sequence"
     )
@@ -119,9 +114,7 @@ class Args(CommonArgs):
     def check(self) -> None:
         super().check()
         if self.gradient_checkpointing or self.keep != "first":
-            raise BadInput(
-                "--gradient-checkpointing, --keep: are about layers, and this student has none; leave them out"
-            )
+            raise BadInput("--gradient-checkpointing, --keep: this student has no layers; leave them out")
         for init in self.inits or [self.init]:
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
                 raise BadInput(f"--init {init}: must be random, general, or a folder of matrix embeddings")
@@ -146,10 +139,7 @@ def encoder_sizes(student: str) -> dict[str, int]:
     matrix, vector = PAPER_SIZES.get(name, (0, 0))
     wanted = (matrix > 0) + (vector > 0)
     if not wanted or len(sizes) not in (0, wanted) or not all(re.fullmatch(r"[1-9]\d{0,3}", s) for s in sizes):
-        raise BadInput(
-            f"--student {student!r}: must be cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or"
-            " bidirectional[-MATRIX-VECTOR], for example hybrid-20-400"
-        )
+        raise BadInput(f"--student {student!r}: must be {STUDENTS}; for example hybrid-20-400")
     if sizes:
         matrix, vector = int(sizes[0]) if matrix else 0, int(sizes[-1]) if vector else 0
     return {"matrix_size": matrix, "vector_size": vector, "bidirectional": name == "bidirectional"}
@@ -191,7 +181,7 @@ from common.train import Stage
 # V vocabulary, n chosen positions of a batch.
 
 
-# --- ordered products ----------------------------------------------------------------------------------------
+# --- the student: embeddings ---------------------------------------------------------------------------------
 
 
 def ordered_product(M: Tensor) -> Tensor:
@@ -212,9 +202,6 @@ def prefix_products(M: Tensor) -> Tensor:
     for E in M.unbind(1):  # whose gradient is put together once; that of M[:, i] would be as large as M each time
         P.append(P[-1] @ E if P else E)
     return torch.stack(P, 1)
-
-
-# --- the student: embeddings ---------------------------------------------------------------------------------
 
 
 class MatrixEmbeddingConfig(PreTrainedConfig):
@@ -309,9 +296,8 @@ def cnn(c: int, s: int, classes: int) -> nn.Sequential:
 class BiLstm(nn.Module):
     """One bidirectional LSTM over token embeddings of width i, then two linear layers.
 
-    The paper's sizes are those of H = i, and Linear(2H, H) and Linear(H, C) on the two final states; and, for CBOW
-    and hybrid without DiffCat, of H = 512, Linear(2H, H), a norm of 2H and Linear(2H, C). How 2 x H reach that norm
-    is in no source: here the first linear layer reads the LSTM's output at both ends of the text (`ends`).
+    H = i, but for CBOW and hybrid without DiffCat 512, with a norm of 2H between the linear layers. How 2 x H reach
+    that norm is in no source: here the first linear layer reads the LSTM's output at both ends of the text (`ends`).
     """
 
     def __init__(self, i: int, H: int, classes: int, ends: bool) -> None:
@@ -433,39 +419,29 @@ AutoModelForSequenceClassification.register(MatrixEmbeddingConfig, MatrixEmbeddi
 
 def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddingConfig:
     """The student that the arguments describe, over the tokenizer's vocabulary."""
-    settings |= encoder_sizes(args.student) | {"head": args.head, "mlp_width": args.mlp_width}
+    settings |= encoder_sizes(args.student) | {"head": args.head}
     settings |= {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id", "pad_token_id")}
     return MatrixEmbeddingConfig(vocab_size=len(tokenizer), **settings)
 
 
-# --- losses --------------------------------------------------------------------------------------------------
-
-
-SOFT_WEIGHT, MLM_WEIGHT, GENERAL_TEMPERATURE = 5.0, 2.0, 2.0
-
-
-def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-    """(), of (n, V) logits: 5 T^2 KL(teacher || student) over all n tokens + 2 CE over those that were masked.
-
-    T = 2; labels (n,) are -100 where a token was not masked.
-    """
-    masked = labels >= 0
-    soft = mean(kl_loss(student, teacher, GENERAL_TEMPERATURE))
-    return SOFT_WEIGHT * soft + MLM_WEIGHT * mean(label_loss(student[masked], labels[masked]))
-
-
 # --- general distillation ------------------------------------------------------------------------------------
 
+SOFT_WEIGHT, MLM_WEIGHT, GENERAL_TEMPERATURE = 5.0, 2.0, 2.0
 SMOOTHING = 0.7  # rare tokens are masked more often: by count^-0.7
 WARMUP = 0.05
 SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
 
 
-def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
-    """The folder of a masked LM that has learnt from the teacher's, for all variants and seeds; each is charged for it.
+def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """(), of (n, V) logits: 5 T^2 KL(teacher || student), T = 2, + 2 CE over the masked, whose labels are >= 0."""
+    masked = labels >= 0
+    soft = mean(kl_loss(student, teacher, GENERAL_TEMPERATURE))
+    return SOFT_WEIGHT * soft + MLM_WEIGHT * mean(label_loss(student[masked], labels[masked]))
 
-    It has `--general-share` of a budget; with `--budget paper`, one epoch of the texts.
-    """
+
+def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
+    """The folder of a masked LM that has learnt from the teacher's, for all variants and seeds; each is charged for it:
+    `--general-share` of a budget, or with `--budget paper` one epoch of the texts."""
     source, tokenizer = teacher.pretrained or teacher.name, teacher.tokenizer
     texts, batch_size = text.open_texts(args.corpus, run.task), args.general_batch_size or args.batch_size
     steps = max(1, round(args.general_share * run.steps * args.batch_size / batch_size))
@@ -512,10 +488,8 @@ def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
 
 
 def stsb_classes(task: TaskData) -> TaskData:
-    """STS-B as in the paper: class i of 21 is the score 1 + 0.2 i; scores below 1 count as 1.
-
-    Evaluation splits keep their scores: a score is a linear map of its class, which no correlation sees.
-    """
+    """STS-B as in the paper: class i of 21 is the score 1 + 0.2 i; scores below 1 count as 1. Evaluation splits keep
+    their scores: a score is a linear map of its class, which no correlation sees."""
     scores: Any = task.splits["train"].labels
     labels = [round((min(max(score, 1.0), 5.0) - 1) / 0.2) for score in scores]
     splits = task.splits | {"train": replace(task.splits["train"], labels=labels)}
@@ -533,7 +507,8 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
     label = {"random": variant, "general": f"general-{variant}"}.get(init, f"pretrained-{variant}")
     start = models.model_name(init) if given else init
     lr = args.lr or (5e-3 if task.source == "pocket" else 1e-3)
-    run = Run(args, "cmow", label, task, teacher, PAPER_EPOCHS, init=start, diffcat=diffcat, lr=lr, select=0,
+    epochs = PAPER_EPOCHS * (1 + args.augment * len(task.task.fields) if kd else 1)  # over the task's own examples
+    run = Run(args, "cmow", label, task, teacher, epochs, init=start, diffcat=diffcat, lr=lr, select=0,
               patience=PATIENCE)  # fmt: skip
     if (record := run.finished) is not None:
         return record
@@ -545,12 +520,10 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
         load_embeddings(student.embeddings, folder)
         start = f"{start}, not charged" if given else f"general distillation #{folder.name}"
     if args.augment and kd:
-        source = teacher.pretrained or teacher.name
-        how = (args.augment, args.seed, args.max_length, run.ledger)
-        run.examples = with_copies(task, teacher.tokenizer, source, *how)
-    with run.loop(
-        {"student": student}, run.lr, cache=teacher if kd else None, warmup=0.0, whole_batch=args.head == "cnn"
-    ) as loop:
+        words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
+        run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
+    cache, batch_norm = teacher if kd else None, args.head == "cnn"
+    with run.loop({"student": student}, run.lr, cache=cache, warmup=0.0, whole_batch=batch_norm) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
             if kd:

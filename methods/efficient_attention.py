@@ -56,7 +56,7 @@ from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
+from common.args import TASK, BadInput, CommonArgs, arg, parse, run, student_shape
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -81,8 +81,7 @@ class Args(CommonArgs):
     variant: str = arg(
         "finetune,kd,convert-distil", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False
     )
-    task: str = arg("pocket/rte", "task, or several with commas: pocket/NAME (embedded), or NAME (hub, or --data-dir)",
-                    setting=False)  # fmt: skip
+    task: str = arg("pocket/rte", TASK, setting=False)
     budget: str = arg("12800", "examples through the student, as in the other scripts: smoke, quick, ..., or a number")
     student: str = arg(
         "half", "half: layers 1, 3, 5, ... of the teacher's; or layers x the teacher's width, which --keep chooses;"
@@ -129,7 +128,7 @@ class Args(CommonArgs):
         if self.student == "half" and self.keep != "first":
             raise BadInput(f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it")
         for name in self.variants:
-            if VARIANTS[name] and self.init not in ("auto", "pretrained"):
+            if VARIANTS[name] not in ((), ("kd",)) and self.init not in ("auto", "pretrained"):
                 raise BadInput(f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work")
         if self.corpus is not None:
             from common import text
@@ -244,7 +243,7 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
         long |= name == "convert"
         share = args.convert_share if name == "convert" else args.distil_share
         steps: int | None = max(1, round(share * run.steps)) if share else 0
-        if paper:
+        if paper and share:
             steps = PAPER_CONVERT_STEPS if name == "convert" else None
         recipe: dict[str, Any] = {
             "parent": models.model_name(source),

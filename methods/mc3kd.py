@@ -48,8 +48,7 @@ Differences from the paper, and how its gaps are read
       of eq. 1, with a running mean as baseline, so that teachers whose loss is lower come up more often.
     - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
     - language modelling (the paper gives no details): KL and CE are means over the predicted tokens, the CCC is over
-      the hidden states of all positions. GPT-2's last hidden state is taken where the library hands it out, after
-      the final layer norm. PKD compares [CLS] vectors, which a causal model does not have.
+      the hidden states of all positions, GPT-2's last after the final layer norm, as the library hands it out.
     - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
       KD's, so it is read as PKD's loss with the selected layers.
 """
@@ -331,7 +330,7 @@ WARNED: set[int] = set()
 
 
 def warn_of_few(n: int, D: int, shrinkage: float | None) -> None:
-    """Say once, of the first batch with n <= D, that its CCC is the same for related and for unrelated layers."""
+    """Say once that n <= D, where the CCC is the same for related and for unrelated layers."""
     if n <= D and D not in WARNED and shrinkage is None:
         WARNED.add(D)
         print(f"warning: a batch has {n} vectors in {D} dimensions, where the CCC tells nothing; --shrinkage 1, or a"
@@ -436,8 +435,6 @@ class TeacherChoice(torch.nn.Module):
 
     def draw(self, seed: int, step: int) -> int:
         """The teacher of a step: the same in every process."""
-        if len(self.logits) == 1:
-            return 0
         generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
         return int(torch.multinomial(self.logits.softmax(0).cpu(), 1, generator=generator))
 
@@ -456,10 +453,10 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
 
     `layers`: the teacher layers that guide student layers 1, 2, ...
     """
-    choice, variant = TeacherChoice(len(teachers)), args.variant_of(name)
+    choice = TeacherChoice(len(teachers))
     cache = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
-    with run.loop({"student": student, "choice": choice}, run.lr, steps=steps, stage=stage, cache=cache, layers=layers,
-                  whole_batch=variant.hidden == "ccc" or variant.tokens == "all") as loop:  # fmt: skip
+    modules = {"student": student, "choice": choice}
+    with run.loop(modules, run.lr, steps=steps, stage=stage, cache=cache, layers=layers) as loop:
         for batch in loop:
             if batch.first:
                 k = choice.draw(args.seed, batch.step)
@@ -527,9 +524,10 @@ def main(args: Args) -> None:
                 run.ledger.add(cost)
             if name == "takd":  # half of the budget is the assistant's; of the paper's, each has all epochs
                 half = run.steps if run.kind == "paper" else run.steps // 2
-                shape = run.settings["assistant"]
-                copied = teacher.pretrained and args.init != "random" and student_shape(shape)[1] == D_T
-                assistant = run.student(init="pretrained" if copied else "random", shape=shape, keep="first")
+                width = student_shape(shape := run.settings["assistant"])[1]
+                copied = teacher.pretrained and args.init != "random" and width == D_T
+                first = "pretrained" if copied else None if width == D_S else "random"  # None: as --init says
+                assistant = run.student(init=first, shape=shape, keep="first")
                 distil(args, run, assistant, [teacher], [], name, half, "assistant")
                 assistant.eval().requires_grad_(False)
                 teachers = [replace(teacher, name=f"assistant {shape}", model=assistant)]

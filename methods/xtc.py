@@ -23,7 +23,7 @@ The paper -> code
     layer reduction, table C.6          `--keep skip`, `first`, `top`, or numbers; layer_numbers
     B.1: L_hidden, L_att, L_logit       hidden_loss, attention_loss, logit_loss; their sum: step_loss
     figure 4: 1S-, 2S-, 3S-KD           STAGES, and the stages in distil
-    figure 5: reduce, then quantise     `--reduce-share`, Row.reduction, distil
+    figure 5: reduce, then quantise     `--reduce-share`, distil
     eq. 2: W = W~ + UV (LoRA)           QuantizedLinear.forward, `--lora-rank`
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
     table C.14, one run after another   `--init FOLDER`; C.15, a smaller teacher: `--teacher FOLDER`
@@ -98,11 +98,6 @@ class Row(NamedTuple):
     def packed(self) -> bool:
         """Whether it is a student that `--export` can write."""
         return self.variant == "xtc" and self.bits < 32
-
-    @property
-    def reduction(self) -> Stage:
-        """The stage at 32 bits that is first where layers are left out: 1S, or the baseline's own loss."""
-        return STAGES["1" if self.variant == "xtc" else self.variant][0]
 
 
 @dataclass
@@ -464,9 +459,9 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
             for batch in loop:
                 loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
 
-    # figure 5: fewer layers first, in full precision; that student is what is quantised
+    # figure 5: fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
-        train("reduce", row.reduction, round(share * run.steps))
+        train("reduce", STAGES["1" if row.variant == "xtc" else row.variant][0], round(share * run.steps))
     torch.manual_seed(args.seed)  # of the adapters
     quantize(student, row.bits, CLIP if args.ste == "clipped" else None, args.lora_rank)
     if goes_on(args):
@@ -504,8 +499,7 @@ def predict(file: str = "", *texts: str) -> list[str]:
     if not texts:
         raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
     model, tokenizer = packed.load(file)
-    # a file of an older version does not say whether it reads texts or pairs
-    fields = getattr(model.config, "fields", ["text"] * len(texts))
+    fields = getattr(model.config, "fields", ["text"])
     if len(fields) == 2 and len(texts) != 2:
         raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
     lines = []
