@@ -96,6 +96,7 @@ class Args(CommonArgs):
     lr: float | None = arg(None, "the student's peak learning rate (default: 5e-3 for pocket tasks, otherwise 1e-3, the"
                            " largest of table I)", above=0)  # fmt: skip
     head: Literal["linear", "mlp", "cnn", "bilstm"] = arg("mlp", "classifier on top of the embeddings")
+    mlp_width: int = arg(1000, "hidden units of the MLP head", low=1)
     diffcat: Literal["auto", "on", "off"] = arg(
         "auto", "two texts as [a, b, |a-b|]; auto: for pairs; off: one sequence"
     )
@@ -419,7 +420,7 @@ AutoModelForSequenceClassification.register(MatrixEmbeddingConfig, MatrixEmbeddi
 
 def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddingConfig:
     """The student that the arguments describe, over the tokenizer's vocabulary."""
-    settings |= encoder_sizes(args.student) | {"head": args.head}
+    settings |= encoder_sizes(args.student) | {"head": args.head, "mlp_width": args.mlp_width}
     settings |= {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id", "pad_token_id")}
     return MatrixEmbeddingConfig(vocab_size=len(tokenizer), **settings)
 
