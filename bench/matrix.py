@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from bench.cli import FOLDER, dashed
 from common import results
 from common.args import BadInput, CommonArgs, read
-from common.tasks import Columns, check_name
+from common.sources import check_task
+from common.tasks import Columns
 
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
 
@@ -222,7 +223,7 @@ def jobs_of(label: str, script: str, table: dict[str, Any], folder: Path,
         words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     jobs = []
     for task in tasks:
-        kind = check_name(task, table.get("data_dir"), Columns.of(table)).kind
+        kind = check_task(task, table.get("data_dir"), Columns.of(table)).kind
         if Args.KINDS is not None and kind not in Args.KINDS:
             print(f"left out: {label} on {task}, which is {kind}; {script} does {', '.join(Args.KINDS)}",
                   file=sys.stderr)  # fmt: skip

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common import tasks
+from common import sources, tasks
 from common.errors import BadInput, Interrupted, first_line, speaks
 
 # --- declaring arguments -------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class CommonArgs:
 
     def kind_of(self, task: str) -> str:
         """The kind of one of the tasks; `BadInput` for one that there is not."""
-        return tasks.check_name(task, self.data_dir, self.source["columns"]).kind
+        return sources.check_task(task, self.data_dir, self.source["columns"]).kind
 
     @property
     def tasks(self) -> list[str]:

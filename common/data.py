@@ -40,12 +40,15 @@ from common.sources import (
     HUB,
     DataSet,
     Rows,
+    answer_start,
+    check_task,
     described,
     hub_rows,
     local_rows,
     open_data,
     pocket_rows,
     shown,
+    some,
     tell,
     warn,
 )
@@ -59,7 +62,6 @@ from common.tasks import (
     Split,
     Task,
     TaskData,
-    check_name,
     class_of,
     is_data_set,
 )
@@ -82,7 +84,7 @@ def load(
     results are reported on: where that is a test split, on dev; otherwise on every tenth training example, which is
     held out. `columns` are those of a data set of one's own. Raises BadInput with the file and line where there is one.
     """
-    task = check_name(name, data_dir, columns)
+    task = check_task(name, data_dir, columns)
     if is_data_set(name):
         return _own(open_data(name, columns), seed, limit, tune)
     if name in READY:
@@ -109,14 +111,14 @@ def from_lists(texts: Sequence[Any], labels: Sequence[Any], name: str = "lists",
     Without one a tenth is held out. Kind, classes and checks are those of a file with the same content.
     """
     rows = {}
-    for split, (inputs, answers) in {"train": (texts, labels), **others}.items():
-        if not len(inputs) or len(inputs) != len(answers):
+    for split, both in {"train": (texts, labels), **others}.items():
+        inputs, answers = (list(values.tolist() if hasattr(values, "tolist") else values) for values in both)
+        if not inputs or len(inputs) != len(answers):
             raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
-        pairs = isinstance(inputs[0], tuple)
-        columns_of = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=True)) if pairs else {
-            "text": list(inputs)
-        }  # fmt: skip
-        rows[split] = Rows(columns_of | {"label": list(answers)}, functools.partial("{1} row {0}".format, split))
+        sides = zip(*inputs, strict=True) if isinstance(inputs[0], tuple) else [inputs]
+        found = {name: list(side) for name, side in zip(("text1", "text2"), sides, strict=False)}
+        found = found if len(found) == 2 else {"text": found["text1"]}
+        rows[split] = Rows(found | {"label": answers}, functools.partial("{1} row {0}".format, split))
     return _own(described(name, rows, columns), 0, None, False)
 
 
@@ -169,57 +171,49 @@ def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
     in like shares. A text that stands twice, and a class of one row, stays in train."""
-    order = _permutation(len(train), 0, 0)
-    texts, labels = Counter(train.texts), Counter(map(repr, train.labels))
-    order = [i for i in order if texts[train.texts[i]] == 1]
+    texts, classes = Counter(train.texts), Counter(train.labels if task.kind == "classification" else [])
+    order = [i for i in _permutation(len(train), 0, 0)
+             if texts[train.texts[i]] == 1 and (not classes or classes[train.labels[i]] > 1)]  # fmt: skip
     if task.kind in ("classification", "regression"):
-        order = sorted((i for i in order if labels[repr(train.labels[i])] > 1 or not task.labels),
-                       key=lambda i: train.labels[i])  # fmt: skip
+        order.sort(key=lambda i: train.labels[i])
     held = set(order[9::10])
     if not held:
         raise BadInput(f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that"
                        " stands once: too few to hold out a tenth of them")  # fmt: skip
-    return {
-        "train": train.rows([i for i in range(len(train)) if i not in held]),
-        "dev": train.rows(sorted(held)),
-    }
+    return {"train": train.rows([i for i in range(len(train)) if i not in held]), "dev": train.rows(sorted(held))}
 
 
 def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
     """One line about what a data set holds, and warnings about what is odd in it."""
-    train = splits["train"]
-    others = {name: split for name, split in splits.items() if name != "train"}
-    what = {"regression": "scores", "span QA": "spans of a text"}.get(task.kind, "texts to be written")
-    if task.kind == "token classification":
-        what = f"tags of {len(task.labels) // 2} types ({_some([tag[2:] for tag in task.labels[1::2]])})"
-    if task.kind == "regression":
-        what += f" from {min(train.labels):g} to {max(train.labels):g}"
+    labels = splits["train"].labels
     if task.kind == "classification":
-        counts = Counter(train.labels)
-        largest = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
-        what = f"{len(task.labels):,} classes ({_some(largest)})"
+        counts = Counter(labels)
+        what = f"{len(task.labels):,} classes"
+        what += f" ({some([f'{task.labels[label]} {count:,}' for label, count in counts.most_common()], 5)})"
         for name, split in splits.items():
             there = set(split.labels)
             if lacking := [label for i, label in enumerate(task.labels) if i not in there]:
-                warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({_some(lacking)})")
-        for label in (label for label, count in counts.items() if count == 1):
-            others_of = [other for i, other in enumerate(task.labels) if i != label]
-            close = difflib.get_close_matches(task.labels[label], others_of, 1, 0.8)
-            hint = f"; is it {close[0]!r}?" if close else ""
+                warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({some(lacking, 5)})")
+        alone = [task.labels[label] for label, count in counts.items() if count == 1]
+        for label in alone[:5]:
+            close = difflib.get_close_matches(label, [name for name in task.labels if name != label], 1, 0.8)
             place = rows.place(rows.columns["label"].index(label))
-            warn(f"train: class {task.labels[label]!r} has one row, {place}{hint}")
-    known = set(train.texts)
-    for name, split in others.items():
-        if count := sum(text in known for text in split.texts):
+            warn(f"train: class {label!r} has one row, {place}{f'; is it {close[0]!r}?' if close else ''}")
+        if alone[5:]:
+            warn(f"train: {len(alone) - 5:,} more classes have one row")
+    elif task.kind == "regression":
+        what = f"scores from {min(labels):g} to {max(labels):g}"
+    elif task.kind == "token classification":
+        what = f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
+    else:
+        what = "spans of a text" if task.kind == "span QA" else "texts to be written"
+    known = set(splits["train"].texts)
+    for name, split in splits.items():
+        if name != "train" and (count := sum(text in known for text in split.texts)):
             warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
     columns = ", ".join(f"{ours} from {theirs!r}" for ours, theirs in rows.chosen.items() if ours != theirs)
     sizes = ", ".join(f"{name} {len(split):,}" for name, split in splits.items())
     tell(f"{origin}: {what}; {sizes}{'; ' if columns else ''}{columns}")
-
-
-def _some(names: Sequence[str], count: int = 5) -> str:
-    """The first of many."""
-    return ", ".join(names[:count]) + (f", {len(names) - count:,} more" if len(names) > count else "")
 
 
 def head(split: Split, count: int) -> Split:
@@ -323,8 +317,8 @@ def _read_class(task: Task, rows: Rows, i: int) -> int:
             return found
     elif whole and rows.integers and 0 <= value < len(task.labels):
         return int(value)
-    ids = f" or {', '.join(str(i) for i in range(len(task.labels)))}" if rows.integers else ""
-    raise BadInput(f"{rows.place(i)}: label {shown(value)} is unknown; {task.name} has {', '.join(task.labels)}{ids}")
+    ids = f" or {some(range(len(task.labels)))}" if rows.integers else ""
+    raise BadInput(f"{rows.place(i)}: label {shown(value)} is unknown; {task.name} has {some(task.labels)}{ids}")
 
 
 def _read_score(task: Task, rows: Rows, i: int) -> float:
@@ -352,7 +346,7 @@ def _read_tags(task: Task, rows: Rows, i: int) -> list[int]:
     for tag in found:
         if tag not in task.labels:
             raise BadInput(f"{rows.place(i)}: tag {tag!r} is unknown; {task.name} has {', '.join(task.labels)}")
-    return [task.labels.index(tag) for tag in found]
+    return [task.places[tag] for tag in found]
 
 
 def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
@@ -368,11 +362,8 @@ def _read_answers(task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
     given = value.get("answer_start") or []
     if not isinstance(given, list) or len(given) > len(texts):
         raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
-    starts = [start if isinstance(start, int) else -1 for start in given] + [-1] * (len(texts) - len(given))
-    found = [
-        (text, start if start >= 0 and context.startswith(text, start) else context.find(text))
-        for text, start in zip(texts, starts, strict=True)
-    ]
+    starts = [*given, *[-1] * (len(texts) - len(given))]
+    found = [(text, answer_start(context, text, start)) for text, start in zip(texts, starts, strict=True)]
     return sorted(found, key=lambda answer: answer[1] < 0)
 
 

@@ -20,27 +20,29 @@ import io
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import pocket
 from common.errors import BadInput, first_line, speaks
 from common.tasks import (
-    ANY_STEM,
-    ANY_SUFFIX,
     GENERATED,
     KINDS,
+    NO_COLUMNS,
+    SUFFIXES,
     TASKS,
     Columns,
     Kind,
     Source,
     Task,
+    check_name,
     find_files,
     find_split,
-    listing,
+    is_data_set,
+    names_of,
+    wanted,
 )
 
 
@@ -203,19 +205,19 @@ def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
             f"`--task pocket/{task.pocket}` (built in) or `--task {task.name} --data-dir DIR` (your own files)"
         ) from error
     rows = {}
-    for split in task.splits:
-        made = _dataset_rows(_stored(task, found, split, source.origin), source.columns, f"{source.origin} {split}",
-                             source.convert)  # fmt: skip
+    for split, stored in _splits(task, found, source.origin).items():
+        made = _dataset_rows(stored, source.columns, f"{source.origin} {split}", source.convert)
         rows[split] = replace(made, blanks=True, official=True)
     return rows, source.origin
 
 
-def _stored(task: Task, found: Any, split: str, where: str) -> Any:
-    """A split of a DatasetDict, which has "validation" where it is "dev" here."""
-    theirs = split.replace("dev", "validation")
-    if not (names := [name for name in (theirs, split) if name in found]):
-        raise BadInput(f"{where}: no {split} split for {task.name}; needs {theirs!r}, has {', '.join(found)}")
-    return found[names[0]]
+def _splits(task: Task, found: Any, where: str) -> dict[str, Any]:
+    """The splits of a DatasetDict, which has "validation" where it is "dev" here."""
+    for split in task.splits:
+        if not set(found) & set(names_of(split)):
+            theirs = split.replace("dev", "validation")
+            raise BadInput(f"{where}: no {split} split for {task.name}; needs {theirs!r}, has {', '.join(found)}")
+    return {split: found[next(name for name in names_of(split) if name in found)] for split in task.splits}
 
 
 def _load(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
@@ -292,22 +294,14 @@ _NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels o
 
 def local_rows(task: Task, data_dir: str) -> tuple[dict[str, Rows], str]:
     """The splits of a folder, and their file names. Test files of GLUE carry no labels and are not read."""
-    files = find_files(task, data_dir)
-    if "" in files:
-        return _saved_rows(task, files[""])
-    names = ", ".join(path.name for path in files.values())
-    rows = {split: _read_file(task, path) for split, path in files.items()}
-    return rows, f"{next(iter(files.values())).parent.name}: {names}"
-
-
-def _saved_rows(task: Task, folder: Path) -> tuple[dict[str, Rows], str]:
-    """The splits of a DatasetDict written by `save_to_disk`."""
-    saved = _open_saved(folder)
-    rows = {}
-    for split in task.splits:
-        stored, where = _stored(task, saved, split, str(folder)), f"{folder.name}/{split}"
-        rows[split] = _dataset_rows(stored, _pick_columns(task, stored.column_names, where), where)
-    return rows, f"{folder.name}: {', '.join(rows)} (save_to_disk)"
+    splits: dict[str, Any] = find_files(task, data_dir)
+    if folder := splits.get(""):
+        splits, origin = _splits(task, _open_saved(folder), str(folder)), f"{folder.name}: {', '.join(task.splits)}"
+        origin += " (save_to_disk)"
+    else:
+        origin = f"{splits['train'].parent.name}: {', '.join(path.name for path in splits.values())}"
+    pick = functools.partial(_pick_columns, task)
+    return {split: _read(stored, f"{origin} {split}", pick, task) for split, stored in splits.items()}, origin
 
 
 def _open_saved(folder: Path) -> Any:
@@ -319,10 +313,11 @@ def _open_saved(folder: Path) -> Any:
         raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
 
 
-def _pick_columns(task: Task | Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
+Pick = Callable[[Sequence[str], str | Path], dict[str, str]]  # header, where it stands -> our name: the file's column
+
+
+def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
     """Canonical name -> the file's column: the canonical ones if all are there, else the official release's."""
-    if isinstance(task, Columns):
-        return _choose_columns(task, header, where)
     needed = task.columns
     if all(name in header for name in needed):
         return {name: name for name in needed}
@@ -332,30 +327,38 @@ def _pick_columns(task: Task | Columns, header: Sequence[str], where: str | Path
     if other and task.kind in GENERATED:
         needed = tuple(other.values())
     missing = [name for name in needed if name not in header]
-    raise BadInput(
-        f"{where}: no column {missing[0]!r}; {task.name} needs {', '.join(needed)}, "
-        f"the file has {', '.join(str(name)[:40] for name in header)}"
+    raise BadInput(f"{where}: no column {missing[0]!r}; {task.name} needs {', '.join(needed)}, the file has"
+                   f" {some(header)}")  # fmt: skip
+
+
+def some(names: Sequence[Any], count: int = 20) -> str:
+    """The first of many names, for a line."""
+    return ", ".join(str(name)[:40] for name in names[:count]) + (
+        f" and {len(names) - count:,} more" if len(names) > count else ""
     )
 
 
-def _read_file(task: Task | Columns, path: Path) -> Rows:
-    """One split from a file; the suffix says how, and of a data set of one's own also what is in it."""
-    suffix = path.suffix.lower()
+def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
+    """One split, a `datasets.Dataset` or a file, whose suffix says how it is read, and of a data set of one's own (no
+    task yet) also what is in it."""
+    if not isinstance(stored, Path):
+        return _dataset_rows(stored, pick(stored.column_names, where), where)
+    path, suffix = stored, stored.suffix.lower()
     if suffix == ".parquet":
-        return _read_parquet(task, path)
+        return _read_parquet(path, pick)
     text = _decode(path)
-    kind = _layout(text, suffix) if isinstance(task, Columns) else task.kind
+    kind = task.kind if task else _layout(text)
     if kind == "span QA" and text.lstrip()[0] in "[{" and "\n{" not in text.strip():
-        return _read_questions(path, text, isinstance(task, Task) and task.whole)
+        return _read_questions(path, text, task is not None and task.whole)
     if suffix in (".jsonl", ".json"):
-        return _read_json(task, path, text)
+        return _read_json(path, text, pick)
     if kind == "token classification":
-        return _read_conll(path, text, isinstance(task, Columns) or task.whole)
-    if kind == "language modelling":  # lines keep their ends: LF, whatever the file has
+        return _read_conll(path, text, task is None or task.whole)
+    if kind == "language modelling" and suffix not in (".csv", ".tsv"):  # lines keep their ends: LF
         lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
         official = path.name.startswith("wiki.")
         return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
-    return _read_table(task, path, text)
+    return _read_table(path, text, pick, task.name if task else None)
 
 
 def _decode(path: Path) -> str:
@@ -377,64 +380,55 @@ def _decode(path: Path) -> str:
 
 
 def _separator(header: str, suffix: str) -> str:
-    """What separates the columns: a comma, in .tsv and .txt a tab, or of others the one that the header has most of."""
+    """What separates the columns: of comma, tab, semicolon and bar the one that makes most of the header; of equals
+    the one that the suffix says."""
     usual = "," if suffix == ".csv" else "\t"
-    return usual if usual in header else max(usual + ",;\t|", key=header.count)
+    return max(usual + ",;\t|", key=lambda one: len(next(csv.reader([header], delimiter=one))))
 
 
-def _read_table(task: Task | Columns, path: Path, text: str) -> Rows:
-    """CSV with the usual quoting; the official TSV files without any, so that a quotation mark is just text."""
+def _read_table(path: Path, text: str, pick: Pick, name: str | None) -> Rows:
+    """CSV with the usual quoting; TSV of a task (its `name`) without any: a quotation mark is just text there."""
     csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
-    name, suffix = getattr(task, "name", ""), path.suffix.lower()
-    commas = suffix == ".csv" or isinstance(task, Columns)
-    separator = _separator(text.lstrip("\r\n").partition("\n")[0], suffix) if commas else "\t"
-    if commas and (separator == ",") != (suffix == ".csv") and separator != "\t":
+    suffix = path.suffix.lower()
+    quoted = suffix == ".csv" or name is None
+    separator = _separator(re.split("[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
+    if quoted and (separator == ",") != (suffix == ".csv") and separator != "\t":
         warn(f"{path}: its columns are separated by {separator!r}, and read so")
-    stream = io.StringIO(text, newline="")
-    quotes: Any = {"strict": True} if commas else {"quoting": csv.QUOTE_NONE}
-    reader = csv.reader(stream, delimiter=separator, **quotes)
-    rows: list[list[str]] = []
-    lines: list[int] = []
+    quotes: Any = {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **quotes)
     try:
-        for row in reader:
-            if row:  # not a blank line
-                rows.append(row)
-                lines.append(reader.line_num)
+        rows = [(reader.line_num, row) for row in reader if row]  # a blank line is no row
     except csv.Error as error:
         raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
-
-    header = [name.strip() for name in rows[0]]
-    headless = name == "cola" and not commas and not {"sentence", "label"} <= set(header)
-    if headless:
+    header = [title.strip() for title in rows[0][1]]
+    if headless := name == "cola" and not quoted and not {"sentence", "label"} <= set(header):
         header = _COLA_HEADER
-    else:
-        del rows[0], lines[0]
-    columns = _pick_columns(task, header, path)
+    rows = rows[not headless :]
+    columns = pick(header, path)
     # SST-2's official header is the hub's; the others are known by their further columns or none.
-    known = headless or columns is _OFFICIAL_COLUMNS.get(name) or "index" in header or name == "sst2"
-    official = known and not commas and name in HUB
-    good = [i for i, row in enumerate(rows) if len(row) == len(header)]
-    if len(good) < len(rows):
-        # QQP's official files are known for rows cut short; nothing else is.
-        if columns is not _OFFICIAL_COLUMNS["qqp"]:
-            bad = next(i for i, row in enumerate(rows) if len(row) != len(header))
-            raise BadInput(f"{path} line {lines[bad]}: {len(rows[bad])} columns where {len(header)} are needed")
-        warn(f"{path}: {len(rows) - len(good)} rows with too few or too many columns left out")
-    if official and name == "mnli":  # "-": the annotators did not agree
-        agreed = [i for i in good if rows[i][header.index(columns["label"])] != "-"]
-        if len(agreed) < len(good):
-            warn(f"{path}: {len(good) - len(agreed)} rows without an agreed label left out")
-        good = agreed
-    found = {ours: [rows[i][header.index(theirs)] for i in good] for ours, theirs in columns.items()}
+    official = not quoted and name in HUB and (
+        headless or columns is _OFFICIAL_COLUMNS.get(name) or "index" in header or name == "sst2"
+    )  # fmt: skip
+    left_out: dict[
+        str, Callable[[list[str]], bool]
+    ] = {}  # what is known to be wrong in official files, and nothing else
+    if columns is _OFFICIAL_COLUMNS["qqp"]:
+        left_out["with too few or too many columns"] = lambda row: len(row) != len(header)
+    if official and name == "mnli":
+        left_out["without an agreed label"] = lambda row: "-" in row[(at := header.index(columns["label"])) : at + 1]
+    for what, wrong in left_out.items():
+        good = [numbered for numbered in rows if not wrong(numbered[1])]
+        if len(good) < len(rows):
+            warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
+        rows = good
+    for line, row in rows:
+        if len(row) != len(header):
+            raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
     return Rows(
-        found,
-        lambda i: f"{path} line {lines[good[i]]}",
-        columns,
-        integers=commas or name not in _NAMES_ONLY,
-        blanks=official,
-        official=official,
-        files=[str(path)],
-    )
+        {ours: [row[header.index(theirs)] for _, row in rows] for ours, theirs in columns.items()},
+        lambda i: f"{path} line {rows[i][0]}", columns, integers=quoted or name not in _NAMES_ONLY,
+        blanks=official, official=official, files=[str(path)],
+    )  # fmt: skip
 
 
 def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -449,30 +443,28 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         yield number, record
 
 
-def _read_json(task: Task | Columns, path: Path, text: str) -> Rows:
+def _read_json(path: Path, text: str, pick: Pick) -> Rows:
     """One JSON object a line, or one list of objects."""
-    try:
-        listed = json.loads(text) if text.lstrip().startswith("[") else None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not JSON ({error}); a list of objects, or one object a line is expected") from error
-    numbered = json_lines(path, text.split("\n")) if listed is None else enumerate(listed, 1)
-    records: list[dict[str, Any]] = []
-    places: list[str] = []
+    what, numbered = "line", json_lines(path, text.split("\n"))
+    if text.lstrip().startswith("["):
+        try:
+            what, numbered = "row", enumerate(json.loads(text), 1)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{path}: not JSON ({error}); a list of objects, or one a line is expected") from error
+    columns: dict[str, str] = {}
+    rows = []
     for number, record in numbered:
-        places.append(f"{path} {'line' if listed is None else 'row'} {number}")
+        where = f"{path} {what} {number}"
         if not isinstance(record, dict):
-            raise BadInput(f"{places[-1]}: {type(record).__name__}; one JSON object a line is expected")
-        records.append(record)
-    if not records:
+            raise BadInput(f"{where}: {type(record).__name__}; one JSON object a line is expected")
+        columns = columns or pick(list(record), where)
+        if lacking := [name for name in columns.values() if name not in record]:
+            raise BadInput(f"{where}: no {lacking[0]!r}; every row needs {', '.join(columns.values())}")
+        rows.append((where, [record[name] for name in columns.values()]))
+    if not rows:
         raise BadInput(f"{path}: no rows; one JSON object a line is expected")
-    columns = _pick_columns(task, list(records[0]), places[0])
-    for record, place in zip(records, places, strict=True):
-        for name in columns.values():
-            if name not in record:
-                wanted = f"{getattr(task, 'name', 'every row')} needs {', '.join(columns.values())}"
-                raise BadInput(f"{place}: no {name!r}; {wanted}")
-    found = {ours: [record[theirs] for record in records] for ours, theirs in columns.items()}
-    return Rows(found, lambda i: places[i], columns, files=[str(path)])
+    found = dict(zip(columns, map(list, zip(*(row for _, row in rows), strict=True)), strict=True))
+    return Rows(found, lambda i: rows[i][0], columns, files=[str(path)])
 
 
 def _read_questions(path: Path, text: str, whole: bool) -> Rows:
@@ -490,7 +482,7 @@ def _read_questions(path: Path, text: str, whole: bool) -> Rows:
                 {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
                  "label": {key: [answer.get(key) for answer in asked["answers"]] for key in ("text", "answer_start")}}
                 for article in found["data"]
-                for paragraph in (map(_joined, _parts(article)) if whole else article["paragraphs"])
+                for paragraph in (_joined if whole else list)(article["paragraphs"])
                 for asked in paragraph["qas"]
             ]  # fmt: skip
     except (ValueError, RecursionError) as error:
@@ -505,34 +497,31 @@ def _read_questions(path: Path, text: str, whole: bool) -> Rows:
 ARTICLE = 2600  # words of a part of an article
 
 
-def _parts(article: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """An article's paragraphs in parts of at most ARTICLE words, or of one paragraph that is longer."""
-    parts: list[list[dict[str, Any]]] = []
-    count = 0
-    for paragraph in article["paragraphs"]:
-        words = len(paragraph["context"].split())
-        if not parts or count + words > ARTICLE:
-            parts.append([])
-            count = 0
-        parts[-1].append(paragraph)
-        count += words
+def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An article's paragraphs in parts of at most ARTICLE words, or of one that is longer. An answer is where it stands
+    in the paragraph that its question is about."""
+    parts: list[dict[str, Any]] = []
+    for paragraph in paragraphs:
+        context = paragraph["context"]
+        if not parts or len(parts[-1]["context"].split()) + len(context.split()) > ARTICLE:
+            parts.append({"context": context, "qas": []})
+        else:
+            parts[-1]["context"] += "\n" + context
+        offset = len(parts[-1]["context"]) - len(context)
+        for asked in paragraph["qas"]:
+            starts = [answer_start(context, answer["text"], answer.get("answer_start")) for answer in asked["answers"]]
+            answers = [
+                answer | {"answer_start": offset + start if start >= 0 else -1}
+                for answer, start in zip(asked["answers"], starts, strict=True)
+            ]
+            parts[-1]["qas"].append(asked | {"answers": answers})
     return parts
 
 
-def _joined(part: list[dict[str, Any]]) -> dict[str, Any]:
-    """Paragraphs as one; an answer is where it stands in the paragraph that its question is about."""
-    offset, asked = 0, []
-    for paragraph in part:
-        context = paragraph["context"]
-        for question in paragraph["qas"]:
-            answers = []
-            for answer in question["answers"]:
-                text, given = answer["text"], answer.get("answer_start", -1)
-                start = given if given >= 0 and context.startswith(text, given) else context.find(text)
-                answers.append({"text": text, "answer_start": offset + start if start >= 0 else -1})
-            asked.append(question | {"answers": answers})
-        offset += len(context) + 1
-    return {"context": "\n".join(paragraph["context"] for paragraph in part), "qas": asked}
+def answer_start(context: str, text: str, given: Any) -> int:
+    """Where an answer stands: at the given place if it does, else at the first where it does; -1 if it does nowhere."""
+    right = isinstance(given, int) and given >= 0 and context.startswith(text, given)
+    return given if right else context.find(text)
 
 
 def _read_conll(path: Path, text: str, whole: bool) -> Rows:
@@ -578,29 +567,40 @@ def _begun(tags: list[str]) -> list[str]:
     ]
 
 
-def _read_parquet(task: Task | Columns, path: Path) -> Rows:
+def _read_parquet(path: Path, pick: Pick) -> Rows:
     """A Parquet file; class names that `datasets` stored in its schema are used."""
     import datasets
     import pyarrow.parquet
 
     try:
         table = datasets.Dataset(pyarrow.parquet.read_table(path))
-        return _dataset_rows(table, _pick_columns(task, table.column_names, path), str(path))
+        return _read(table, str(path), pick)
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
         raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error
 
 
-# --- any data set --------------------------------------------------------------------------------------------
+# --- a data set of one's own ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """A data set of one's own: the task that it was seen to be, its rows by split, and where they are from."""
+class DataSet(NamedTuple):
+    """The task that a data set of one's own was seen to be, its rows by split, and where they are from."""
 
     task: Task
     rows: dict[str, Rows]
     source: Source
     origin: str
+
+
+def check_task(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> Task:
+    """The task called `name`, after every check that needs no model. Raises BadInput. Reads no data but those of a data
+    set of one's own, whose kind is seen from them."""
+    if not is_data_set(name):
+        if columns != NO_COLUMNS:
+            raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
+        return check_name(name, data_dir)
+    if data_dir is not None:
+        raise BadInput(f"--data-dir {data_dir}: --task {name} says itself where its data are; leave it out")
+    return open_data(name, columns).task
 
 
 def open_data(name: str, columns: Columns) -> DataSet:
@@ -610,72 +610,52 @@ def open_data(name: str, columns: Columns) -> DataSet:
     is not read again.
     """
     path = Path(name).expanduser()
-    files = [path] if path.is_file() else sorted(path.iterdir()) if path.is_dir() else []
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
     return _open(name, columns, tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files))
+
+
+SPLITS = ("train", "dev", "test")
 
 
 @functools.lru_cache(maxsize=16)
 def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
-    source: Source = "local"
     path = Path(name).expanduser()
-    readers: dict[str, Callable[[Columns], Rows]]
+    stored: dict[str, Any] = {}  # a split's file, or its `datasets.Dataset`
+    source: Source = "local"
+    origin = title = path.resolve().name
     if name.startswith("hub:"):
-        source, (readers, origin) = "hub", _hub_readers(name)
+        repo, _, config = name.removeprefix("hub:").partition(":")
+        repo, _, asked = repo.partition("@")
+        try:
+            stored, revision = _load(repo, config or None, asked or None)
+        except Exception as error:
+            raise BadInput(f"--task {name}: {repo!r} could not be loaded from the hub or its cache"
+                           f" ({type(error).__name__}: {first_line(error)}); --task FILE or --task FOLDER work without"
+                           " a hub") from error  # fmt: skip
+        source, origin, title = "hub", f"{repo}@{revision}", repo
     elif (path / "dataset_dict.json").is_file():
-        readers, origin = _split_readers(_open_saved(path), path.name), f"{path.name} (save_to_disk)"
+        stored, origin = _open_saved(path), f"{origin} (save_to_disk)"
+    elif path.is_dir():
+        stored = {split: file for split in SPLITS if (file := find_split(path, split))}
+        origin += f": {', '.join(file.name for file in stored.values())}"
+    elif not path.is_file():
+        raise BadInput(f"--task {name}: no such file or folder")
+    elif path.suffix.lower() in SUFFIXES:
+        stored = {"train": path}
     else:
-        files = _files_of(name, path)
-        readers = {split: functools.partial(_read_file, path=file) for split, file in files.items()}
-        origin = path.name if path.is_file() else f"{path.resolve().name}: {', '.join(f.name for f in files.values())}"
-    if "train" not in readers:
-        raise BadInput(f"--task {name}: no train split, only {', '.join(readers) or 'none that is known'}")
+        kinds = ", ".join(filter(None, SUFFIXES))
+        raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
+    splits = {split: stored[one] for split in SPLITS for one in names_of(split) if one in stored}
+    if "train" not in splits:
+        raise BadInput(f"--task {name}: no train split; "
+                       + (wanted(path, "train") if path.is_dir() else f"has {some(list(stored))}"))  # fmt: skip
     rows = {}
-    for split, read in readers.items():
-        rows[split] = read(columns)
-        if split == "train":  # the other splits have the same columns
-            chosen = rows[split].chosen
+    for split, found in splits.items():
+        rows[split] = _read(found, f"{origin} {split}", functools.partial(_choose_columns, columns))
+        if chosen := rows["train"].chosen:  # the other splits have the same columns
             texts = tuple(theirs for ours, theirs in chosen.items() if ours != "label")
-            columns = replace(columns, text=texts or columns.text, label=chosen.get("label", columns.label))
-    stem = name.partition("@")[0].split(":")[1] if source == "hub" else path.resolve().name
-    return described(Path(stem).stem, rows, columns, source, origin)
-
-
-def described(
-    name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
-) -> DataSet:
-    """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
-    a task of. Their labels become what `data` reads: of classes the places of their names."""
-    rows = {split: kept for split, found in rows.items() if (kept := _without_blanks(split, found)) is not None}
-    train = rows["train"]
-    kind = KINDS[columns.kind] if columns.kind else _seen_kind(train)
-    if columns.metric == "bleu" and kind == "summarisation":
-        kind = "translation"
-    labels: tuple[str, ...] = ()
-    if kind == "classification":
-        labels = _number_classes(rows)
-    elif kind == "token classification":
-        labels = _tag_names(rows)
-    elif kind == "span QA":
-        if "context" not in train.columns:
-            raise BadInput(
-                f"{train.place(0)}: spans need a question and its context; --text QUESTION,CONTEXT names them"
-            )
-        for found in rows.values():
-            found.columns["label"] = [v if isinstance(v, dict) else {"text": [v]} for v in found.columns["label"]]
-    elif kind == "regression":
-        for found in rows.values():
-            values = found.columns["label"]
-            found.columns["label"] = [v if (number := _number(v)) is None else number for v in values]
-    metrics = OWN_METRICS[kind]
-    if columns.metric is not None:
-        allowed = [*(metric for metric in metrics if metric != "majority"), *MORE_METRICS.get(kind, ())]
-        if columns.metric not in allowed:
-            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
-        metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
-        origin += f", by {columns.metric}"
-    fields = tuple(field for field in train.columns if field not in ("label", "id"))
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
-    return DataSet(Task(safe, kind, fields, labels, metrics, splits=tuple(rows)), rows, source, origin)
+            columns = replace(columns, text=texts, label=chosen["label"])
+    return described(Path(title).stem, rows, columns, source, origin)
 
 
 # Of a kind: the metrics of a data set of one's own, the primary first; and others that `--metric` may name
@@ -690,51 +670,41 @@ OWN_METRICS: dict[Kind, tuple[str, ...]] = {
 MORE_METRICS: dict[Kind, tuple[str, ...]] = {"classification": ("matthews",)}
 
 
-def _hub_readers(name: str) -> tuple[dict[str, Callable[[Columns], Rows]], str]:
-    repo, _, config = name.removeprefix("hub:").partition(":")
-    repo, _, asked = repo.partition("@")
-    try:
-        found, revision = _load(repo, config or None, asked or None)
-    except Exception as error:
-        raise BadInput(
-            f"--task {name}: {repo!r} could not be loaded from the hub or its cache ({type(error).__name__}: "
-            f"{first_line(error)}); --task FILE or --task FOLDER work without a hub"
-        ) from error
-    return _split_readers(found, f"{repo}@{revision}"), f"{repo}@{revision}"
+def described(
+    name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
+) -> DataSet:
+    """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
+    a task of. Their labels become those that `data` reads for a task of the table."""
+    rows = {split: kept for split, found in rows.items() if (kept := _without_blanks(split, found)) is not None}
+    train = rows["train"]
+    kind = KINDS[columns.kind] if columns.kind else _seen_kind(train)
+    if columns.metric == "bleu" and kind == "summarisation":
+        kind = "translation"
+    if kind == "span QA" and "context" not in train.columns:
+        raise BadInput(f"{train.place(0)}: spans need a question and its context; --text QUESTION,CONTEXT names them")
+    for split, found in rows.items():
+        values = [_cell(kind, value, found.names) for value in found.columns["label"]]
+        rows[split] = replace(found, columns=found.columns | {"label": values}, names=None)
+    labels: Sequence[str] = ()
+    if kind == "classification":
+        labels = train.names or _class_names(rows)
+    elif kind == "token classification":
+        labels = _tag_names(rows)
+    metrics = OWN_METRICS[kind]
+    if columns.metric is not None:
+        allowed = [*(metric for metric in metrics if metric != "majority"), *MORE_METRICS.get(kind, ())]
+        if columns.metric not in allowed:
+            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
+        metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
+        origin += f", by {columns.metric}"
+    fields = tuple(field for field in train.columns if field not in ("label", "id"))
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
+    return DataSet(Task(safe, kind, fields, tuple(labels), metrics, splits=tuple(rows)), rows, source, origin)
 
 
-def _split_readers(found: Any, where: str) -> dict[str, Callable[[Columns], Rows]]:
-    """Readers of the splits of a DatasetDict that are known by their names."""
-
-    def read(columns: Columns, data: Any, place: str) -> Rows:
-        return _dataset_rows(data, _choose_columns(columns, data.column_names, place), place)
-
-    return {
-        split: functools.partial(read, data=found[stem], place=f"{where} {stem}")
-        for split, stems in ANY_STEM.items()
-        for stem in stems
-        if stem in found
-    }
-
-
-def _files_of(name: str, path: Path) -> dict[str, Path]:
-    """Split -> file."""
-    kinds = f"{', '.join(ANY_SUFFIX[:-1])} or {ANY_SUFFIX[-1]}"
-    if path.is_file():
-        if path.suffix.lower() not in ANY_SUFFIX:
-            raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
-        return {"train": path}
-    if not path.is_dir():
-        raise BadInput(f"--task {name}: no such file or folder")
-    found = {split: find_split(path, split, stems, ANY_SUFFIX) for split, stems in ANY_STEM.items()}
-    if found["train"] is None:
-        raise BadInput(f"--task {name}: no train split; needs train with {kinds}; has {listing(path)}")
-    return {split: file for split, file in found.items() if file}
-
-
-def _layout(text: str, suffix: str) -> Kind | None:
+def _layout(text: str) -> Kind | None:
     """What a file of a data set of one's own is, where it is no table: CoNLL's columns, or SQuAD's questions."""
-    if suffix == ".json" and text.lstrip().startswith("{") and '"paragraphs"' in text:
+    if text.lstrip().startswith("{") and '"paragraphs"' in text:
         return "span QA"
     lines = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
     words = [fields for fields in lines if fields and fields[0] != "-DOCSTART-"]
@@ -743,31 +713,29 @@ def _layout(text: str, suffix: str) -> Kind | None:
 
 
 # Names of columns, as data sets have them; the first that is there is taken
-_LABELS = ("label", "labels", "ner_tags", "tags", "answers", "target", "summary", "category", "class", "intent",
-           "score")  # fmt: skip
+_LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
+           "summary")  # fmt: skip
 _TEXTS = (("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"),
           ("tokens",), ("words",), ("text",), ("sentence",), ("document",), ("source",))  # fmt: skip
 
 
 def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
     """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
-    has = ", ".join(str(name)[:40] for name in header[:20]) + (f" and {len(header) - 20} more" if header[20:] else "")
     for option, name in [("--text", name) for name in columns.text] + [("--label", columns.label)]:
         if name is not None and name not in header:
-            raise BadInput(f"{where}: no column {name!r} for {option}; it has {has}")
-    usual = {str(name).strip().lower(): name for name in reversed(header)}
-    label = columns.label or next((usual[name] for name in _LABELS if name in usual), None)
-    texts = columns.text or next(
-        (tuple(usual[name] for name in names) for names in _TEXTS
-         if all(usual.get(name, label) != label for name in names)), ()
-    )  # fmt: skip
-    if len(header) == 2:
-        texts = texts or tuple(name for name in header if label and name != label)
-        label = label or next((name for name in header if texts and name not in texts), None)
-    if not texts or label is None:
+            raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}")
+    usual = {name.strip().lower(): name for name in reversed(header) if name not in columns.text}
+    label = columns.label or next((usual[name] for name in _LABELS if name in usual), "")
+    left = [name for name in header if name != label]
+    usual = {name: column for name, column in usual.items() if column != label}
+    known = (tuple(usual[name] for name in names) for names in _TEXTS if usual.keys() >= set(names))
+    texts = columns.text or next(known, tuple(left) if label and len(left) == 1 else ())
+    if not label and texts and len(header) == 2:
+        label = next((name for name in header if name not in texts), "")
+    if not texts or not label:
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
-        raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {has}; say which"
-                       " by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
+        raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)};"
+                       " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or label in texts:
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
     asked = columns.kind == "spans" or label.lower() == "answers"
@@ -775,23 +743,28 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
     return dict(zip(names, texts, strict=True)) | {"label": label}
 
 
+# --- what its labels are -------------------------------------------------------------------------------------
+
+CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
+
+
 def _blank(value: Any) -> bool:
     """Whether there is nothing in a cell, as files and their readers say it."""
-    return value is None or value != value or (hasattr(value, "__len__") and not len(value)) or not str(value).strip()
+    return value is None or value != value or value in ([], {}) or not str(value).strip()
 
 
 def _without_blanks(split: str, rows: Rows) -> Rows | None:
     """The rows that have a text and a label; None for a split, other than train, that has no labels at all."""
-    values = rows.columns["label"]
     fields = [column for name, column in rows.columns.items() if name not in ("label", "id")]
-    unread = [all(_blank(column[i]) for column in fields) for i in range(len(rows))]
-    unnamed = [_blank(v) or (rows.names is not None and v == -1) for v in values]
-    kept = []
-    for what, lacking in (("text", unread), ("label", unnamed)):
+    lacks = {
+        "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
+        "label": [_blank(v) or (rows.names is not None and v == -1) for v in rows.columns["label"]],
+    }
+    for what, lacking in lacks.items():
         if count := sum(lacking):
             first = rows.place(lacking.index(True))
             warn(f"{split}: {count:,} of {len(rows):,} rows have no {what} and are left out; the first is {first}")
-    kept = [i for i in range(len(rows)) if not unread[i] and not unnamed[i]]
+    kept = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
     if not kept and split == "train":
         raise BadInput(f"{rows.files[0] if rows.files else split}: no row has both a text and a label")
     return replace(rows.keep(kept), blanks=len(fields) > 1) if kept else None
@@ -807,39 +780,33 @@ def _number(value: Any) -> float | None:
         return None
 
 
-CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
-
-
 def _seen_kind(rows: Rows) -> Kind:
     """What the labels of a data set are."""
     values, texts = rows.columns["label"], next(iter(rows.columns.values()))
     if all(isinstance(value, dict) for value in values):
         return "span QA"
     for i, value in enumerate(values):
-        if isinstance(value, (list, dict)):
-            words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
-            if isinstance(value, dict) or len(value) != len(words):
-                raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not"
-                               " learnt here, give one each, or a tag for each word")  # fmt: skip
-    if isinstance(values[0], list):
+        words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
+        if isinstance(value, dict) or (isinstance(value, list) and len(value) != len(words)):
+            raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not learnt"
+                           " here, give one each, or a tag for each word")  # fmt: skip
+    if any(isinstance(value, list) for value in values):
         return "token classification"
     if rows.names is not None:
         return "classification"
-    numbers = [number for value in values if (number := _number(value)) is not None]
-    if len(numbers) > 0.9 * len(values):
-        whole = {number for number in numbers if number.is_integer()}
-        if len(whole) <= CLASSES_AT_MOST and all(number.is_integer() for number in numbers):
-            return "classification"
-        return "classification" if whole == set(range(len(set(numbers)))) else "regression"
-    different = {_class_name(value) for value in values}
-    if len(different) <= max(2, len(values) // 2):
+    numbers = [_number(value) for value in values]
+    if numbers.count(None) < 0.1 * len(values):
+        known = {number for number in numbers if number is not None}
+        few = len(known) <= CLASSES_AT_MOST or known == set(range(len(known)))
+        return "classification" if few and all(number.is_integer() for number in known) else "regression"
+    different = len(set(map(str, values)))
+    if different <= max(2, len(values) // 2):
         return "classification"
     if sum(len(str(value).split()) for value in values) >= 3 * len(values):
         return "summarisation"
-    raise BadInput(
-        f"{rows.place(0)}: {len(different):,} different labels in {len(values):,} rows ({shown(values[0])}, ...) are"
-        f" no classes; --label names the right column, or --kind {', '.join(KINDS)} says what they are"
-    )
+    raise BadInput(f"{rows.place(0)}: {different:,} different labels in {len(values):,} rows ({shown(values[0])}, ...)"
+                   f" are no classes; --label names the right column, or --kind {', '.join(KINDS)} says what they"
+                   " are")  # fmt: skip
 
 
 def shown(value: Any) -> str:
@@ -850,39 +817,35 @@ def shown(value: Any) -> str:
         return "a huge number"
 
 
-def _class_name(value: Any) -> str:
-    """A cell as the name of a class: 1.0, which readers of tables make of 1 where cells are blank, is 1."""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+def _cell(kind: Kind, value: Any, names: Sequence[str] | None) -> Any:
+    """A cell of labels as `data` reads it; `names` are those of its integers, if they have any."""
+    if kind == "classification":  # 1.0, which readers of tables make of 1 where cells are blank, is 1
+        if names and isinstance(value, int) and 0 <= value < len(names):
+            return names[value]
+        return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    if kind == "token classification":
+        tags = value if isinstance(value, list) else str(value).split()
+        return [_cell("classification", tag, names) for tag in tags]
+    if kind == "regression":
+        return value if (number := _number(value)) is None else number
+    return {"text": [value]} if kind == "span QA" and not isinstance(value, dict) else value
 
 
-def _number_classes(rows: dict[str, Rows]) -> tuple[str, ...]:
-    """Put the places of classes where their names were; the names, in the source's order, or sorted."""
-    named = {split: [found.names[v] if found.names and isinstance(v, int) and 0 <= v < len(found.names) else
-                     _class_name(v) for v in found.columns["label"]] for split, found in rows.items()}  # fmt: skip
-    counts = Counter(name for names in named.values() for name in names)
-    numbers = {name: _number(name) for name in counts}
-    in_order = sorted(counts, key=str if None in numbers.values() else lambda name: (numbers[name], name))
-    labels = tuple(rows["train"].names or ()) or tuple(in_order)
-    places = {name: i for i, name in enumerate(labels)}
-    for split, found in rows.items():
-        for i, name in enumerate(named[split]):
-            if name not in places:
-                raise BadInput(f"{found.place(i)}: label {name!r} is unknown; train has {', '.join(labels[:20])}")
-        rows[split].columns["label"] = [places[name] for name in named[split]]
-        rows[split].names = None
-    return labels
+def _class_names(rows: dict[str, Rows]) -> list[str]:
+    """The classes that there are, numbers in their order."""
+    there = {value for found in rows.values() for value in found.columns["label"]}
+    numbers = {value: _number(value) for value in there}
+    return sorted(there, key=str if None in numbers.values() else lambda value: (numbers[value], value))
 
 
-def _tag_names(rows: dict[str, Rows]) -> tuple[str, ...]:
+def _tag_names(rows: dict[str, Rows]) -> list[str]:
     """The tags of all entities that there are, O first."""
-    types: dict[str, None] = {}
+    types = set()
     for found in rows.values():
         for i, tags in enumerate(found.columns["label"]):
-            named = [found.names[tag] if found.names and isinstance(tag, int) else tag for tag in tags]
-            for tag in named:
-                if not isinstance(tag, str) or not re.fullmatch(r"O|[BI]-.+", tag):
-                    raise BadInput(f"{found.place(i)}: tag {tag!r}: entities are tagged O, B-TYPE and I-TYPE here")
-                types |= {tag[2:]: None} if tag != "O" else {}
+            if wrong := [tag for tag in tags if not re.fullmatch(r"O|[BI]-.+", tag)]:
+                raise BadInput(f"{found.place(i)}: tag {wrong[0]!r}: entities are tagged O, B-TYPE and I-TYPE here")
+            types |= {tag[2:] for tag in tags if tag != "O"}
     if not types:
         raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
-    return ("O", *(f"{part}-{kind}" for kind in sorted(types) for part in "BI"))
+    return ["O", *(f"{part}-{kind}" for kind in sorted(types) for part in "BI")]

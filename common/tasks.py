@@ -1,7 +1,6 @@
 """What a task is, whatever its data's source: kind, texts, labels, metrics; its data once loaded; and its files' names.
 
-    task = check_name("sst2", "DIR")                                  # every check before the first step
-    task = check_name("tickets.csv", columns=Columns(label="team"))   # a data set of one's own: what it holds is seen
+    task = check_name("sst2", "DIR")     # every check that costs nothing; of a data set of one's own: common/sources.py
 
 No heavy library is imported here.
 """
@@ -9,6 +8,7 @@ No heavy library is imported here.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +60,11 @@ class Task:
     def columns(self) -> tuple[str, ...]:
         """What a source has to hold: the texts and, but for language modelling, the label."""
         return self.fields if self.kind == "language modelling" else (*self.fields, "label")
+
+    @functools.cached_property
+    def places(self) -> dict[str, int]:
+        """Label name -> its index."""
+        return {name: i for i, name in enumerate(self.labels)}
 
 
 @dataclass(frozen=True)
@@ -191,22 +196,14 @@ def is_data_set(name: str) -> bool:
         return True
     known = name in TASKS or name.startswith("pocket/")
     path = Path(name).expanduser()
-    return bool(name) and not known and (path.exists() or path.suffix in ANY_SUFFIX or name[0] in "./~")
+    return bool(name) and not known and (path.exists() or path.suffix in SUFFIXES[:-1] or name[0] in "./~")
 
 
-def check_name(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> Task:
-    """The task called `name`, after every check that needs no model: known task, folder and files in place.
+def check_name(name: str, data_dir: str | None = None) -> Task:
+    """The task of the table called `name`, after every check that costs nothing: known task, folder and files in place.
 
-    Raises BadInput. Reads no data but those of a data set of one's own, whose kind is seen from them.
+    Raises BadInput. Reads no data.
     """
-    if is_data_set(name):
-        if data_dir is not None:
-            raise BadInput(f"--data-dir {data_dir}: --task {name} says itself where its data are; leave it out")
-        from common.sources import open_data
-
-        return open_data(name, columns).task
-    if columns != NO_COLUMNS:
-        raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
     known = [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [t for t in TASKS if TASKS[t].splits]
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -230,39 +227,20 @@ def check_name(name: str, data_dir: str | None = None, columns: Columns = NO_COL
 
 # --- the names of its files ----------------------------------------------------------------------------------
 
-# Of each split's file: the name's beginning; and its end.
-_STEMS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
-_SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
-_LAYOUTS: dict[str, tuple[dict[str, tuple[str, ...]], tuple[str, ...]]] = {  # of kinds that have their own
-    "language modelling": (
-        {
-            "train": ("wiki.train", "train"),
-            "dev": ("wiki.valid", "valid", "validation", "dev"),
-            "test": ("wiki.test", "test"),
-        },
-        (".raw", ".tokens", ".txt"),
-    ),
-    "token classification": (
-        {
-            "train": ("train", "eng.train"),
-            "dev": ("dev", "valid", "validation", "testa", "eng.testa"),
-            "test": ("test", "testb", "eng.testb"),
-        },
-        (".txt", ".conll", ".bio", "", ".jsonl", ".parquet"),
-    ),
-    "span QA": (  # the official names of SQuAD and HotpotQA
-        {
-            "train": ("train-v1.1", "train", "hotpot_train_v1.1"),
-            "dev": ("dev-v1.1", "dev", "validation", "hotpot_dev_distractor_v1"),
-        },
-        (".json", ".jsonl", ".parquet"),
-    ),
-}
+# What a split's file, or the split itself, is called: here, at home, and in the official releases
+_NAMES = {
+    "train": ("train", "train-v1.1", "hotpot_train_v1.1", "wiki.train", "eng.train"),
+    "dev": ("dev", "validation", "valid", "val", "dev-v1.1", "hotpot_dev_distractor_v1", "wiki.valid", "testa",
+            "eng.testa"),
+    "test": ("test", "wiki.test", "testb", "eng.testb"),
+}  # fmt: skip
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".raw", ".tokens", "")
 
 
-# Of a data set of one's own; what a file holds is seen from its content
-ANY_STEM = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
-ANY_SUFFIX = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet", ".conll", ".bio")
+def names_of(split: str) -> list[str]:
+    """What a split can be called: "dev_matched" is also "validation_matched"."""
+    stem, _, half = split.partition("_")
+    return [f"{name}_{half}".rstrip("_") for name in _NAMES[stem]]
 
 
 def find_files(task: Task, data_dir: str) -> dict[str, Path]:
@@ -275,33 +253,29 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
         return {"": folder}
     if (folder / "state.json").is_file():
         raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
-    names, suffixes = _LAYOUTS.get(task.kind, (_STEMS, _SUFFIXES))
     files = {}
     for split in task.splits:
-        stem, _, suffix = split.partition("_")
-        stems = [f"{stem}_{suffix}".rstrip("_") for stem in names[stem]]
-        if (found := find_split(folder, split, stems, suffixes)) is None:
-            wanted = f"{' or '.join(stem + suffixes[0] for stem in stems)} (or {' '.join(suffixes[1:])})"
-            wanted += f", there or in {task.folder}/" if folder == root else ""
-            raise BadInput(
-                f"--data-dir {folder}: no {split} split for {task.name}; needs {wanted}; has {listing(folder)}"
-            )
+        if (found := find_split(folder, split)) is None:
+            raise BadInput(f"--data-dir {folder}: no {split} split for {task.name}; {wanted(folder, split)}")
         files[split] = found
     return files
 
 
-def find_split(folder: Path, split: str, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
+def find_split(folder: Path, split: str) -> Path | None:
     """The one file of a split; None if there is none."""
-    found = [path for stem in stems for end in suffixes if (path := folder / f"{stem}{end}").is_file()]
-    found += [path for stem in stems for path in sorted(folder.glob(f"{stem}-*-of-*.parquet"))]  # as on the hub
+    names = names_of(split)
+    found = [path for name in names for end in SUFFIXES if (path := folder / f"{name}{end}").is_file()]
+    found += [path for name in names for path in sorted(folder.glob(f"{name}-*-of-*.parquet"))]  # as on the hub
     if len(found) > 1:
         raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
     return found[0] if found else None
 
 
-def listing(folder: Path) -> str:
-    """What a folder holds, for an error line."""
-    return ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
+def wanted(folder: Path, split: str) -> str:
+    """What a folder needs for a split, and what it has, for an error line."""
+    has = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
+    names = " or ".join(name for name in names_of(split)[:2] if "." not in name)
+    return f"needs {names} with {', '.join(filter(None, SUFFIXES))}; has {has}"
 
 
 # --- class names ---------------------------------------------------------------------------------------------
@@ -330,8 +304,8 @@ def _plain(name: str) -> str:
 
 def class_of(name: str, task: Task) -> int | None:
     """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
-    if name in task.labels:
-        return task.labels.index(name)
+    if name in task.places:
+        return task.places[name]
     digits = name.strip()
     if digits.isascii() and digits.isdigit():
         return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None

@@ -41,7 +41,7 @@ def write(path: Path, content: str | bytes) -> Path:
         ("sst3", None, ("--task sst3", "did you mean sst2")),
         ("pocket/stbs", None, ("pocket/stbs", "did you mean pocket/stsb")),
         ("", None, ("unknown task", "Known:", "pocket/mnli")),
-        ("wnli", None, ("unknown task",)),
+        ("ax", None, ("unknown task",)),  # GLUE's diagnostics have no labels
         ("lm", None, ("unknown task",)),  # of the pocket suite alone
         ("pocket/wikitext-2", None, ("unknown task",)),
         ("pocket/mnli", ".", ("--data-dir", "built in", "--task mnli")),
@@ -128,7 +128,7 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("sst2", "train.jsonl", ROW + '{"sentence": ', ("train.jsonl line 2: not JSON", "one object a line")),
     ("sst2", "train.jsonl", ROW + "[1]\n", ("train.jsonl line 2: list", "one JSON object a line")),
     ("sst2", "train.jsonl", ROW + DEEP, ("train.jsonl line 2: not JSON", "one object a line")),
-    ("sst2", "train.jsonl", ROW + '{"sentence": "a"}\n', ("train.jsonl line 2: no 'label'", "sst2 needs")),
+    ("sst2", "train.jsonl", ROW + '{"sentence": "a"}\n', ("train.jsonl line 2: no 'label'", "every row needs")),
     ("sst2", "train.jsonl", ROW + '{"sentence": 5, "label": 0}', ("train.jsonl line 2: sentence is 5", "text")),
     ("sst2", "train.jsonl", ROW + '{"sentence": "\\ud800", "label": 0}', ("train.jsonl line 2: sentence", "surrogate")),
     ("sst2", "train.jsonl", label("null"), ("train.jsonl line 2: label None", "negative, positive")),
@@ -180,10 +180,10 @@ def test_files(task: str, file: str, content: str | bytes, says: tuple[str, ...]
 @pytest.mark.parametrize(
     ("task", "files", "says"),
     [
-        ("sst2", ["train.tsv"], ("no dev split for sst2", "dev.tsv or validation.tsv", "has train.tsv")),
+        ("sst2", ["train.tsv"], ("no dev split for sst2", "needs dev or validation with .csv, .tsv", "has train.tsv")),
         ("sst2", [], ("no train split", "no files")),
-        ("mnli", ["train.tsv", "dev_matched.tsv"], ("no dev_mismatched split", "validation_mismatched.tsv")),
-        ("wikitext-2", [], ("no train split for wikitext-2; needs wiki.train.raw",)),
+        ("mnli", ["train.tsv", "dev_matched.tsv"], ("no dev_mismatched split", "or validation_mismatched with")),
+        ("wikitext-2", [], ("no train split for wikitext-2; needs train with",)),
         ("rte", ["state.json"], ("one split written by save_to_disk",)),
     ],
 )

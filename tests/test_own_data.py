@@ -249,7 +249,7 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
      ("t.csv line 61: score 'n/a' is wrong; t needs a number",)),
     ("t.csv", sheet(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
     ("t.csv", sheet(teams=("1e999", "2.5")), Columns(), ("score", "is wrong; t needs a number")),
-    ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'b'",)),
+    ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
     ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
     ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
     ("t.jsonl", values(["a", "b", "c"], ["b"]), Columns(), ("t.jsonl line 1: its label is ['a', 'b', 'c']",
