@@ -60,6 +60,23 @@ def arena() -> str:
     return "\n\n".join(filter(None, [grid([scores.header[i] for i in kept], rows), table.footnote(found)]))
 
 
+def arena_pairs() -> str:
+    """Each row of the arena minus each below it: points over all tasks, paired by seed; bold where zero is outside."""
+    found = table.load([FOLDER / "arena.json"])
+    rows = found.arena()
+
+    def cell_of(left: table.Row, right: table.Row) -> str:
+        mean, low, high = table.interval(*found.paired(left, right, found.tasks))
+        mark = "**" if low is not None and high is not None and low * high > 0 else ""
+        return f"{mark}{100 * mean:+.1f}{mark}"
+
+    lines = [
+        [row.label, *("" if j <= i else cell_of(row, other) for j, other in enumerate(rows) if j)]
+        for i, row in enumerate(rows[:-1])
+    ]
+    return grid(["minus", *(row.label for row in rows[1:])], lines)
+
+
 # --- tables of the pocket suite ------------------------------------------------------------------------------
 # Made before `table --save` was there: rows of figures by task, in one layout.
 
@@ -169,7 +186,11 @@ def xtc_sizes() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    **({"arena": arena, "arena-whole": lambda: matrix("arena")} if (FOLDER / "arena.json").is_file() else {}),
+    **(
+        {"arena": arena, "arena-whole": lambda: matrix("arena"), "arena-pairs": arena_pairs}
+        if (FOLDER / "arena.json").is_file()
+        else {}
+    ),
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "matrix-real": lambda: matrix("real"),

@@ -212,10 +212,15 @@ class Table:
         return min(rows, key=lambda r: (r.kind != row.kind, r.place != row.place, r.method != row.method), default=None)
 
     def pairs(self, row: Row, role: str, tasks: Iterable[str]) -> list[list[float]]:
-        """A row minus its baseline, paired by seed: one sample for each task on which both have a seed."""
-        other, samples = self.baseline(row, role), []
-        for task in tasks if other else ():
-            ours, theirs = row.records.get(task, {}), other.records.get(task, {})  # type: ignore[union-attr]
+        """A row minus its baseline, as `paired` has it; empty without a baseline."""
+        other = self.baseline(row, role)
+        return self.paired(row, other, tasks) if other else []
+
+    def paired(self, row: Row, other: Row, tasks: Iterable[str]) -> list[list[float]]:
+        """A row minus another, paired by seed: one sample for each task on which both have a seed."""
+        samples = []
+        for task in tasks:
+            ours, theirs = row.records.get(task, {}), other.records.get(task, {})
             if seeds := sorted(ours.keys() & theirs.keys()):
                 samples.append([ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds])
         return samples
