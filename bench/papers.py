@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 
-from bench import run
+from bench import matrix
 from bench.cli import Parser, dashed
 from bench.records import kept_in, opened
 from common import results
@@ -293,7 +293,7 @@ def wanted_args(method: str, words: tuple[str, ...]) -> Any:
     there = {name: "random" if word.startswith("runs/") else word for name, word in options.items()}
     if there.pop("--data-dir", None):  # nor are files of one's own: checked as the pocket task of their kind
         there["--task"] = f"pocket/{TASKS[there['--task']].pocket}"
-    args = read(run.module_of(f"methods/{method}.py").Args, None, list(chain(*there.items())))
+    args = read(matrix.module_of(f"methods/{method}.py").Args, None, list(chain(*there.items())))
     for name in ("init", "teacher"):
         if (given := options.get(f"--{name}", "")).startswith("runs/"):
             setattr(args, name, given)

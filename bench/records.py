@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import run
+from bench import matrix
 from common import results
 from common.args import BadInput
 
@@ -75,7 +75,7 @@ def kept_in(folder: Path) -> list[Path]:
 
 def folder_of(name: str) -> Path:
     """The folder of a matrix's results; a folder, or a file of `--save`, as it is."""
-    return results.ROOT / run.out_of(Path(name)) if name.endswith(".toml") else Path(name)
+    return results.ROOT / matrix.out_of(Path(name)) if name.endswith(".toml") else Path(name)
 
 
 # --- one file for a matrix ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
     python -m bench run bench/quick.toml
     python -m bench run bench/quick.toml --dry-run              # the commands, each with its budget
     python -m bench run bench/quick.toml --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
-    python -m bench run --methods mc3kd,cka --tasks pocket/rte --seeds 0,1,2 --budget 6400     # without a file
     python -m bench run bench/quick.toml --dry-run --json       # for an array of jobs elsewhere: one object a line
     python -m bench run bench/quick.toml --engine ray           # on a cluster (bench/cluster.py)
 
@@ -57,7 +56,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from bench.cli import Parser, add_engine, check_engine
-from bench.matrix import Job, Matrix, build, module_of, out_of, read_file  # noqa: F401
+from bench.matrix import Job, Matrix, build, out_of, read_file
 from bench.progress import Progress
 from common import results
 from common.args import BadInput, Interrupted, interrupt, split_list
@@ -348,12 +347,11 @@ def training_seconds(plan: Matrix, since: float) -> float:
 def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     """The matrix that a command line asks for, and the options."""
     parser = Parser("run", __doc__)
-    parser.add_argument("file", nargs="?", type=Path, help="the matrix, for example bench/quick.toml")
-    parser.add_argument("--methods", help="instead of a file: scripts under methods/, with commas, as they are")
-    parser.add_argument("--tasks", help="tasks, with commas")
-    parser.add_argument("--seeds", help="seeds, with commas (default: the file's, or 0,1,2)")
-    parser.add_argument("--budget", help="examples through each student, or as in the scripts")
-    parser.add_argument("--out", help="where results go (default: the file's, or runs/bench)")
+    parser.add_argument("file", type=Path, help="the matrix, for example bench/quick.toml")
+    parser.add_argument("--tasks", help="tasks, with commas (default: the file's)")
+    parser.add_argument("--seeds", help="seeds, with commas (default: the file's)")
+    parser.add_argument("--budget", help="examples through each student, or as in the scripts (default: the file's)")
+    parser.add_argument("--out", help="where results go (default: the file's, or runs/ and its name)")
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a line")
@@ -367,15 +365,8 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         if not all(seed.isdecimal() for seed in seeds):
             raise BadInput(f"--seeds {options.seeds}: must be numbers with commas, as 0,1,2")
         changes["seeds"] = [int(seed) for seed in seeds]
-    if (options.file is None) == (options.methods is None):
-        raise BadInput("give a file, for example bench/quick.toml, or --methods with --tasks")
-    if options.file is not None:
-        table = read_file(options.file) | changes
-        return build(table, options.out or out_of(options.file), str(options.file)), options
-    if options.tasks is None:
-        raise BadInput(f"--methods {options.methods}: on which --tasks? For example pocket/cola,pocket/rte")
-    rows = [{"method": name} for name in split_list(options.methods)]
-    return build({"rows": rows, "seeds": [0, 1, 2]} | changes, options.out or "runs/bench", "--methods"), options
+    table = read_file(options.file) | changes
+    return build(table, options.out or out_of(options.file), str(options.file)), options
 
 
 def dry_run(plan: Matrix, as_json: bool) -> None:
