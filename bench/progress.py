@@ -59,8 +59,8 @@ class Progress:
             return
         width, height = shutil.get_terminal_size()
         total = self.ended + len(running) + waiting
-        head = [f"{self.ended} of {total} commands done, {(now - self.began) / 60:.0f} min; {left}"]
-        head += [f"  {job.name}: {now - started:.0f} s{steps(self.out, job)}" for job, started in running]
+        head = [f"{self.ended}/{total} done in {(now - self.began) / 60:.0f} min; {left}"]
+        head += [f"  {now - started:.0f} s{steps(job)}: {job.name}" for job, started in running]
         rows = [[row, *(cell(scores.get(task)) for task in self.tasks)] for row, scores in self.scores.items()]
         table = results.columns(rows, ["mean (seeds)", *(task.removeprefix("pocket/") for task in self.tasks)])
         lines = [*head, "", *table.splitlines()][: height - 2]
@@ -88,7 +88,7 @@ def cell(values: list[float] | None) -> str:
     return f"{sum(values) / len(values):.1f} ({len(values)})" if values else "-"
 
 
-def steps(out: Path, job: Job) -> str:
+def steps(job: Job) -> str:
     """How far the run is that a command has logged last; nothing before its first line, or of a budget in epochs."""
     logs = Path(job.args.out_dir).glob(f"*/{job.task}/*/seed{job.seed}/log.jsonl")
     counted, amount = parse_budget(job.args.budget)
