@@ -7,6 +7,7 @@ import os
 import sys
 
 from common.args import BadInput, fail
+from common.errors import Interrupted
 
 # Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
 COMMANDS = {
@@ -35,11 +36,15 @@ def main(argv: list[str]) -> None:
         raise SystemExit(0 if argv else 2)
     if argv[0] not in COMMANDS:
         fail(BadInput(f"python -m bench {argv[0]}: no such command; there is {', '.join(COMMANDS)}"))
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | dict(os.environ)
     try:
         importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
         sys.stdout.flush()
     except BadInput as error:
         fail(error)
+    except (KeyboardInterrupt, Interrupted) as stopped:
+        print("\nstopped", file=sys.stderr)
+        raise SystemExit(128 + getattr(stopped, "number", 2)) from None
     except BrokenPipeError:  # the reader, head or a pager, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -9,21 +9,23 @@ bench/arena.toml gives it, the scripts' learning rates and the budget; rows of i
 half its width half of that. Rows start from the teacher's layers if the student is as wide as the teacher, else from
 random weights, and rows that cannot are left out. The score is the primary metric on the reported split, in percent,
 with a 95% interval over seeds; milliseconds are those of one text, by `python -m bench profile`. Everything goes to
-runs/arena/, the table also as arena.json, and the same command goes on where it was stopped.
+runs/arena/ (or --out), the table also as arena.json; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bench import profile, run, table
-from bench.cli import Parser, add_engine, check_engine, markdown
+from bench.cli import Parser, add_engine, check_engine
 from bench.matrix import Matrix, build, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
 from common.args import BadInput, split_list, student_shape
+from common.pocket.models import POCKET
 from common.tasks import Columns, is_data_set
 
 FILE = results.ROOT / "bench" / "arena.toml"
@@ -32,123 +34,104 @@ WORTH = 1.5  # so many times faster, or smaller, is worth a word
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
-def rows_for(options: Any, wide: bool) -> list[dict[str, Any]]:
-    """The rows that were asked for, with this student; `wide`: as wide as the teacher, whose layers it can have."""
+def rows_for(options: Any, width: int) -> list[dict[str, Any]]:
+    """The rows that were asked for, with this student; `width`: the teacher's."""
     known = {row["name"]: row for row in read_file(FILE)["rows"]}
     names = list(known) if options.rows == "all" else split_list(options.rows)
     if wrong := [name for name in names if name not in known]:
         raise BadInput(f"--rows {wrong[0]}: must be all, or of {', '.join(known)}")
-    layers, width = student_shape(options.student)
-    shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, width // 16 * 8)}"}
+    layers, own = student_shape(options.student)
+    shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, own // 16 * 8)}"}
     rows = []
     for row in (known[name] for name in names):
-        needs = row["method"] == "xtc" or "pkd" in row["variant"] or row["method"] == "efficient_attention"
-        if (needs and not wide) or ("pool" in row and not options.teacher.startswith("pocket")):
+        # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
+        layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
+        if (layered and own != width) or ("pool" in row and not options.teacher.startswith("pocket")):
             print(f"left out: {row['name']}, which needs {'a pool of teachers' if 'pool' in row else 'that width'}")
             continue
-        start = {} if wide or row.get("init") != "pretrained" else {"init": "random"}
+        init = {"init": "random"} if own != width and row.get("init") == "pretrained" else {}
         apart = {key: value for key, value in row.items() if key != "tune"}
-        rows.append(apart | start | {"student": shapes.get(row["student"], row["student"])})
+        rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
     return rows
 
 
 def plan_of(options: Any, given: dict[str, str], out: str) -> Matrix:
     """The matrix, in memory; its commands run in the repository, so that places are whole."""
-
-    def whole(name: str) -> str:
-        path = Path(name).expanduser()
-        return str(path.resolve()) if path.exists() else name
-
-    width = models.load_config(models.source(options.teacher)).hidden_size
-    seeds = split_list(options.seeds)
-    if not seeds or not all(seed.isdecimal() for seed in seeds):
+    apart = [is_data_set(options.task) and not options.task.startswith("hub:"), options.teacher not in POCKET]
+    task, teacher = (str(path.resolve()) if own and (path := Path(name).expanduser()).exists() else name
+                     for own, name in zip(apart, (options.task, options.teacher), strict=True))  # fmt: skip
+    if not (seeds := split_list(options.seeds)) or not all(seed.isdecimal() for seed in seeds):
         raise BadInput(f"--seeds {options.seeds}: must be numbers with commas, as 0,1,2")
-    settings = {
-        "tasks": [whole(options.task) if is_data_set(options.task) else options.task],
-        "seeds": [int(seed) for seed in seeds],
-        "budget": options.budget,
-        "teacher": whole(options.teacher),
-        "rows": rows_for(options, student_shape(options.student)[1] == width),
-    }
-    return build(given | settings, out, "arena")
+    rows = rows_for(options, models.load_config(models.source(teacher)).hidden_size)
+    settings = {"tasks": [task], "seeds": list(map(int, seeds)), "budget": options.budget, "teacher": teacher}
+    return build(given | settings | {"rows": rows}, out, "arena")
 
 
 def answer(found: Table, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
     """The table that answers the question, the best first, and one sentence that follows from it."""
     (task, record), *_ = found.tasks.items()
     of_row = {line["row"]: line for line in measured}
-    scores = {row.path: (row, table.interval(row.values(task))) for row in found.rows if row.path in of_row}
-    order = sorted(scores.values(), key=lambda pair: -pair[1].mean)
-    others = [name for name in next(iter(record["metrics"].values())) if name != record["primary"]["name"]]
+    order = [(row, table.interval(row.values(task))) for row in found.rows if row.path in of_row]
+    order.sort(key=lambda pair: -pair[1].mean)
+    first, teacher = record["primary"]["name"], record["teacher"]
+    others = [name for name in next(iter(record["metrics"].values())) if name != first]
 
-    def also(metrics: dict[str, dict[str, float]]) -> str:
-        return "/".join(f"{100 * sum(m[name] for m in metrics.values()) / len(metrics):.1f}" for name in others)
+    def mean(records: list[dict[str, Any]], name: str) -> float:
+        return fmean(split[name] for record in records for split in record["metrics"].values())
 
-    def cells(row: Row, score: Interval) -> list[str]:
-        line = of_row[row.path]
-        return [row.place, row.kind.removeprefix("student "), table.mean_cell(score), also(row.all()[0]["metrics"]),
-                f"{line['bytes'] / 1e6:.2f}", f"{line['milliseconds']['1']:.2f}",
-                f"{row.typical('ledger', 'seconds'):.0f}", str(len(row.values(task)))]  # fmt: skip
+    def line(name: str, kind: str, score: str, records: list[dict[str, Any]], size: float, *more: str) -> list[str]:
+        also = "/".join(f"{100 * mean(records, other):.1f}" for other in others)
+        return [name, kind, score, also, f"{size / 1e6:.2f}", *more]
 
-    teacher = record["teacher"]
-    name = record["primary"]["name"]
-    value = sum(split[name] for split in teacher["metrics"].values()) / len(teacher["metrics"])
-    first = [f"teacher {Path(teacher['name']).name}", "-", f"{100 * value:.1f}", also(teacher["metrics"]),
-             f"{teacher['bytes'] / 1e6:.2f}", "-", "-", "-"]  # fmt: skip
-    header = ["row", "student", name, "/".join(others), "MB", "ms a text", "training s", "seeds"]
-    said = advice(order, of_row, task)
-    if value < order[0][1].mean:
-        said += f" The teacher itself has {100 * value:.1f}: it has to learn for longer, --teacher-epochs."
-    return Grid(header, [first, *(cells(*pair) for pair in order)]), said
+    own = mean([teacher], first)
+    rows = [line(f"teacher {Path(teacher['name']).name}", "-", f"{100 * own:.1f}", [teacher], teacher["bytes"],
+                 "-", "-", "-")]  # fmt: skip
+    for row, score in order:
+        cost = of_row[row.path]["milliseconds"]["1"], row.typical("ledger", "seconds"), len(row.values(task))
+        rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.all(),
+                         of_row[row.path]["bytes"], f"{cost[0]:.2f}", f"{cost[1]:.0f}", f"{cost[2]}"))  # fmt: skip
+    said = advice(found, order, of_row)
+    if own < order[0][1].mean:
+        said += f" The teacher itself has {100 * own:.1f}: it has to learn for longer, --teacher-epochs."
+    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "training s", "seeds"], rows), said
 
 
-def advice(order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]], task: str) -> str:
+def advice(found: Table, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]]) -> str:
     """The best row, whether it can be told from vanilla KD, or KD from the next row, and what the fastest and the
     smallest cost in points."""
+
+    def gap(row: Row, other: Row) -> str:
+        over = table.interval(*found.paired(row, other, found.tasks) or [[0.0]])
+        if over.word == "not distinguishable":
+            return "within the noise of"
+        side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"
+        return side if over.word else f"{side} (one seed: it may be noise)"
+
     (best, score), *_ = order
-    constant = min(m.get("majority", -1) for record in best.all() for m in record["metrics"].values())
+    constant = min(split.get("majority", -1) for record in best.all() for split in record["metrics"].values())
     if best.all()[0]["primary"]["name"] == "accuracy" and score.mean <= constant:
-        return (
-            f"No row is above {100 * constant:.1f}, always the largest class: give --budget or --teacher-epochs more."
-        )
+        return f"No row is above {100 * constant:.1f}, always the largest class: more --budget or --teacher-epochs."
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
-    rivals = [row for row, _ in order[1:] if best.role == "vanilla KD" or row.role == "vanilla KD"]
+    rivals = [row for row, _ in order[1:] if "vanilla KD" in (best.role, row.role)]
     if rivals:
-        said += f", {gap(best, rivals[0], task)} {rivals[0].place if best.role else 'vanilla KD'}"
+        said += f", {gap(best, rivals[0])} {rivals[0].place if best.role else 'vanilla KD'}"
     told = {best.path}
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
         row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))
         times = of(of_row[best.path]) / of(of_row[row.path])
         if row.path not in told and times >= WORTH:
             told.add(row.path)
-            said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best, task)} it"
+            said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best)} it"
     return said + "."
-
-
-def gap(row: Row, other: Row, task: str) -> str:
-    """How far a row is above another, paired by seed."""
-    ours, theirs = row.records[task], other.records[task]
-    pairs = [ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in sorted(ours.keys() & theirs.keys())]
-    over = table.interval(pairs or [0.0])
-    if over.word == "not distinguishable":
-        return "within the noise of"
-    side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"
-    return side if over.word else f"{side} (one seed: it may be noise)"
-
-
-def text(report: dict[str, Any]) -> str:
-    """A report that was kept, in Markdown."""
-    hardware = report["environment"]["hardware"]
-    how = f"`{report['comparable']}`; {hardware['device']}, {hardware['threads']} thread(s)."
-    return f"{how}\n\n{markdown(report['header'], report['rows'])}\n\n{report['said']}"
 
 
 def arguments(words: list[str]) -> dict[str, str]:
     """`["--max-length", "64"]`, which every script is to have, as a file would say it."""
-    names = [name.removeprefix("--").replace("-", "_") for name in words[::2]]
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise BadInput(f"{' '.join(words)}: arguments of the scripts come as --name value")
-    return dict(zip(names, words[1::2], strict=True))
+    return {
+        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
+    }
 
 
 def main(argv: list[str]) -> None:
@@ -168,12 +151,11 @@ def main(argv: list[str]) -> None:
     plan = plan_of(options, given, options.out or f"runs/arena/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
     run.carry_out(plan, options)
     found = table.load([plan.out])
-    _, rows = profile.chosen(found, [plan.out], None)
-    grid, said = answer(found, profile.measure(rows, task, memory=False))
-    (record,) = found.tasks.values()
-    report = {"comparable": record["comparable"], **grid._asdict(), "said": said, "environment": results.environment()}
+    grid, said = answer(found, profile.measure(profile.chosen(found, [plan.out], None)[1], task, memory=False))
+    comparable = next(iter(found.tasks.values()))["comparable"]
+    report = {"comparable": comparable, **grid._asdict(), "said": said, "environment": results.environment()}
     results.write_json(plan.out / "arena.json", report)
-    print(f"\n{record['comparable']}\n{results.columns(grid.rows, grid.header)}\n\n{said}")
+    print(f"\n{comparable}\n{results.columns(grid.rows, grid.header)}\n\n{said}")
     for line in found.missing:
         print(f"failed or missing: {line}")
     if found.missing:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -31,9 +30,6 @@ from common.layers import attention
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
 from common.tasks import GENERATED, WINDOWED, Task
-
-transformers.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
 
 HEADS = {
     "classification": AutoModelForSequenceClassification,

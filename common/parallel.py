@@ -46,7 +46,8 @@ _engine: Accelerator | None = None
 
 
 def start(device: str, precision: str) -> None:
-    """Take the device (`--device`) and the precision (`--precision`), with deterministic kernels where they exist."""
+    """Take the device (`--device`) and the precision (`--precision`), with deterministic kernels where they exist. The
+    library is silent from here on: what a script has to say it says itself."""
     global _engine
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
@@ -66,11 +67,11 @@ def start(device: str, precision: str) -> None:
         raise BadInput(f"--precision fp16: needs a CUDA device, this is {_engine.device.type}; bf16 or fp32 would work")
     if (started := int(os.environ.get("WORLD_SIZE", 1))) != processes():
         raise BadInput(f"--device {device}: {started} processes were started, which {_engine.device} cannot join")
-    if not main():  # the main process speaks for all
-        from transformers.utils import logging
+    from transformers.utils import logging
 
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if not main():  # the main process speaks for all
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
 
 

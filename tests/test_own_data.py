@@ -395,17 +395,24 @@ def test_every_method(method: str, easy: list[str], tmp_path: Path) -> None:
 
 
 def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads no arguments, and leaves threads, precision, random numbers and signals as they are."""
+    """It reads no arguments, and leaves threads, precision, random numbers, signals and the library's voice as they
+    are."""
 
     def state() -> tuple[Any, ...]:
         how = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype())
+        how += (transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled())
         return (*how, torch.get_rng_state().tolist(), random.getstate(), signal.getsignal(signal.SIGINT), sys.argv[:])
 
     monkeypatch.setattr(sys, "argv", ["x", "predict", "--nonsense"])
+    transformers.logging.set_verbosity_info()
+    transformers.logging.enable_progress_bar()
     before = state()
     for path in SCRIPTS.values():
         assert "main" in runpy.run_path(str(path), run_name="imported")
+    runpy.run_path(str(ROOT / "common" / "models.py"), run_name="imported")
     assert state() == before
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
 
 
 def blocks(page: str) -> list[str]:
@@ -541,7 +548,7 @@ def test_advice_follows_from_the_figures() -> None:
         cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
         of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
                   for row, _ in rows(**scores)}  # fmt: skip
-        return arena.advice(rows(**scores), of_row, "t")
+        return arena.advice(table.Table({"t": {}}, [], []), rows(**scores), of_row)
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
     assert said(**close) == (
