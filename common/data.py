@@ -55,6 +55,7 @@ from common.sources import (
 from common.tasks import (
     GENERATED,
     NO_COLUMNS,
+    TASKS,
     WINDOWED,
     Columns,
     Kind,
@@ -106,7 +107,7 @@ def load(
 
 def from_lists(texts: Sequence[Any], labels: Sequence[Any], name: str = "lists",
                columns: Columns = NO_COLUMNS, **others: tuple[Sequence[Any], Sequence[Any]]) -> TaskData:  # fmt: skip
-    """The task of texts, or pairs of texts, and their labels in memory; further splits as `dev=(texts, labels)`.
+    """The task of texts, or tuples of two texts, and their labels in memory; further splits as `dev=(texts, labels)`.
 
     Without one a tenth is held out. Kind, classes and checks are those of a file with the same content.
     """
@@ -118,7 +119,7 @@ def from_lists(texts: Sequence[Any], labels: Sequence[Any], name: str = "lists",
         sides = zip(*inputs, strict=True) if isinstance(inputs[0], tuple) else [inputs]
         found = {name: list(side) for name, side in zip(("text1", "text2"), sides, strict=False)}
         found = found if len(found) == 2 else {"text": found["text1"]}
-        rows[split] = Rows(found | {"label": answers}, functools.partial("{1} row {0}".format, split))
+        rows[split] = Rows(found | {"label": answers}, functools.partial("{} row {}".format, split))
     return _own(described(name, rows, columns), 0, None, False)
 
 
@@ -149,7 +150,7 @@ def _made(name: str, task: Task, source: Source, origin: str, splits: dict[str, 
         splits = {"train": train.rows(kept), "held_out": train.rows(range(9, len(train), 10))}
         origin += ", a tenth of train held out"
         reported = ("held_out",)
-    return TaskData(name, task, source, origin, splits, _fingerprint(splits), reported)
+    return TaskData(name, task, source, origin, splits, _fingerprint(task, splits), reported)
 
 
 # --- a data set of one's own ---------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
         splits = _hold_out(task, splits["train"])
         origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
     _tell(task, origin, found.rows["train"], splits)
-    name = f"{task.name}-{_fingerprint(splits)[:8]}"
+    name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
     return _made(name, task, found.source, origin, splits, seed, limit, tune)
 
 
@@ -229,12 +230,15 @@ def prompted(data: TaskData, prompt: str) -> TaskData:
         name: replace(split, texts=[tuple(f"{prompt} {text}" for text in row) for row in split.texts])
         for name, split in data.splits.items()
     }
-    return replace(data, splits=splits, fingerprint=_fingerprint(splits), origin=f"{data.origin}, prompt {prompt!r}")
+    return replace(
+        data, splits=splits, fingerprint=_fingerprint(data.task, splits), origin=f"{data.origin}, prompt {prompt!r}"
+    )
 
 
-def _fingerprint(splits: dict[str, Split]) -> str:
-    """16 hexadecimal digits over every split's name, ids, texts and labels, in order."""
-    digest = hashlib.sha256()
+def _fingerprint(task: Task, splits: dict[str, Split]) -> str:
+    """16 hexadecimal digits over every split's name, ids, texts and labels, in order, and the names of the labels where
+    they are seen from the data."""
+    digest = hashlib.sha256(b"" if TASKS.get(task.name) == task else json.dumps(task.labels).encode())
     for name, split in splits.items():
         digest.update(f"{name} {len(split)}\n".encode())
         for row in zip(split.ids, split.texts, split.labels, strict=True):

@@ -716,7 +716,7 @@ def _layout(text: str) -> Kind | None:
 _LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
            "summary")  # fmt: skip
 _TEXTS = (("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"),
-          ("tokens",), ("words",), ("text",), ("sentence",), ("document",), ("source",))  # fmt: skip
+          *((name,) for name in ("tokens", "words", "text", "sentence", "document", "source", "body", "content")))  # fmt: skip
 
 
 def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
@@ -736,7 +736,7 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
         raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)};"
                        " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
-    if len(texts) > 2 or label in texts:
+    if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
     asked = columns.kind == "spans" or label.lower() == "answers"
     names = ("text",) if len(texts) == 1 else ("question", "context") if asked else ("text1", "text2")

@@ -14,6 +14,8 @@ from typing import Any
 
 import datasets
 import huggingface_hub
+import numpy
+import pandas
 import pytest
 import torch
 import transformers
@@ -159,12 +161,15 @@ def test_the_tenth_that_is_held_out(tmp_path: Path) -> None:
 
 
 def test_names_are_safe_and_tell_contents_apart(tmp_path: Path) -> None:
+    """Blanks, umlauts, files of one name and other content, a file that changes between two runs."""
     names = []
-    for i, place in enumerate(("a/my tickets (1).csv", "b/my tickets (1).csv", "c/other/../tickets.csv")):
+    for i, place in enumerate(("a/m\xfc tickets (1).csv", "b/m\xfc tickets (1).csv", "c/other/../tickets.csv")):
         (tmp_path / "c" / "other").mkdir(parents=True, exist_ok=True)
         names.append(data.load(str(write(tmp_path / place, sheet(60 + i)))).name)
     assert len(set(names)) == 3
-    assert [name.rpartition("-")[0] for name in names] == ["my-tickets-1"] * 2 + ["tickets"]
+    assert [name.rpartition("-")[0] for name in names] == ["m-tickets-1"] * 2 + ["tickets"]
+    renamed = sheet(62, ("billing", "refund", "sign-in"))  # another content, though texts and indices are the same
+    assert data.load(str(write(tmp_path / "c" / "tickets.csv", renamed))).name != names[2]
     moved = data.load(str(write(tmp_path / "elsewhere" / "tickets.csv", sheet(62))))
     assert moved.name == names[2]
 
@@ -189,6 +194,10 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
     pairs = data.from_lists([(text, "x") for text in texts], labels, dev=([("a", "b")], ["bad"]))
     assert (pairs.task.fields, pairs.splits["dev"].labels) == (("text1", "text2"), [0])
     refused(lambda: data.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
+    refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 40: text is 5")
+    table = pandas.DataFrame({"text": texts, "label": labels})[10:]
+    assert data.from_lists(table.text, table.label) == data.from_lists(texts[10:], labels[10:])
+    assert data.from_lists(texts, numpy.arange(40) % 3).task.labels == ("0", "1", "2")
 
 
 # --- what is bad ---------------------------------------------------------------------------------------------
@@ -224,6 +233,7 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
     ("t.csv", "".join(f"c{i}," for i in range(30)) + "z\n", Columns(label="q"), ("it has c0, c1,", "and 11 more")),
     ("t.csv", "a,b,c,label\n1,2,3,4\n", Columns(("a", "b", "c")), ("one text or two",)),
     ("t.csv", sheet(), Columns(("label",), "label"), ("and another column",)),
+    ("t.csv", sheet(), Columns(("text", "text")), ("one text or two",)),
     ("t.csv", sheet(more="one,two,three\n"), Columns(), ("t.csv line 62: 3 columns where 2 are needed",)),
     ("t.csv", sheet(more="one\n"), Columns(), ("t.csv line 62: 1 columns where 2 are needed",)),
     ("t.csv", sheet(more='"one,two\nthree,four\n'), Columns(), ("t.csv line 63", "check the quotes")),
