@@ -70,7 +70,8 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
                 matrix[i, j] = matrix[j, i] = statistics.svcca(i, j)
             sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
             selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
-            label, rccc = Path(name).name, float(matrix[1, N])
+            ends = -2 if (Path(name) / "result.json").exists() else -1  # a run's folder: its variant and seed
+            label, rccc = "-".join(Path(name).parts[ends:]), float(matrix[1, N])
             place = folder / "mc3kd" / task.name / label
             record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
                       "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
