@@ -9,7 +9,7 @@ bench/arena.toml gives it, the scripts' learning rates and the budget; rows of i
 half its width half of that. Rows start from the teacher's layers if the student is as wide as the teacher, else from
 random weights, and rows that cannot are left out. The score is the primary metric on the reported split, in percent,
 with a 95% interval over seeds; milliseconds are those of one text, by `python -m bench profile`. Everything goes to
-runs/arena/ (or --out), the table also as arena.json; the same command goes on where it was stopped.
+runs/arena/TASK, the table also as arena.json; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.cli import Parser, add_engine, check_engine
 from bench.matrix import Matrix, build, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
-from common.args import BadInput, split_list, student_shape
+from common.args import BadInput, cut, split_list, student_shape
 from common.pocket.models import POCKET
 from common.tasks import Columns, is_data_set
 
@@ -67,9 +67,9 @@ def plan_of(options: Any, given: dict[str, str], out: str) -> Matrix:
     return build(given | settings | {"rows": rows}, out, "arena")
 
 
-def answer(found: Table, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
+def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
     """The table that answers the question, the best first, and one sentence that follows from it."""
-    (task, record), *_ = found.tasks.items()
+    record = found.tasks[task]
     of_row = {line["row"]: line for line in measured}
     order = [(row, table.interval(row.values(task))) for row in found.rows if row.path in of_row]
     order.sort(key=lambda pair: -pair[1].mean)
@@ -90,18 +90,18 @@ def answer(found: Table, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
         cost = of_row[row.path]["milliseconds"]["1"], row.typical("ledger", "seconds"), len(row.values(task))
         rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.all(),
                          of_row[row.path]["bytes"], f"{cost[0]:.2f}", f"{cost[1]:.0f}", f"{cost[2]}"))  # fmt: skip
-    said = advice(found, order, of_row)
+    said = advice(found, task, order, of_row)
     if own < order[0][1].mean:
         said += f" The teacher itself has {100 * own:.1f}: it has to learn for longer, --teacher-epochs."
     return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "training s", "seeds"], rows), said
 
 
-def advice(found: Table, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]]) -> str:
+def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]]) -> str:
     """The best row, whether it can be told from vanilla KD, or KD from the next row, and what the fastest and the
     smallest cost in points."""
 
     def gap(row: Row, other: Row) -> str:
-        over = table.interval(*found.paired(row, other, found.tasks) or [[0.0]])
+        over = table.interval(*found.paired(row, other, [task]) or [[0.0]])
         if over.word == "not distinguishable":
             return "within the noise of"
         side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"
@@ -142,17 +142,21 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--rows", default=DEFAULT, help=f"of bench/arena.toml, or all (default: {DEFAULT})")
     parser.add_argument("--budget", default="6400", help="examples through each student (default: 6400)")
     parser.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
-    parser.add_argument("--out", help="where results go (default: runs/arena/ and the task's name)")
+    parser.add_argument("--out", default="runs/arena", help="where the task's folder is put (default: runs/arena)")
     add_engine(parser)
     options, others = parser.parse_known_args(argv)
     check_engine(options)
     given = arguments(others)
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of(given))
-    plan = plan_of(options, given, options.out or f"runs/arena/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
+    if task.source != "pocket" and cut(options.teacher)[0] in POCKET:
+        raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")
+    # a data set's name has a digest: one that has changed is another
+    plan = plan_of(options, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
     run.carry_out(plan, options)
     found = table.load([plan.out])
-    grid, said = answer(found, profile.measure(profile.chosen(found, [plan.out], None)[1], task, memory=False))
-    comparable = next(iter(found.tasks.values()))["comparable"]
+    _, students = profile.chosen(found, [plan.out], task.name)
+    grid, said = answer(found, task.name, profile.measure(students, task, memory=False))
+    comparable = found.tasks[task.name]["comparable"]
     report = {"comparable": comparable, **grid._asdict(), "said": said, "environment": results.environment()}
     results.write_json(plan.out / "arena.json", report)
     print(f"\n{comparable}\n{results.columns(grid.rows, grid.header)}\n\n{said}")

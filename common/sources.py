@@ -715,8 +715,10 @@ def _layout(text: str) -> Kind | None:
 # Names of columns, as data sets have them; the first that is there is taken
 _LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
            "summary")  # fmt: skip
-_TEXTS = (("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"),
-          *((name,) for name in ("tokens", "words", "text", "sentence", "document", "source", "body", "content")))  # fmt: skip
+_TEXTS = (
+    *(("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2")),
+    *((name,) for name in ("tokens", "words", "text", "sentence", "document", "source", "body", "content")),
+)
 
 
 def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:

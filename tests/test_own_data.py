@@ -558,7 +558,7 @@ def test_advice_follows_from_the_figures() -> None:
         cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
         of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
                   for row, _ in rows(**scores)}  # fmt: skip
-        return arena.advice(table.Table({"t": {}}, [], []), rows(**scores), of_row)
+        return arena.advice(table.Table({}, [], []), "t", rows(**scores), of_row)
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
     assert said(**close) == (
