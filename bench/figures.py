@@ -214,16 +214,16 @@ def cka_sizes(runs: str, folder: Path, words: list[str]) -> None:
 
 def cka_latency(places: str, folder: Path, words: list[str]) -> None:
     """Table 4: milliseconds for one text at a time, written by beam search; the models, runs or hub ids, in turn."""
-    from transformers import AutoModelForSeq2SeqLM
-
     from common import models, parallel
 
     args = read(CommonArgs, None, words)
     parallel.start(args.device, args.precision)
     (task,) = (data.load(name, **args.source) for name in args.tasks)
     split, times = task.splits[task.reported[0]], dict[str, list[float]]()
-    loaded = {name: (AutoModelForSeq2SeqLM.from_pretrained(name).to(parallel.device()), models.load_tokenizer(name))
-              for name in split_list(places)}  # fmt: skip
+    loaded: dict[str, Any] = {}
+    for name in split_list(places):
+        model: Any = models.load_model(name, models.load_config(name), task.task.kind, head=True)
+        loaded[name] = model.to(parallel.device()), models.load_tokenizer(name)
     for i in range(min(LATENCY_TEXTS + 1, len(split.ids))):
         one = Split(split.ids[i : i + 1], split.texts[i : i + 1], split.labels[i : i + 1])
         for name, (model, tokenizer) in loaded.items():
