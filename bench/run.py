@@ -139,6 +139,9 @@ def environment(plan: Matrix, threads: int) -> dict[str, str]:
 
 def command(words: tuple[str, ...], log: Path, threads: int) -> None:
     """In a new process: run a script of the repository as `python SCRIPT ...` would."""
+    runner = multiprocessing.parent_process()
+    if runner is None or not runner.is_alive():  # killed before it could note this process, which nobody would end
+        return
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches it through `stop_commands` alone
     os.chdir(results.ROOT)
