@@ -70,7 +70,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from bench import plots, run
+from bench import matrix, plots
 from bench.cli import FOLDER, Parser, markdown
 from bench.pocket_weights import rounded
 from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
@@ -255,7 +255,7 @@ def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
-    module = run.module_of(f"methods/{method}.py")
+    module = matrix.module_of(f"methods/{method}.py")
     quiet = contextlib.redirect_stdout(io.StringIO())
     with tempfile.TemporaryDirectory() as folder, step_ends() as ends, quiet:
         args = read(module.Args, None, [*words, "--out-dir", folder])
