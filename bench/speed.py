@@ -974,8 +974,8 @@ def students() -> dict[str, Any]:
         "DistilBERT": DistilBertForSequenceClassification(DistilBertConfig()),
         "static embeddings": StaticEmbeddings(),
     }
-    for name, (matrix, vector) in cmow.PAPER_SIZES.items():
-        config = cmow.MatrixEmbeddingConfig(matrix_size=matrix, vector_size=vector, bidirectional="bi" in name)
+    for name, (size, length) in cmow.PAPER_SIZES.items():
+        config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name)
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
     table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
     for batch in (1, 64):
