@@ -186,11 +186,9 @@ def xtc_sizes() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    **(
-        {"arena": arena, "arena-whole": lambda: matrix("arena"), "arena-pairs": arena_pairs}
-        if (FOLDER / "arena.json").is_file()
-        else {}
-    ),
+    "arena": arena,
+    "arena-whole": lambda: matrix("arena"),
+    "arena-pairs": arena_pairs,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "matrix-real": lambda: matrix("real"),
