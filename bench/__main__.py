@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 from common.args import BadInput, fail
 from common.errors import Interrupted
@@ -34,6 +35,9 @@ def main(argv: list[str]) -> None:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         raise SystemExit(0 if argv else 2)
+    if argv[0] == "--version":
+        cited = Path(__file__).parents[1].joinpath("CITATION.cff").read_text(encoding="utf-8").splitlines()
+        return print(next(line.removeprefix("version: ") for line in cited if line.startswith("version: ")))
     if argv[0] not in COMMANDS:
         fail(BadInput(f"python -m bench {argv[0]}: no such command; there is {', '.join(COMMANDS)}"))
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | dict(os.environ)
