@@ -314,8 +314,7 @@ class Loop:
             clip_grad_norm_(self.weights, self.clip)
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        for weight in self.weights:
-            weight.grad = None
+        self.optimizer.zero_grad()
         self.step += 1
         self.ledger.steps += 1
         examples, tokens = self._sizes
