@@ -453,7 +453,8 @@ def asked_recipe(tokenizer: Any) -> Recipe:
 
 # --- fine-tuned teachers ---------------------------------------------------------------------------------------
 
-SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli"), "pocket-6-cola"]
+SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli")]
+SHIPPED += [f"pocket-6-{task}" for task in ("cola", "rte", "stsb")]
 BITS = 8
 
 
