@@ -1,5 +1,8 @@
 """The papers' figures and analyses, as PNG and JSON files under OUT/figures.
 
+    python -m bench figures cmow "man bites dog"             # every order of these words: what CBOW and CMOW make of it
+    python -m bench figures attention lsg,bigbird            # what a token sees
+    python -m bench figures cka-curve 128                    # what CKA and a cosine say of two layers of this width
     python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-8
     python -m bench figures mc3kd MODEL,MODEL --task sst2    # and what differs between two models: figure 9
     python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
@@ -21,6 +24,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,7 @@ import numpy as np
 
 from bench import report, table
 from bench.cli import Parser
-from bench.plots import Line, Point, heatmap, histograms, lines, pareto, pyplot, save
+from bench.plots import Line, Point, heatmap, lines, pareto, pyplot, save
 from common import data, evaluate, results, windows
 from common.args import BadInput, CommonArgs, read, split_list
 from common.tasks import GENERATED, Split, TaskData
@@ -133,24 +137,32 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
 
 def xtc(runs: str, folder: Path, words: list[str]) -> None:
     """Figures 5 and 6: of every linear the distance between its float weight, before it had bits, and its quantised one
-    after training, and the density of the float weights behind the bits."""
+    after training; and the float weights behind the bits of the first linear, with the values that they become."""
+    import torch
     from safetensors.numpy import load_file
+
+    from methods import xtc as method
 
     series: dict[str, Line] = {}
     weights: dict[str, np.ndarray] = {}
+    before_and_after: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for place, record in zip(split_list(runs), records_of(runs), strict=True):
         distance, latent = record["analysis"].get("distance"), Path(place) / "latent.safetensors"
         if not distance or not latent.is_file():
             raise BadInput(f"{place}: is no run of methods/xtc.py with 1 or 2 bits")
         label = f"{record['variant']} {record['student']['shape']}, {record['budget']['amount']} examples"
         label += f", seed {record['seed']}" + (f" ({place})" if label in series else "")
-        values = list(distance.values())[1:]  # the word embedding, many times as large, stands in the histogram alone
+        values = list(distance.values())[1:]  # the word embedding, many times as large, stands in the analysis alone
         series[label] = (range(1, len(values) + 1), values)
         state = load_file(latent)
         weights[label] = np.concatenate([state[f"{name}.weight"].ravel() for name in distance])
+        linear = list(distance)[1]  # one matrix, since each has a scale of its own
+        quantised = method.Quantizer(record["settings"]["bits"])(torch.from_numpy(state[f"{linear}.weight"]))
+        title = f"{record['settings']['bits']} bits: {linear.partition('.')[2]}".replace("1 bits", "1 bit")
+        before_and_after[title] = state[f"{linear}.weight"].ravel(), quantised.numpy().ravel()
     to = folder / "xtc"
     lines(series, to / "distance.png", "float before training, quantised after", "linear, from below", "l2 distance")
-    histograms(weights, to / "weights.png", "what was quantised", "weight")
+    levels(before_and_after, to / "weights.png")
     report: dict[str, Any] = {
         label: {"distance": list(series[label][1]), "mean_absolute": float(np.abs(W).mean()), "std": float(W.std())}
         for label, W in weights.items()
@@ -159,6 +171,24 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
     rows = [[label, f"{np.mean(r['distance']):.3f}", f"{r['mean_absolute']:.4f}", f"{r['std']:.4f}"]
             for label, r in report.items()]  # fmt: skip
     print(results.columns(rows, ["", "mean l2 distance", "mean |W|", "std of W"]))
+
+
+def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
+    """For each matrix its float weights, as a histogram, and above it the few values that they become."""
+    figure, rows = pyplot().subplots(len(matrices), 1, figsize=(4.2, 0.4 + 2.1 * len(matrices)), sharex=True,
+                                     squeeze=False, layout="constrained")  # fmt: skip
+    for (title, (latent, quantised)), axes in zip(matrices.items(), rows[:, 0], strict=True):
+        end = np.quantile(np.abs(latent), 0.999)
+        bins = np.linspace(-end, end, 81)
+        height = axes.hist(latent, bins=bins, color="C0", alpha=0.5, label="before: float")[0].max()
+        values, counts = np.unique(quantised, return_counts=True)
+        axes.vlines(values, 0, 1.05 * height, color="C3", linewidth=2.5, label="after: quantised")
+        for value, count in zip(values, counts, strict=True):
+            axes.text(value, 1.12 * height, f"{count / len(quantised):.0%}", ha="center", fontsize=9, color="C3")
+        axes.set(title=title, ylabel="weights", ylim=(0, 1.35 * height), yticks=[])
+    rows[-1, 0].set_xlabel("value of a weight")
+    figure.legend(*rows[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    save(figure, path)
 
 
 def hours(runs: str, folder: Path, words: list[str]) -> None:
@@ -176,7 +206,82 @@ def hours(runs: str, folder: Path, words: list[str]) -> None:
         pareto(groups, set(groups), path, task, "hours of training on this device", "score, %")
 
 
+# --- cmow ----------------------------------------------------------------------------------------------------
+
+
+def cmow(text: str, folder: Path, words: list[str]) -> None:
+    """Cosine similarity of the encodings of all orders of a few words: a sum of vectors, a product of matrices.
+
+    The embeddings are drawn, not trained: what can be told apart is a matter of the arithmetic. They are drawn with a
+    larger spread than a student starts with, whose matrices lie so near the identity that an order shows in the third
+    digit.
+    """
+    import torch
+
+    from methods import cmow as method
+
+    names = text.split()
+    if not 2 <= len(set(names)) <= 3 or len(set(names)) != len(names):
+        raise BadInput(f"{text!r}: must be two or three different words, whose 2 or 6 orders fit into a picture")
+    orders = list(permutations(range(len(names))))
+    labels = [" ".join(names[i] for i in order) for order in orders]
+    ids = torch.tensor(orders)
+    found: dict[str, np.ndarray] = {}
+    lacks = {"CBOW: a sum of vectors": "matrix_size", "CMOW: a product of matrices": "vector_size"}
+    for title, size in lacks.items():
+        torch.manual_seed(0)
+        config = method.MatrixEmbeddingConfig(vocab_size=len(names), bidirectional=False, **{size: 0})
+        embeddings = method.MatrixEmbeddings(config)
+        for weight in embeddings.parameters():
+            torch.nn.init.normal_(weight, std=max(1, config.matrix_size) ** -0.5)
+        with torch.no_grad():
+            encodings = embeddings.pooled(ids, torch.ones_like(ids))
+        found[title] = torch.nn.functional.cosine_similarity(encodings[:, None], encodings, dim=-1).numpy()
+        print(f"{title}: {labels[0]!r} and {labels[-1]!r} have a cosine similarity of {found[title][0, -1]:.2f}")
+    figure, panels = pyplot().subplots(2, 1, figsize=(4.2, 5), layout="constrained")
+    for axes, (title, matrix) in zip(panels, found.items(), strict=True):
+        axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+        axes.set(title=title, xlabel="the same, in the same order", xticks=[], yticks=range(len(labels)),
+                 yticklabels=labels)  # fmt: skip
+        for (i, j), value in np.ndenumerate(matrix):
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color="black" if value > 0.6 else "white")
+    save(figure, folder / "cmow" / "orders.png")
+
+
 # --- cka -----------------------------------------------------------------------------------------------------
+
+
+def cka_curve(width: str, folder: Path, words: list[str]) -> None:
+    """Similarity of a layer and the same layer with more and more of another in it, by CKA and by a cosine: as it is,
+    turned and three times as large, and projected to a quarter of its width. 2,000 tokens; some dimensions vary much,
+    most a little, as in trained models. As it is, CKA says what it says of the turned one."""
+    import torch
+
+    from methods import cka as method
+
+    D = int(width) if width.isdecimal() else 0
+    if not 8 <= D <= 1024:
+        raise BadInput(f"{width!r}: must be a width of 8 to 1,024")
+    torch.manual_seed(0)
+    layer, other = torch.randn(2, 1, 2000, D) * torch.arange(1, D + 1) ** -0.5
+    turn = torch.linalg.qr(torch.randn(D, D)).Q
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    for share in np.linspace(0, 1, 11):
+        mixed = (1 - share) * layer + share * other
+        turned, narrow = 3 * mixed @ turn, mixed @ turn[:, : D // 4]
+        for name, loss in {
+            "CKA: turned, times 3": method.cka_loss(method.covariances(turned, layer)),
+            f"CKA: {D // 4} of {D} dimensions": method.cka_loss(method.covariances(narrow, layer)),
+            "cosine: as it is": method.hidden_loss("cosine", mixed, layer),
+            "cosine: turned, times 3": method.hidden_loss("cosine", turned, layer),
+        }.items():
+            xs, ys = series.setdefault(name, ([], []))
+            xs.append(100 * share)
+            ys.append(1 - loss.item())
+    for name, (_, ys) in series.items():
+        print(f"{name}: {', '.join(f'{y:.2f}' for y in ys)}")
+    lines({**series}, folder / "cka" / "curve.png", f"One layer of width {D}, compared with itself",
+          "% of another layer that is mixed in", "similarity")  # fmt: skip
 
 
 def cka(runs: str, folder: Path, words: list[str]) -> None:
@@ -243,7 +348,58 @@ def records_of(runs: str) -> list[dict[str, Any]]:
     return [results.load(Path(place) / "result.json") for place in split_list(runs)]
 
 
-# --- efficient attention: what named-entity data are made of -------------------------------------------------
+# --- efficient attention: what a token sees; what named-entity data are made of ------------------------------
+
+TOKENS = 64
+# Sizes at which 64 tokens show what each attention leaves out
+SMALL: dict[str, dict[str, int]] = {
+    "longformer": {"window": 6}, "bigbird": {"block": 4, "random": 1},
+    "lsg": {"block": 8, "sparse_block": 8, "factor": 4}, "nystromformer": {"landmarks": 8},
+}  # fmt: skip
+
+
+def attention(names: str, folder: Path, words: list[str]) -> None:
+    """How much each of 64 tokens takes from every other, in full attention and in efficient ones.
+
+    A token's value is its own number, one-hot, so that what comes out at a token is what it saw. Queries and keys are
+    the positions' sines and cosines: full attention looks at the neighbourhood and, a little, everywhere.
+    """
+    import torch
+    from matplotlib.colors import LogNorm
+    from transformers import BertConfig, BertForMaskedLM
+
+    from common.layers import attention as layers
+
+    chosen = split_list(names)
+    if wrong := [name for name in chosen if name not in SMALL] or (not chosen and [names]):
+        raise BadInput(f"{wrong[0]!r}: must be one or several of {', '.join(SMALL)}")
+    place = torch.arange(TOKENS)[:, None] / 5.0 / 2.0 ** torch.arange(4)
+    positions = torch.nn.functional.pad(torch.cat([place.sin(), place.cos()], 1), (0, TOKENS - 8))
+    panels = {}
+    for name in ["full", *chosen]:
+        model = BertForMaskedLM(BertConfig(vocab_size=8, hidden_size=TOKENS, num_hidden_layers=1, num_attention_heads=1,
+                                           max_position_embeddings=TOKENS)).eval()  # fmt: skip
+        (module,) = layers.self_attentions(model)
+        for linear, weight in zip(layers.projections(module), (positions, positions, torch.eye(TOKENS)), strict=True):
+            linear.weight.data, linear.bias.data = 3 * weight.T.contiguous(), torch.zeros(TOKENS)
+        if name != "full":
+            model.config.efficient_attention = {"name": name, **SMALL[name]}
+            layers.install(model)
+            model.set_attn_implementation(name)
+        with torch.no_grad():
+            panels[name] = module(torch.eye(TOKENS)[None])[0][0].abs().numpy()
+    rows = -(-len(panels) // 2)
+    figure, grid = pyplot().subplots(rows, 2, figsize=(4.2, 0.4 + 2.2 * rows), layout="constrained")
+    for axes in grid.flat:
+        axes.axis("off")
+    for axes, (name, weights) in zip(grid.flat, panels.items(), strict=False):
+        axes.axis("on")
+        axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(1e-3, 0.3), cmap="viridis")
+        axes.set(title=f"{name}: {(weights > 1e-6).mean():.0%}", xticks=[], yticks=[])
+    figure.supylabel("token that looks", fontsize=9)
+    figure.supxlabel("token that is seen; bright: much, white: not at all", fontsize=9)
+    save(figure, folder / "attention" / "masks.png")
+
 
 LIMITS = (512, 4096)  # lengths that models read: what share of the documents is longer?
 
@@ -379,6 +535,7 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
+    "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
     "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "hours": hours, "cka": cka, "cka-sizes": cka_sizes,
     "cka-latency": cka_latency,
     "ner-data": ner_data, "words": words_table, "arena": arena_of,

@@ -1,0 +1,212 @@
+"""README.md and docs/: links, pictures, and commands. All commands are parsed, those that are quick are run, and of the
+others it is said why they are not.
+
+A command is a line of a block without a language, or the text between single backticks, that begins with `python`,
+`./run_all.sh`, `accelerate` or `torchrun`. Generated tables are left out: their commands are those of results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+from accelerate.commands.launch import launch_command_parser
+from conftest import ROOT, SCRIPTS, call, module_of
+from torch.distributed.run import get_args_parser
+
+from bench import __main__ as bench
+from common import tasks
+from common.args import CommonArgs, read
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"python (-m bench|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py")
+SHEET = "body,label,team\n" + "".join(f"text number {i} is here,{'ab'[i % 2]},{'cd'[i % 2]}\n" for i in range(40))
+# What a reader puts in
+STAND_INS = {"MODEL": str(ROOT / "common/pocket/bert"), "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",
+             "HOST": "localhost", "$m": "mc3kd", "METHOD": "mc3kd", "FILE": "tickets.csv"}  # fmt: skip
+
+# Of each command the first pattern that it contains says what becomes of it; those that say why are parsed only.
+QUICK, SLOW = "run", "run, in minutes"  # scripts with a budget of 640 examples
+GROUPS = {
+    r"runs/gpu|\$m": "is for a GPU",
+    r"\bpredict\b|\bRUNS?\b|\bDIR\b|word2mat|large.jsonl|bench table|figures xtc": "reads what is not there yet",
+    r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
+    r"accelerate|torchrun|--engine ray": "needs several processes; see tests/test_parallel.py, tests/test_cluster.py",
+    r"--dry-run|bench papers|figures (cmow|attention|cka-curve)": QUICK,
+    r"bench sizes": "counts for a while; tests/test_bench.py has all cells",
+    r"run_all|bench (run|arena|sweep|report)": "takes minutes to hours; tests/test_bench.py runs small matrices",
+    r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
+    r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
+    r"bench\.pocket_weights": "trains for up to an hour",
+    r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
+    r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$|--keep top|docs/dist\.py": QUICK,
+    r"methods/|figures mc3kd": SLOW,
+}
+
+
+class Command(NamedTuple):
+    page: str
+    text: str
+
+    @property
+    def group(self) -> str:
+        """What becomes of it; "" for one that nobody has thought of."""
+        return next((what for pattern, what in GROUPS.items() if re.search(pattern, self.text)), "")
+
+    @property
+    def words(self) -> list[str]:
+        """As a shell takes it, with what a reader would put in; of a|b the first."""
+        words = [word.split("|")[0] for word in shlex.split(self.text)]
+        words = words[: words.index(">")] if ">" in words else words
+        for name, value in STAND_INS.items():
+            words = [re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", value, word) for word in words]
+        return [re.sub(r"^hub:.*", "tickets.csv", word) for word in words if word not in ("...", "--help")]
+
+
+def commands() -> list[Command]:
+    found: dict[str, str] = {}
+    for page in PAGES:
+        text = re.sub(r"<!-- table .*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        lines = "\n".join(block for language, block in blocks if not language).replace("\\\n", " ").splitlines()
+        text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        for line in [*lines, *re.findall(r"`([^`]+)`", text)]:
+            line = " ".join(re.sub(r"\s#.*", "", line).split())
+            if COMMAND.match(line):
+                found.setdefault(line, page.name)
+    return [Command(page, text) for text, page in found.items()]
+
+
+COMMANDS = commands()
+
+
+class Parsed(Exception):
+    """The command line of a part of the bench was read: what it has understood, and what is left for a script."""
+
+
+def parse_bench(name: str, words: list[str]) -> None:
+    """By the parser of the command itself, which then stops."""
+
+    def known(parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
+        raise Parsed(*whole(parser, *given))
+
+    whole, own = argparse.ArgumentParser.parse_known_args, name == "bench.pocket_weights"  # which has no `main`
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_known_args", known)
+        patch.setattr(sys, "argv", [name, *words])
+        with pytest.raises(Parsed) as stopped:
+            runpy.run_module(name, run_name="__main__") if own else importlib.import_module(name).main(words)
+    options, rest = stopped.value.args
+    assert all(Path(str(value)).is_file() for value in vars(options).values() if str(value).endswith(".toml"))
+    if name == "bench.arena":
+        read(CommonArgs, None, ["--task", options.task, "--teacher", options.teacher, *rest])
+    elif name == "bench.figures":
+        read(module_of("mc3kd").Args if options.figure == "mc3kd" else CommonArgs, None, rest)
+    elif name == "bench.sweep" and not options.what.endswith(".toml"):
+        read(module_of(options.what).Args, None, [*rest, "--variant", options.variants])
+    else:
+        assert not rest
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder where the commands find the repository, and what a reader would have."""
+    for name in ("bench", "docs", "methods"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "tickets.csv").write_text(SHEET)
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs" / "train.csv").write_text(SHEET.replace("body,label,team", "question,answer,label"))
+    for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
+        (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
+    monkeypatch.setattr(tasks, "find_files", lambda *_: {})  # of --data-dir
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_a_command_is_understood(command: Command, reader: None) -> None:
+    """By its own parser, with its arguments checked as far as that needs no data; and somebody has said what it is."""
+    assert command.group, f"{command.page}: {command.text}: in no group of GROUPS"
+    words = command.words
+    if words[0] == "./run_all.sh":
+        assert words[1:2] in ([], ["smoke"], ["quick"], ["standard"], ["test"])
+        return
+    if words[0] in ("accelerate", "torchrun"):
+        launcher = launch_command_parser() if words[0] == "accelerate" else get_args_parser()
+        launched = launcher.parse_args(words[2 if words[0] == "accelerate" else 1 :])
+        words = ["python", launched.training_script, *launched.training_script_args]
+    if words[:3] == ["python", "-m", "bench"]:
+        assert words[3] in bench.COMMANDS
+        if len(words) > 4:  # else the text speaks of it
+            parse_bench(f"bench.{words[3]}", words[4:])
+    elif words[1] == "-m":
+        parse_bench(words[2], words[3:])
+    elif words[2:3] == ["predict"]:
+        assert len(words) > 4
+    else:
+        method = Path(words[1]).stem
+        assert Path(words[1]).resolve() == SCRIPTS[method]
+        read(module_of(method).Args, None, words[2:])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(command, marks=[pytest.mark.slow] * (command.group == SLOW))
+     for command in COMMANDS if command.group in (QUICK, SLOW)],
+    ids=str,
+)  # fmt: skip
+def test_a_command_runs(command: Command, reader: None, capsys: pytest.CaptureFixture[str]) -> None:
+    words = command.words
+    if words[1] == "-m":
+        bench.main(words[3:])
+        assert capsys.readouterr().out
+    else:
+        code, printed, err = call(Path(words[1]).stem, *words[2:], "--budget", "640")
+        assert code == 0, err
+        assert "saved: " in printed
+
+
+def test_every_group_has_a_command() -> None:
+    patterns = [next((p for p in GROUPS if re.search(p, command.text)), None) for command in COMMANDS]
+    assert not GROUPS.keys() - set(patterns)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_are_there(page: Path) -> None:
+    """And headings: of another page, or of its own. A page has at most 150 lines, README.md 120."""
+    text = page.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= (120 if page.name == "README.md" else 150)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in link:
+            place, _, heading = link.partition("#")
+            to = (page.parent / place).resolve() if place else page
+            assert to.exists(), link
+            if heading:
+                titles = re.findall(r"^#+ (.*)", to.read_text(encoding="utf-8"), re.MULTILINE)
+                assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, link
+
+
+def test_every_picture_is_on_a_page() -> None:
+    """And small enough for a phone."""
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for path in (ROOT / "docs" / "img").iterdir():
+        assert f"img/{path.name})" in shown
+        assert path.stat().st_size < 100_000
+
+
+def test_the_example_of_a_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sixteen correlations: of 2,560 vectors only the related ones are close to 1."""
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mc3kd.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(block, {})
+    found = [float(value) for value in re.findall(r"tensor\((.*?)\)", capsys.readouterr().out)]
+    assert len(found) == 16
+    related, _, unrelated, _ = found[-4:]
+    assert related > 0.9
+    assert unrelated < 0.3
