@@ -356,6 +356,11 @@ def compared(mask: Tensor, tokens: str, family: str = "bert") -> Tensor:
     return F.one_hot(at, mask.shape[1]).bool()
 
 
+def vectors(hidden: Tensor, at: Tensor) -> Tensor:
+    """(B, L, D) and a mask (B, L) -> (n, D): `hidden[at]`, with a faster backward pass."""
+    return hidden.flatten(0, 1).index_select(0, at.flatten().nonzero()[:, 0])
+
+
 def token_logits(output: Any) -> Tensor:
     """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
     return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)

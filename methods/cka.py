@@ -217,7 +217,7 @@ def covariances(S: Tensor, T: Tensor) -> Covariances:
     """Eq. 1 of (m, n, D_S) and (m, n, D_T) states: S_TS = T'S / (n - 1), T and S centred over the tokens."""
     with torch.autocast(S.device.type, enabled=False):
         S, T = (X if X.dtype == torch.float64 else X.float() for X in (S, T))
-        S, T = (X - X.mean(-2, keepdim=True) for X in (S, T))
+        S, T = (X - X.detach().mean(-2, keepdim=True) for X in (S, T))  # gradients of products of these are centred
         n = max(2, S.shape[-2])
         return Covariances(*(A.mT @ B / (n - 1) for A, B in ((T, S), (T, T), (S, S))))
 
@@ -307,8 +307,8 @@ def states(objective: Objective, student: Any, teacher: Any, batch: Batch) -> li
     pairs = []
     for name, tokens, layers, W in zip(names, compared, objective.layers, objective.projections, strict=False):
         # index 0 holds the embeddings; each process projects its own rows alone, so that W's gradient counts them once
-        S = torch.stack([whole(project(student[name][i][tokens])) for i, project in enumerate(W, 1)])
-        T = torch.stack([whole(teacher[name][l][tokens]) for l in layers])
+        S = torch.stack([whole(project(models.vectors(student[name][i], tokens))) for i, project in enumerate(W, 1)])
+        T = torch.stack([whole(models.vectors(teacher[name][l], tokens)) for l in layers])
         pairs.append((S, T))
     return pairs
 

@@ -163,7 +163,7 @@ from transformers import PreTrainedModel
 from common.data import Encoded, collate, load
 from common.evaluate import evaluate, primary
 from common.losses import kd_loss, label_loss
-from common.models import POCKET, compared
+from common.models import POCKET, compared, vectors
 from common.parallel import by_main, mean, whole
 from common.results import show
 from common.run import Run
@@ -320,9 +320,9 @@ def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nucl
 
 
 def centred_basis(x: Tensor) -> Tensor:
-    """Centred (..., n, D) in float32 or better, as (..., n, min(n, D))."""
+    """Centred (..., n, D) in float32 or better, as (..., n, min(n, D)). The gradient is centred already."""
     x = x if x.dtype == torch.float64 else x.float()
-    x = x - x.mean(-2, keepdim=True)
+    x = x - x.detach().mean(-2, keepdim=True)
     return x if x.shape[-2] >= x.shape[-1] else x @ torch.linalg.qr(x.detach().mT).Q
 
 
@@ -386,7 +386,8 @@ class TotalCorrelation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
         student, teacher, from_student, from_teacher = ctx.saved_tensors
-        return gradient[..., None, None] * (teacher @ from_teacher + student @ from_student), None, None, None, None
+        from_teacher, from_student = (gradient[..., None, None] * x for x in (from_teacher, from_student))
+        return (teacher @ from_teacher).add_(student @ from_student), None, None, None, None
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
@@ -401,7 +402,7 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
     loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
     variant = args.variant_of(name)
     at = compared(batch.mask, variant.tokens, student.config.model_type)
-    pairs = [(s.hidden_states[i][at], t.hidden_states[l][at]) for i, l in enumerate(layers, start=1)]  # (n, D)
+    pairs = [(vectors(s.hidden_states[i], at), vectors(t.hidden_states[l], at)) for i, l in enumerate(layers, start=1)]
     if variant.hidden == "pkd":
         loss = loss + variant.beta * mean(torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1))
     elif variant.hidden == "ccc":
