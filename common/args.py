@@ -109,7 +109,7 @@ class CommonArgs:
     )
     temperature: float = arg(2.0, "KD: softens both sides' logits", above=0, high=1000)
     budget: str = arg(
-        "quick",
+        "12800",
         f"examples through the student: {', '.join(f'{k} ({v:,})' for k, v in BUDGETS.items())}, "
         "a number, or paper (its epochs; not comparable)",
     )

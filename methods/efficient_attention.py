@@ -82,7 +82,6 @@ class Args(CommonArgs):
         "finetune,kd,convert-distil", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False
     )
     task: str = arg("pocket/rte", TASK, setting=False)
-    budget: str = arg("12800", "examples through the student, as in the other scripts: smoke, quick, ..., or a number")
     student: str = arg(
         "half", "half: layers 1, 3, 5, ... of the teacher's; or layers x the teacher's width, which --keep chooses;"
         " convert has all of them",

@@ -109,7 +109,7 @@ class Args(CommonArgs):
     variant: str = arg(
         "finetune,kd,xtc", "one or several of finetune, kd, xtc", names=("finetune", "kd", "xtc"), setting=False
     )
-    # less than quick: three rows in a minute; 300 steps, which two and three stages share evenly
+    # 300 steps, which two and three stages share evenly
     budget: str = arg("9600", "examples through the student: smoke, quick, standard, a number, or paper")
     init: str = arg(
         "teacher", "first weights: teacher, pretrained (before it was fine-tuned), random, or a finished run's folder"
