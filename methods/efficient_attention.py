@@ -179,11 +179,12 @@ def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
     if VARIANTS[variant] == ("convert",):  # the converted teacher
         return N, "first"
     if args.student == "half":
-        layers = range(1, N + 1, 2)
-        return len(layers), ",".join(map(str, layers))
-    if student_shape(args.student)[1] != width:
+        kept = range(1, N + 1, 2)
+        return len(kept), ",".join(map(str, kept))
+    layers, wide = student_shape(args.student)
+    if wide != width:
         raise BadInput(f"--student {args.student}: has to be as wide as the teacher, {width}; or half")
-    return student_shape(args.student)[0], args.keep
+    return layers, args.keep
 
 
 def attention_settings(args: Args) -> dict[str, Any]:
@@ -233,7 +234,7 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
     Each stage is made on first use and kept under `OUT/cache/efficient/`, for all variants and tasks that share it;
     every row is charged for it in full. A teacher that is long already needs no conversion.
     """
-    source, long = teacher.pretrained or teacher.name, attention.is_converted(teacher.model)
+    source, long = teacher.pretrained or teacher.name, attention.kind_of(teacher.model.config) is not None
     layers, keep = depth(args, teacher, variant)
     paper = args.budget == "paper"
     for name in VARIANTS[variant]:
@@ -300,12 +301,12 @@ def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: tex
     with stage.loop({"student": student}, batches, steps or PAPER_DISTIL_EPOCHS * pieces.steps_per_epoch, recipe["lr"],
                     eps=1e-6, clip=5.0, name=recipe["stage"], **settings) as loop:  # fmt: skip
         for batch in loop:
-            if attention.is_converted(student, "longformer"):  # no token of a text is more important than others
+            if attention.kind_of(student.config) == "longformer":  # no token of a text is more important than others
                 batch.inputs["global_attention_mask"] = torch.zeros_like(batch.inputs["input_ids"])
             s = student(**batch.inputs, output_hidden_states=distils)
             t = teacher(batch, layers=[-1]) if teacher else None
             loop.minimise(pretraining_loss(s, t, batch.labels, batch.mask, args.soft_labels))
-    if attention.is_converted(student, "longformer"):
+    if attention.kind_of(student.config) == "longformer":
         attention.copy_globals(student)
     return student
 
@@ -324,7 +325,7 @@ def with_head(source: str, task: Task, tokenizer: Any, seed: int) -> PreTrainedM
     config: Any = models.load_config(source)
     for key, value in models.task_settings(task).items():
         setattr(config, key, value)
-    if task.kind == "span QA" and getattr(config, "efficient_attention", {}).get("name") == "longformer":
+    if task.kind == "span QA" and attention.kind_of(config) == "longformer":
         config.efficient_attention["question"] = tokenizer.sep_token_id
     torch.manual_seed(seed)
     return models.load_model(source, config, task.kind)
@@ -334,7 +335,7 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
     """One row of the table: its record."""
     kind, width = task.task.kind, teacher.model.config.hidden_size
     stages = [stage for stage in VARIANTS[variant] if stage != "kd"]
-    soft, long = "kd" in VARIANTS[variant], attention.is_converted(teacher.model)
+    soft, long = "kd" in VARIANTS[variant], attention.kind_of(teacher.model.config) is not None
     converted, (layers, keep) = long or "convert" in stages, depth(args, teacher, variant)
     length = args.max_length if converted else min(args.short_length, args.max_length)
     # a teacher that is only known as it was fine-tuned is where all rows start
@@ -386,12 +387,12 @@ def long_teacher(args: Args, task: Task) -> str:
     """`--teacher`, of which the library's own long models are kept as converted ones: a folder."""
     source = models.source(args.teacher, task.kind)
     config = models.load_config(source)
-    name, *_ = attention.LIBRARY.get(config.model_type, (getattr(config, "efficient_attention", {}).get("name"),))
+    name = attention.kind_of(config)
     if name not in (None, args.attention):
         raise BadInput(f"--attention {args.attention}: the teacher's is {name}; give --attention {name}")
     if name and args.window:
         raise BadInput(f"--window {args.window}: the teacher {args.teacher} has one of its own; leave it out")
-    if config.model_type not in attention.LIBRARY:
+    if name is None or hasattr(config, "efficient_attention"):
         return args.teacher
     tokenizer = models.load_tokenizer(source)
     recipe = {"parent": models.model_name(source), "stage": "as it is", "kind": task.kind, "seed": 0}
@@ -410,11 +411,17 @@ def long_teacher(args: Args, task: Task) -> str:
 def teacher_length(args: Args, task: TaskData) -> int:
     """The fine-tuned teacher has full attention: over whole documents of the pocket suite, where that is cheap, and
     otherwise as far as its positions reach. A long teacher reads what its students read."""
-    if hasattr(models.load_config(models.source(args.teacher)), "efficient_attention"):
+    if attention.kind_of(models.load_config(models.source(args.teacher))):
         return args.max_length
     if args.teacher in models.POCKET:
         return args.max_length if task.task.kind in WINDOWED else min(args.max_length, 128)
-    return min(args.short_length, args.max_length)
+    length = min(args.short_length, args.max_length)
+    if length < args.max_length and "convert-distil-kd" in args.variants:
+        raise BadInput(
+            f"--variant convert-distil-kd: the teacher reads {length} tokens and the student {args.max_length}; give a"
+            f" --teacher that is long, or --short-length {args.max_length} if it has so many positions"
+        )
+    return length
 
 
 def default_corpus(task: TaskData) -> str:

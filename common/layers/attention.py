@@ -146,17 +146,15 @@ def full_if_short(
 
     Each text is judged by its own tokens, so that what it is padded to, or batched with, changes nothing.
     """
-    B, H, L, d = query.shape
-    size = torch.full((B,), L, device=query.device) if mask is None else mask.sum(1)
-    short = size <= limit
+    size = everything(mask, query).sum(1)
+    short, m = size <= limit, int(size.max())
     if not short.any():
         return sparse(query, key, value, mask, scale, dropout)
     if short.all():
-        m = int(size.max())
         allowed = None if mask is None else mask[:, None, None, :m]
         out = attend(query[:, :, :m], key[:, :, :m], value[:, :, :m], allowed, scale, dropout).transpose(1, 2)
-        return F.pad(out, (0, 0, 0, 0, 0, L - m))
-    out = query.new_zeros(B, L, H, d)
+        return F.pad(out, (0, 0, 0, 0, 0, query.shape[2] - m))
+    out = query.new_zeros(query.transpose(1, 2).shape)
     for rows in (short, ~short):
         chosen = [None if x is None else x[rows] for x in (query, key, value, mask)]
         part = full_if_short(limit, sparse, *chosen, scale, dropout)  # type: ignore[arg-type, call-arg]
@@ -191,10 +189,9 @@ class Longformer(nn.Module):
             is_global = (torch.arange(L, device=query.device) < self.first).expand(B, L)
         is_global = is_global.bool() & mask
         # where the global tokens stand, (B, G); a text that has fewer than others has some that are not valid
-        count = is_global.sum(1)
-        index = is_global.int().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]
-        G = index.shape[1]
-        valid = torch.arange(G, device=query.device) < count[:, None]
+        G = int(is_global.sum(1).max())
+        index = is_global.int().argsort(dim=1, descending=True, stable=True)[:, :G]
+        valid = is_global.gather(1, index)
 
         # softmax(Q_s K_s' / sqrt(d)) V_s: a block of w queries lies within three blocks of keys, of which query i sees
         # 2 w + 1; a global key has a column of its own, and is seen once
@@ -417,6 +414,8 @@ def efficient_attention(
     global_attention_mask: Tensor | None = None, **_: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """The library's attention interface: (B, H, L, d) -> (B, L, H, d), and no matrix of weights."""
+    if attention_mask is not None:  # LSG's global tokens stand before the text, and are never padding
+        attention_mask = F.pad(attention_mask, (query.shape[2] - attention_mask.shape[1], 0), value=True)
     extra = {"hidden": hidden, "is_global": global_attention_mask}
     return module.efficient(query, key, value, attention_mask, scaling, dropout, **extra), None  # type: ignore[operator]
 
@@ -448,10 +447,11 @@ def self_attentions(model: PreTrainedModel) -> list[nn.Module]:
     return [module for module in model.base_model.modules() if projections(module)]
 
 
-def is_converted(model: PreTrainedModel, attention: str | None = None) -> bool:
-    """Whether `convert` has been here, with this attention or with any."""
-    settings = getattr(model.config, "efficient_attention", None)
-    return settings is not None and attention in (None, settings["name"])
+def kind_of(config: Any) -> str | None:
+    """The attention of a converted model, or of one of the library's long ones; None: full attention."""
+    if config.model_type in LIBRARY:
+        return LIBRARY[config.model_type][0]
+    return getattr(config, "efficient_attention", {}).get("name")
 
 
 def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: Any = None, **settings: Any) -> None:
@@ -475,8 +475,8 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
             f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
             " BERT, RoBERTa, ELECTRA and their like would work"
         )
-    if is_converted(model):
-        raise BadInput(f"--attention {attention}: the model is a {config.efficient_attention['name']} already")
+    if kind := kind_of(config):
+        raise BadInput(f"--attention {attention}: the model is a {kind} already")
     first = first_position(positions)
     usable = positions.weight[first:]
     if len(usable) < max_length:
@@ -527,7 +527,6 @@ def install(model: PreTrainedModel) -> None:
         norm.global_embeddings = nn.Embedding(GLOBAL_EMBEDDINGS, embedding.shape[1]).to(embedding)
         norm.global_count = base.global_count = settings.get("global_count", 1)
         norm.register_forward_pre_hook(prepend_globals)
-        base.register_forward_pre_hook(widen_mask, with_kwargs=True)
         base.register_forward_hook(strip_globals)
 
 
@@ -614,14 +613,9 @@ def pass_hidden(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return args, kwargs | {"hidden": args[0] if args else kwargs["hidden_states"]}
 
 
-def by_name(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a model's call."""
-    return dict(zip(inspect.signature(base.forward).parameters, args, strict=False)) | kwargs
-
-
 def mark_question(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     """Make all tokens up to the first separator global, if the caller has not said which are."""
-    kwargs = by_name(base, args, kwargs)
+    kwargs = dict(zip(inspect.signature(base.forward).parameters, args, strict=False)) | kwargs  # all by their names
     ends = kwargs["input_ids"] == base.config.efficient_attention["question"]
     return (), {"global_attention_mask": ends.cumsum(1) - ends.long() == 0} | kwargs
 
@@ -652,14 +646,6 @@ def start_globals(model: PreTrainedModel, tokenizer: Any, positions: Tensor) -> 
     weight = table.repeat(math.ceil(GLOBAL_EMBEDDINGS / len(table)), 1)[:GLOBAL_EMBEDDINGS]
     weight = torch.cat([weight[:1] + words[tokenizer.cls_token_id], weight[1:] + words[tokenizer.mask_token_id]])
     embeddings.LayerNorm.global_embeddings.weight.copy_(weight)
-
-
-def widen_mask(base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The global tokens are never padding."""
-    kwargs = by_name(base, args, kwargs)
-    if kwargs.get("attention_mask") is not None:
-        kwargs["attention_mask"] = F.pad(kwargs["attention_mask"], (base.global_count, 0), value=1)
-    return (), kwargs
 
 
 def prepend_globals(norm: Any, args: tuple[Tensor]) -> tuple[Tensor]:

@@ -122,23 +122,14 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
     ids = torch.randint(5, 31, (2, 40), generator=torch.Generator().manual_seed(0))
     for task in ("sst2", "conll2003", "squad"):
         whole = ea.long_teacher(args, TASKS[task])
-        recipe = {
-            "stage": "distil",
-            "keep": "2",
-            "layers": 1,
-            "steps": 1,
-            "batch_size": 2,
-            "length": 16,
-            "seed": 0,
-            "lr": 1e-3,
-        }
-        half = ea.make_stage(
-            args, Stage(args, recipe, tmp_path / task), whole, tokenizer, Texts(["the film was good"] * 4, "")
-        )
+        recipe = {"stage": "distil", "keep": "2", "layers": 1, "steps": 1, "batch_size": 2, "length": 16, "seed": 0,
+                  "lr": 1e-3}  # fmt: skip
+        texts = Texts(["the film was good"] * 4, "")
+        half = ea.make_stage(args, Stage(args, recipe, tmp_path / task), whole, tokenizer, texts)
         models.save(half, tokenizer, tmp_path / task / "half", "")
         for source, layers in ((whole, 2), (str(tmp_path / task / "half"), 1)):
             model = ea.with_head(source, TASKS[task], tokenizer, 0).eval()
-            assert attention.is_converted(model, name)
+            assert attention.kind_of(model.config) == name
             assert model.config.num_hidden_layers == layers
             assert all(torch.isfinite(x).all() for x in model(input_ids=ids).to_tuple())
         kept = ea.masked_lm(whole)[0].eval()
@@ -146,3 +137,17 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
         assert torch.equal(kept(input_ids=ids, global_attention_mask=torch.zeros_like(ids)).logits, expected.logits)
     refused(lambda: ea.long_teacher(replace(args, attention="lsg"), TASKS["sst2"]), f"give --attention {name}")
     refused(lambda: ea.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
+
+
+def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) -> None:
+    """A teacher of full attention reads --short-length tokens, a long one what its students do; the soft labels of a
+    long student need the second."""
+    model, task = BertForMaskedLM(bert_config(1, 16)), SimpleNamespace(task=TASKS["squad"])
+    args = ea.Args(teacher=str(tmp_path), variant="kd,convert-distil-kd", max_length=64, short_length=32)
+    models.save(model, word_tokenizer(), tmp_path, "")
+    assert ea.teacher_length(replace(args, variant="kd,convert-distil"), task) == 32
+    assert ea.teacher_length(replace(args, short_length=64), task) == 64
+    refused(lambda: ea.teacher_length(args, task), "or --short-length 64")
+    attention.convert(model, "bigbird", 64)
+    models.save(model, word_tokenizer(), tmp_path, "")
+    assert ea.teacher_length(args, task) == 64
