@@ -230,7 +230,8 @@ def cmow(text: str, folder: Path, words: list[str]) -> None:
     lacks = {"CBOW: a sum of vectors": "matrix_size", "CMOW: a product of matrices": "vector_size"}
     for title, size in lacks.items():
         torch.manual_seed(0)
-        config = method.MatrixEmbeddingConfig(vocab_size=len(names), bidirectional=False, **{size: 0})
+        sizes: dict[str, Any] = {"vocab_size": len(names), "bidirectional": False, size: 0}
+        config = method.MatrixEmbeddingConfig(**sizes)
         embeddings = method.MatrixEmbeddings(config)
         for weight in embeddings.parameters():
             torch.nn.init.normal_(weight, std=max(1, config.matrix_size) ** -0.5)
@@ -375,17 +376,16 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
         raise BadInput(f"{wrong[0]!r}: must be one or several of {', '.join(SMALL)}")
     place = torch.arange(TOKENS)[:, None] / 5.0 / 2.0 ** torch.arange(4)
     positions = torch.nn.functional.pad(torch.cat([place.sin(), place.cos()], 1), (0, TOKENS - 8))
-    panels = {}
+    panels: dict[str, np.ndarray] = {}
     for name in ["full", *chosen]:
-        model = BertForMaskedLM(BertConfig(vocab_size=8, hidden_size=TOKENS, num_hidden_layers=1, num_attention_heads=1,
-                                           max_position_embeddings=TOKENS)).eval()  # fmt: skip
+        config = BertConfig(vocab_size=8, hidden_size=TOKENS, num_hidden_layers=1, num_attention_heads=1)
+        model: Any = BertForMaskedLM(config).eval()
         (module,) = layers.self_attentions(model)
         for linear, weight in zip(layers.projections(module), (positions, positions, torch.eye(TOKENS)), strict=True):
             linear.weight.data, linear.bias.data = 3 * weight.T.contiguous(), torch.zeros(TOKENS)
         if name != "full":
             model.config.efficient_attention = {"name": name, **SMALL[name]}
             layers.install(model)
-            model.set_attn_implementation(name)
         with torch.no_grad():
             panels[name] = module(torch.eye(TOKENS)[None])[0][0].abs().numpy()
     rows = -(-len(panels) // 2)
