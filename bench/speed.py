@@ -27,10 +27,8 @@ import itertools
 import json
 import math
 import multiprocessing
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,35 +38,13 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import psutil
-import pytest
 import torch
 import transformers
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
-from torch.utils.data import DataLoader
-from transformers import (
-    AutoModelForSequenceClassification,
-    BartConfig,
-    BartForConditionalGeneration,
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    BertTokenizer,
-    BigBirdConfig,
-    BigBirdModel,
-    DataCollatorWithPadding,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    LongformerConfig,
-    LongformerModel,
-    NystromformerConfig,
-    NystromformerModel,
-    Trainer,
-    TrainingArguments,
-    get_linear_schedule_with_warmup,
-)
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification, BertTokenizer
 
 from bench import matrix, plots
 from bench.cli import FOLDER, Parser, markdown
@@ -76,7 +52,7 @@ from bench.pocket_weights import rounded
 from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
 from common import data, models, parallel, results, train
 from common.args import BadInput, read
-from common.layers.attention import ATTENTIONS, convert
+from common.layers import attention
 from common.losses import kd_loss
 from common.pocket.models import SPECIAL_TOKENS
 from common.tasks import TASKS
@@ -97,11 +73,11 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def in_turn(calls: Contenders, turns: int) -> dict[str, list[float]]:
-    """What each call returns in every turn but the first, which warms up."""
+    """What each call returns in every turn but the first, which warms up; every second turn goes backwards."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(turns + 1):
-        for name, call in calls.items():
-            spent[name].append(call())
+    for turn in range(turns + 1):
+        for name in list(calls)[:: -1 if turn % 2 else 1]:
+            spent[name].append(calls[name]())
     return {name: values[1:] for name, values in spent.items()}
 
 
@@ -116,25 +92,42 @@ def ratio(over: list[float], under: list[float]) -> float:
     return round(statistics.median(a / b for a, b in zip(over, under, strict=True)), 3)
 
 
-def installed(*names: str) -> list[str]:
-    """The versions of packages that the project does not need itself; none unless all of them are installed."""
-    try:
-        return [importlib.metadata.version(name) for name in names]
-    except importlib.metadata.PackageNotFoundError:
-        return []
-
-
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new process, whose peak of memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
+def memory(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
+    """Bytes that the call `make(*arguments)` adds to a new process, which has done nothing larger than to make it."""
+    return in_own_process(added, make, *arguments)
+
+
+def added(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
+    call, on_gpu = make(*arguments), torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if on_gpu else psutil.Process().memory_info().rss
+    call()
+    return max(1, train.peak_memory() - before)
+
+
+def version(*packages: str) -> str:
+    """That of the first package; none unless all of them are installed."""
+    try:
+        first, *_ = map(importlib.metadata.version, packages)
+        return first
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+# --- forward passes ------------------------------------------------------------------------------------------
+
+
 def load_student(folder: Path) -> Any:
     """A saved model of any method; or a rival's, of the table packed."""
     import common.layers.packed  # noqa: F401
     import methods.cmow  # noqa: F401  # both make their models known to the library
-    from common.layers import attention
 
     if (folder / "int8.onnx").exists():
         import onnxruntime
@@ -143,9 +136,9 @@ def load_student(folder: Path) -> Any:
         options.intra_op_num_threads = torch.get_num_threads()
         session = onnxruntime.InferenceSession(folder / "int8.onnx", options, providers=["CPUExecutionProvider"])
         return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
-    if hasattr(models.load_config(str(folder)), "efficient_attention"):
-        return attention.load(folder, AutoModelForSequenceClassification).eval()
     family = AutoModelForSequenceClassification
+    if hasattr(models.load_config(str(folder)), "efficient_attention"):
+        return attention.load(folder, family).eval()
     model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
     if (folder / "torch-int8").exists():
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
@@ -158,29 +151,28 @@ def forward(model: Any, inputs: Inputs) -> None:
         model(**batch)
 
 
+def load_and_forward(folder: Path, inputs: Inputs) -> None:
+    forward(load_student(folder), inputs)
+
+
 def sentences(batch: int) -> Inputs:
     """A batch of drawn texts of 32 tokens."""
     ids = torch.randint(1000, 30_000, (batch, 32), generator=torch.Generator().manual_seed(0))
     return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
 
 
-def peak_of_student(folder: Path | None, inputs: Inputs) -> int:
-    """Peak bytes of a process that loads a student and reads some batches; None: of one with the libraries alone."""
-    if folder is not None:
-        forward(load_student(folder), inputs)
-    return train.peak_memory()
+def reader(model: Any, texts: int, length: int, device: str, short: int = 8, **masks: Tensor) -> Callable[[], None]:
+    """The forward pass of an encoder over texts without padding. It has read short ones: libraries load things late."""
+    model = model.eval().to(device)
+    inputs = {"input_ids": torch.randint(5, 1000, (texts, length), device=device), **masks}
 
+    @torch.no_grad()
+    def read_texts(tokens: int = length) -> None:
+        part = {name: values[:, :tokens] for name, values in inputs.items()}
+        model(**part).last_hidden_state.sum().item()  # waits for a GPU
 
-def held() -> int:
-    """Bytes of this process now."""
-    return psutil.Process().memory_info().rss
-
-
-def memory_of(call: Callable[..., object], *arguments: Any) -> int:
-    """Bytes that a call adds to the peak of a process which has only loaded the libraries."""
-    before = held()
-    call(*arguments)
-    return train.peak_memory() - before
+    read_texts(short)
+    return read_texts
 
 
 # --- training steps of the scripts ---------------------------------------------------------------------------
@@ -212,42 +204,40 @@ def material(folder: Path, sizes: Sizes, rows: int, draw: Callable[[random.Rando
             lines.append(json.dumps(dict(zip(fields, (text, text if sizes.writes else i % 2), strict=True))))
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     torch.manual_seed(0)
+    heads = max(1, width // 64)
     if sizes.writes:
-        sides: Any = {f"{side}_{name}": value for side in ("encoder", "decoder")
-                 for name, value in (("layers", layers // 2), ("ffn_dim", 4 * width),
-                                     ("attention_heads", max(1, width // 64)))}  # fmt: skip
-        ids: Any = {"pad_token_id": 0, "bos_token_id": 2, "decoder_start_token_id": 2, "eos_token_id": 3}
-        teacher: Any = BartForConditionalGeneration(
-            BartConfig(vocab_size=sizes.words, d_model=width, **sides, **ids, forced_eos_token_id=3)
-        )
+        config: Any = transformers.BartConfig(
+            vocab_size=sizes.words, d_model=width, encoder_layers=layers // 2, decoder_layers=layers // 2,
+            encoder_ffn_dim=4 * width, decoder_ffn_dim=4 * width, encoder_attention_heads=heads,
+            decoder_attention_heads=heads, pad_token_id=0, bos_token_id=2, decoder_start_token_id=2, eos_token_id=3,
+            forced_eos_token_id=3,
+        )  # fmt: skip
+        teacher: Any = transformers.BartForConditionalGeneration(config)
     else:
-        shape: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "intermediate_size": 4 * width}
-        shape |= {"num_attention_heads": max(1, width // 64), "vocab_size": sizes.words}
-        teacher = BertForSequenceClassification(
-            BertConfig(**shape, **models.task_settings(TASKS[task]))  # the labels' names: a head that is known
-        )
+        config = BertConfig(vocab_size=sizes.words, hidden_size=width, num_hidden_layers=layers,
+                            num_attention_heads=heads, intermediate_size=4 * width,
+                            **models.task_settings(TASKS[task]))  # fmt: skip
+        teacher = BertForSequenceClassification(config)  # with the labels' names: a head that is known
     models.save(teacher, tokenizer, folder / "teacher", "")
-    words_ = (
+    given = (
         f"--task {task} --data-dir {folder} --teacher {folder / 'teacher'} --max-length {sizes.length} --init random"
     )
-    return f"{words_} --teacher-epochs 0 --lr 1e-5 --device cpu --batches shuffled --teacher-cache off".split()
+    return f"{given} --teacher-epochs 0 --lr 1e-5 --device cpu --batches shuffled --teacher-cache off".split()
 
 
-@contextlib.contextmanager
-def step_ends() -> Iterator[list[float]]:
-    """The processor time at the end of every optimiser step of what trains inside."""
-    ends: list[float] = []
-    minimise = train.Loop.minimise
+def of_library(folder: Path, width: int) -> tuple[Any, list[dict[str, Any]], Any, Any]:
+    """For others' loops, of the same material: collator, encoded texts, teacher, and a new student of 2 layers."""
+    tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    encoded = [dict(tokenizer(row["sentence"], truncation=True, max_length=128)) | {"labels": row["label"]}
+               for row in rows]  # fmt: skip
+    teacher = BertForSequenceClassification.from_pretrained(folder / "teacher", use_safetensors=True).eval()
+    student = BertForSequenceClassification(models.student_config(teacher.config, 2, width))  # type: ignore[arg-type]
+    return transformers.DataCollatorWithPadding(tokenizer), encoded, teacher, student
 
-    def noted(loop: Any, loss: Tensor) -> None:
-        minimise(loop, loss)
-        ends.append(time.process_time())  # of this process: other work on the machine does not count
 
-    train.Loop.minimise = noted  # type: ignore[assignment, method-assign]
-    try:
-        yield ends
-    finally:
-        train.Loop.minimise = minimise  # type: ignore[method-assign]
+def gaps(ends: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 
 def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]:
@@ -255,14 +245,19 @@ def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
-    module = matrix.module_of(f"methods/{method}.py")
+    module, minimise, ends = matrix.module_of(f"methods/{method}.py"), train.Loop.minimise, list[float]()
+
+    def noted(loop: Any, loss: Tensor) -> None:
+        minimise(loop, loss)
+        ends.append(time.process_time())  # of this process: other work on the machine does not count
+
     quiet = contextlib.redirect_stdout(io.StringIO())
-    with tempfile.TemporaryDirectory() as folder, step_ends() as ends, quiet:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(train.Loop, "minimise", noted), quiet:
         args = read(module.Args, None, [*words, "--out-dir", folder])
         parallel.start(args.device, args.precision)
         module.main(args)
         (path,) = Path(folder).rglob("result.json")
-        return [later - earlier for earlier, later in itertools.pairwise(ends)], results.load(path)
+        return gaps(ends), results.load(path)
 
 
 def script(method: str, words: list[str], steps: int, last: int | None = None) -> Callable[[], float]:
@@ -271,33 +266,6 @@ def script(method: str, words: list[str], steps: int, last: int | None = None) -
     def call() -> float:
         spent, _ = trained(method, [*words, "--budget", str(32 * steps)])
         return statistics.median(spent[-(last or len(spent)) :])
-
-    return call
-
-
-def bare(folder: Path, words: list[str], steps: int) -> Callable[[], float]:
-    """The undistilled student in a PyTorch loop with nothing but forward and backward pass, clipping and AdamW: no
-    schedule, ledger, check of the loss, log or checkpoint, and all batches made before the first step."""
-    tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
-    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
-
-    def call() -> float:
-        batches = []
-        for i in range(steps):
-            some = [rows[k % len(rows)] for k in range(32 * i, 32 * (i + 1))]
-            batch = tokenizer([row["sentence"] for row in some], padding=True, return_tensors="pt")
-            batches.append(dict(batch) | {"labels": torch.tensor([row["label"] for row in some])})
-        config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 128)
-        model = BertForSequenceClassification(config).train()
-        weights, ends = list(model.parameters()), []
-        optimizer = torch.optim.AdamW(weights, lr=1e-5, fused=True)
-        for batch in batches:
-            for weight, gradient in zip(weights, torch.autograd.grad(model(**batch).loss, weights), strict=True):
-                weight.grad = gradient
-            clip_grad_norm_(weights, train.CLIP)
-            optimizer.step()
-            ends.append(time.process_time())
-        return statistics.median(later - earlier for earlier, later in itertools.pairwise(ends))
 
     return call
 
@@ -313,193 +281,151 @@ class Case(NamedTuple):
     turns: int
 
 
-def of_scripts(method: str, variants: tuple[str, str], sizes: Sizes, student: str, steps: int, more: str,
+def of_scripts(method: str, variants: tuple[str, ...], sizes: Sizes, student: str, steps: int, more: str,
                folder: Path) -> Contenders:  # fmt: skip
     words = [*material(folder, sizes, 32 * steps), "--student", student, *more.split()]
     return {variant: script(method, [*words, "--variant", variant], steps) for variant in variants}
 
 
 def loop_and_bare(folder: Path) -> Contenders:
-    words = material(folder, Sizes((2, 128), 2000, 20), 640)
-    return {"loop": script("mc3kd", [*words, "--variant", "finetune", "--student", "2x128"], 20),
-            "bare": bare(folder, words, 20)}  # fmt: skip
+    """The undistilled student; and in a PyTorch loop with nothing but forward and backward pass, clipping and AdamW: no
+    schedule, ledger, check of the loss, log or checkpoint, and all batches made before the first step."""
+    steps = 20
+    words = material(folder, Sizes((2, 128), 2000, 20), 32 * steps)
+
+    def bare() -> float:
+        collate, encoded, _, model = of_library(folder, 128)
+        batches = [collate(encoded[32 * i : 32 * (i + 1)]) for i in range(steps)]
+        weights, ends = list(model.train().parameters()), []
+        optimizer = torch.optim.AdamW(weights, lr=1e-5, fused=True)
+        for batch in batches:
+            for weight, gradient in zip(weights, torch.autograd.grad(model(**batch).loss, weights), strict=True):
+                weight.grad = gradient
+            nn.utils.clip_grad_norm_(weights, train.CLIP)
+            optimizer.step()
+            ends.append(time.process_time())
+        return statistics.median(gaps(ends))
+
+    return {"loop": script("mc3kd", [*words, "--variant", "finetune", "--student", "2x128"], steps), "bare": bare}
 
 
-def product_loop(M: Tensor) -> Tensor:
-    """(B, L, s, s) -> (B, s, s), as the equation reads; each `M[:, i]` has a gradient as large as M."""
-    P = M[:, 0]
-    for i in range(1, M.shape[1]):
-        P = P @ M[:, i]
-    return P
-
-
-def prefix_loop(M: Tensor) -> Tensor:
-    P = [M[:, 0]]
-    for i in range(1, M.shape[1]):
-        P.append(P[-1] @ M[:, i])
-    return torch.stack(P, 1)
-
-
-def product_unbound(M: Tensor) -> Tensor:
-    P, *rest = M.unbind(1)
-    for m in rest:
-        P = P @ m
-    return P
-
-
-def prefix_unbound(M: Tensor) -> Tensor:
-    P = [M[:, 0]]
-    for m in M.unbind(1)[1:]:
-        P.append(P[-1] @ m)
-    return torch.stack(P, 1)
-
-
-def compositions(fast: str, loop: Any, unbound: Any, folder: Path) -> Contenders:
-    """Forward and backward pass over 32 texts of 128 matrices of 20 x 20. Of the loop most is not arithmetic: the
-    gradients of `M[:, i]` write and add 2.5 GB. The unbound loop is spent in its products, 3 L of them."""
+def compositions(fast: str, folder: Path) -> Contenders:
+    """Forward and backward pass over 32 texts of 128 matrices of 20 x 20. Of the loop, which takes each `M[:, i]` as
+    the equation reads, most is not arithmetic: their gradients, each as large as M, write and add 2.5 GB. The unbound
+    loop is spent in its products, 3 L of them."""
     from methods import cmow
 
     torch.manual_seed(0)
     M = (torch.eye(20) + 0.01 * torch.randn(32, 128, 20, 20)).requires_grad_()
 
-    def composed(compose: Callable[[Tensor], Tensor]) -> float:
-        return seconds(lambda: torch.autograd.grad(compose(M).sum(), M))
+    def one_by_one(matrices: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:
+        def compose(M: Tensor) -> Tensor:
+            P = list(itertools.accumulate(matrices(M), torch.matmul))
+            return P[-1] if fast == "ordered_product" else torch.stack(P, 1)
 
+        return compose
+
+    calls = {"fast": getattr(cmow, fast), "loop": one_by_one(lambda M: (M[:, i] for i in range(M.shape[1]))),
+             "unbound": one_by_one(lambda M: M.unbind(1))}  # fmt: skip
     return {
-        "fast": partial(composed, getattr(cmow, fast)),
-        "loop": partial(composed, loop),
-        "unbound": partial(composed, unbound),
+        name: partial(seconds, lambda compose=compose: torch.autograd.grad(compose(M).sum(), M))
+        for name, compose in calls.items()
     }
 
 
-# 2 layers of 256, 4 heads, one text without padding
-SHAPE: dict[str, Any] = {
-    "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024,
-    "vocab_size": 1000,
-}  # fmt: skip
 FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the one that holds the scores
 
 
-def reader(attention: str, length: int, device: str = "cpu", library: bool = False) -> Callable[..., Any]:
-    """The forward pass of a random model over one text; `library`: its own implementation of the same shape."""
+def attention_model(name: str, length: int, library: bool = False) -> Any:
+    """A random model of 2 layers of 256, 4 heads; `library`: its own implementation of the same shape."""
     torch.manual_seed(0)
-    settings: dict[str, Any] = SHAPE | {"max_position_embeddings": length + 2 * library}
-    more: dict[str, Any] = {}
-    if not library:
-        model: Any = BertModel(BertConfig(**settings))
-        if attention in FULL:
-            model.set_attn_implementation(attention)
-        else:
-            convert(model, attention, length, Specials)
-    elif attention == "longformer":
-        model = LongformerModel(LongformerConfig(attention_window=512, pad_token_id=1, **settings))
-        more["global_attention_mask"] = (torch.arange(length) == 0).long()[None]
-    elif attention == "bigbird":
-        model = BigBirdModel(BigBirdConfig(**settings))
+    settings: dict[str, Any] = {
+        "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024,
+        "vocab_size": 1000, "max_position_embeddings": length + 2 * library,
+    }  # fmt: skip
+    if library:
+        more = {"longformer": {"attention_window": 512, "pad_token_id": 1}, "bigbird": {},
+                "nystromformer": {"segment_means_seq_len": length}}[name]  # fmt: skip
+        return transformers.AutoModel.from_config(
+            transformers.AutoConfig.for_model({"bigbird": "big_bird"}.get(name, name), **settings, **more)
+        )
+    model = transformers.BertModel(BertConfig(**settings))
+    if name in FULL:
+        model.set_attn_implementation(name)
     else:
-        model = NystromformerModel(NystromformerConfig(segment_means_seq_len=length, **settings))
-    model = model.eval().to(device)
-    ids = torch.randint(5, 1000, (1, length), device=device)
-
-    @torch.no_grad()
-    def read_text(tokens: int = length) -> None:
-        model(input_ids=ids[:, :tokens], **more).last_hidden_state.sum().item()  # waits for a GPU
-
-    read_text.parameters = models.parameters(model)  # type: ignore[attr-defined]
-    return read_text
+        attention.convert(model, name, length, Specials)
+    return model
 
 
-def peak_of(make: Callable[..., Callable[..., Any]], *arguments: Any) -> int:
-    """Bytes that a forward pass adds to the model's, in a process that has done nothing larger; the last argument is
-    the device."""
-    read_text, device = make(*arguments), arguments[-1]
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    read_text(8)  # loads what the libraries load late
-    before = torch.cuda.memory_allocated() if device == "cuda" else held()
-    read_text()
-    return max(1, train.peak_memory() - before)
+def attention_reader(name: str, length: int, device: str = "cpu", library: bool = False) -> Callable[[], None]:
+    """Of one text."""
+    first = {"global_attention_mask": (torch.arange(length) == 0).long()[None]}
+    masks = first if library and name == "longformer" else {}
+    short = length if library else 8  # the library's Nystromformer reads no others
+    return reader(attention_model(name, length, library), 1, length, device, short, **masks)
 
 
-def attentions(attention: str, folder: Path) -> Contenders:
-    calls = {name: reader(attention, 4096, library=name == "library") for name in ("ours", "library")}
-    return {name: partial(seconds, call) for name, call in calls.items()}
+def attentions(name: str, folder: Path) -> Contenders:
+    calls = {side: attention_reader(name, 4096, library=side == "library") for side in ("ours", "library")}
+    return {side: partial(seconds, call) for side, call in calls.items()}
 
 
 def packed_layers(bits: int, batch: int, folder: Path) -> Contenders:
     """BERT-base's linears in 1 or 2 bits with 8-bit activations. Two layers are enough to compare."""
+    calls = {"packed": packed_model(bits, num_hidden_layers=2), "float32": packed_model(32, num_hidden_layers=2)}
+    return {name: partial(seconds, partial(forward, model, sentences(batch))) for name, model in calls.items()}
+
+
+def packed_model(bits: int, **shape: int) -> Any:
+    """A BERT of random weights with so many bits a weight: 32, 8, 2 or 1."""
     from methods import xtc
 
-    contenders: Contenders = {}
-    for name in ("packed", "float32"):
-        torch.manual_seed(0)
-        model = AutoModelForSequenceClassification.from_config(BertConfig(num_hidden_layers=2)).eval()
-        if name == "packed":
-            xtc.quantize(model, bits)
-            xtc.pack(model)
-        contenders[name] = partial(seconds, partial(forward, model, sentences(batch)))
-    return contenders
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**shape)).eval()  # type: ignore[arg-type]
+    if bits == 8:
+        rounded(model)
+    elif bits < 8:
+        xtc.quantize(model, bits)
+        xtc.pack(model)
+    return model
 
 
 SMALL, MINILM = Sizes((4, 128), 2000, 16), Sizes((6, 384), 30522, 64)
 STEPS_OF_CKA = "--pretraining off"
-LIBRARY = (("library", "ours"),)
+CKA = (("cka", "lin"), ("cka", "kd"))
+LIBRARY, COMPOSED = (("library", "ours"),), (("loop", "fast"), ("unbound", "fast"))
 CASES: dict[str, Case] = {
     "bench_mc3kd::test_step[pocket]": Case(
         partial(of_scripts, "mc3kd", ("mc3kd", "kd"), SMALL, "2x128", 20, ""), (("mc3kd", "kd"),), 10),
     "bench_mc3kd::test_step[minilm]": Case(
         partial(of_scripts, "mc3kd", ("mc3kd", "kd"), MINILM, "3x384", 4, ""), (("mc3kd", "kd"),), 4),
     "bench_cka::test_step[pocket]": Case(
-        partial(of_scripts, "cka", ("cka", "lin"), SMALL, "2x64", 20, STEPS_OF_CKA), (("cka", "lin"),), 10),
+        partial(of_scripts, "cka", ("cka", "lin", "kd"), SMALL, "2x64", 20, STEPS_OF_CKA), CKA, 10),
     "bench_cka::test_step[minilm]": Case(
-        partial(of_scripts, "cka", ("cka", "lin"), MINILM, "3x192", 4, STEPS_OF_CKA), (("cka", "lin"),), 4),
+        partial(of_scripts, "cka", ("cka", "lin", "kd"), MINILM, "3x192", 4, STEPS_OF_CKA), CKA, 4),
     "bench_cka::test_step[encoder-decoder]": Case(
-        partial(of_scripts, "cka", ("cka", "lin"), Sizes((8, 128), 2000, 16, True), "4x64", 20, STEPS_OF_CKA),
-        (("cka", "lin"),), 10),
+        partial(of_scripts, "cka", ("cka", "lin", "kd"), Sizes((8, 128), 2000, 16, True), "4x64", 20, STEPS_OF_CKA),
+        CKA, 10),
     "bench_loop::test_loop": Case(loop_and_bare, (("loop", "bare"),), 12),
-    "bench_cmow::test_composition[pooled]": Case(
-        partial(compositions, "ordered_product", product_loop, product_unbound),
-        (("loop", "fast"), ("unbound", "fast")), 15),
-    "bench_cmow::test_composition[prefix]": Case(
-        partial(compositions, "prefix_products", prefix_loop, prefix_unbound),
-        (("loop", "fast"), ("unbound", "fast")), 15),
+    "bench_cmow::test_composition[pooled]": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
+    "bench_cmow::test_composition[prefix]": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
     **{f"bench_efficient_attention::test_faster_than_the_library[{name}]": Case(partial(attentions, name), LIBRARY, 7)
        for name in ("longformer", "bigbird", "nystromformer")},
     **{f"bench_xtc::test_a_packed_layer_is_not_slower[{bits}-{batch}]":
        Case(partial(packed_layers, bits, batch), (("packed", "float32"),), 10) for bits in (2, 1) for batch in (1, 32)},
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_ratio(benchmark: Any, tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    contenders = case.make(tmp_path)
-    spent: dict[str, list[float]] = {label: [] for label in contenders}
-
-    def turn() -> None:
-        order = list(contenders)
-        for label in order if len(spent[order[0]]) % 2 else order[::-1]:
-            spent[label].append(contenders[label]())
-
-    benchmark.pedantic(turn, rounds=case.turns, warmup_rounds=1)
-    for a, b in case.ratios:
-        benchmark.extra_info[f"{name}, {a} / {b}"] = ratio(spent[a][1:], spent[b][1:])
-
-
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
 
 
 def measure(names: list[str]) -> Ratios:
-    """The ratios of these cases, by pytest-benchmark. A case that fails has none."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "report.json"
-        cases = [f"{__file__}::test_ratio[{name}]" for name in names]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *cases]
-        # started by a worker of pytest-xdist, pytest-benchmark would take itself for one and measure nothing
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
-        subprocess.run([*command, f"--benchmark-json={path}"], cwd=results.ROOT, env=environment)
-        rows = json.loads(path.read_text())["benchmarks"] if path.exists() else []
-        return {name: value for row in rows for name, value in row["extra_info"].items()}
+    """The ratios of these cases."""
+    found = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            case = CASES[name]
+            spent = in_turn(case.make(Path(folder)), case.turns)
+        found |= {f"{name}, {a} / {b}": ratio(spent[a], spent[b]) for a, b in case.ratios}
+    return found
 
 
 def worse(checked_in: Ratios, found: Ratios) -> list[str]:
@@ -536,22 +462,20 @@ METHODS = {
 def words_of(name: str, how: str, base: bool, folder: Path) -> list[str]:
     sizes = Sizes((12, 768), 30522, 128) if base else Sizes((4, 128), 2000, 20)
     _, words, small, large = METHODS[name]
-    words_ = [*material(folder, sizes, 160), "--student", large if base else small]
-    return [*words_, *words.split(), *HOW[how].split()]
+    return [*material(folder, sizes, 160), "--student", large if base else small, *words.split(), *HOW[how].split()]
 
 
-def possible(name: str, how: str) -> bool:
+def possible(name: str) -> list[str]:
     """Kept are outputs and hidden states; the attention scores that xtc compares are too large."""
-    return how != "kept" or name != "xtc"
+    return [how for how in HOW if how != "kept" or name != "xtc"]
 
 
 def step_ratios(name: str) -> dict[str, float]:
     """Milliseconds of a step as it is, and what the other ways to compute it take, as a share of that."""
     with tempfile.TemporaryDirectory() as folder:
         # of three epochs the last one is measured, when outputs are kept and what is compiled is compiled
-        calls = {how: script(METHODS[name][0], words_of(name, how, False, Path(folder)), 15, 5)
-                 for how in HOW if possible(name, how)}  # fmt: skip
-        spent = in_turn(calls, 7)
+        spent = in_turn({how: script(METHODS[name][0], words_of(name, how, False, Path(folder)), 15, 5)
+                         for how in possible(name)}, 7)  # fmt: skip
     first = spent.pop("as it is")
     ratios = {how: ratio(values, first) for how, values in spent.items()}
     return {"ms": round(1000 * statistics.median(first), 2)} | ratios
@@ -569,8 +493,7 @@ def steps() -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name in METHODS:
         print(f"steps of {name}", file=sys.stderr)
-        peaks = {how: round(in_own_process(memory_of, two_steps, name, how) / 1e6)
-                 for how in ("as it is", "kept", "bf16") if possible(name, how)}  # fmt: skip
+        peaks = {how: round(memory(partial, two_steps, name, how) / 1e6) for how in possible(name) if how != "compile"}
         table[name] = {"seconds": in_own_process(step_ratios, name), "megabytes": peaks}
     return {"methods": table}
 
@@ -595,50 +518,43 @@ STEPS_OF_PROFILE = 20  # of a training
 @contextlib.contextmanager
 def step_parts() -> Iterator[dict[str, float]]:
     """Processor time of what trains inside, by part: the batch, both forward passes, the method's loss, the backward
-    pass, clipping and optimiser, and the rest of the loop. Nothing is counted twice; what is outside of loops is "".
-    """
-    spent, open_parts, since = defaultdict[str, float](float), [""], [time.process_time()]
-
-    @contextlib.contextmanager
-    def part(name: str) -> Iterator[None]:
-        turn()
-        open_parts.append(name)
-        try:
-            yield
-        finally:
-            turn()
-            open_parts.pop()
-
-    def turn() -> None:
-        now = time.process_time()
-        spent[open_parts[-1]] += now - since[0]
-        since[0] = now
+    pass, clipping and optimiser, and the rest of the loop."""
+    spent, now = defaultdict[str, float](float), time.process_time
+    iterate = train.Loop.__iter__
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: part(name)(function)(*args, **kwargs)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            started = now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[name] += now() - started
 
-    def enter(loop: Any) -> Any:
-        for module in loop.modules.values():
-            module.forward = timed("student", module.forward)
-        return begin(loop)
+        return call
 
     def batches(loop: Any) -> Iterator[Any]:
-        steps = iterate(loop)
-        while (batch := part("rest")(next)(steps, None)) is not None:
-            with part("loss"):
-                yield batch
+        steps, modules = iterate(loop), loop.modules.values()
+        for module in modules:
+            module.forward = timed("student", module.forward)
+        while (batch := timed("next", next)(steps, None)) is not None:
+            started = now()
+            yield batch
+            spent["body"] += now() - started
+        for module in modules:  # evaluation is no step
+            del module.forward
 
-    begin, iterate = train.Loop.__enter__, train.Loop.__iter__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.Loop, "__enter__", enter)
-        patch.setattr(train.Loop, "__iter__", batches)
-        for owner, name, label in (
-            (data.Batches, "__getitem__", "batch"), (Teacher, "__call__", "teacher"), (Tensor, "backward", "backward"),
-            (torch.optim.AdamW, "step", "optimiser"), (train, "clip_grad_norm_", "optimiser"),
-            (train.Loop, "minimise", "rest"),
+    with contextlib.ExitStack() as stack:
+        for owner, name, function in (
+            (train.Loop, "__iter__", batches),
+            *((owner, name, timed(part, getattr(owner, name))) for owner, name, part in (
+                (data.Batches, "__getitem__", "batch"), (Teacher, "__call__", "teacher"),
+                (train.Loop, "minimise", "minimise"), (Tensor, "backward", "backward"),
+                (torch.optim.AdamW, "step", "optimiser"), (train, "clip_grad_norm_", "optimiser"))),
         ):  # fmt: skip
-            patch.setattr(owner, name, timed(label, getattr(owner, name)))
+            stack.enter_context(mock.patch.object(owner, name, function))
         yield spent
+    spent["loss"] = spent["body"] - spent["minimise"] - spent["student"] - spent["teacher"]
+    spent["rest"] = spent["next"] + spent["minimise"] - spent["batch"] - spent["backward"] - spent["optimiser"]
 
 
 def profile() -> dict[str, Any]:
@@ -667,6 +583,7 @@ def profile_text(report: dict[str, Any]) -> str:
 # --- peers ---------------------------------------------------------------------------------------------------
 
 EXAMPLES, EPOCHS, LR, ALPHA, TEMPERATURE = 320, 3, 5e-5, 0.9, 2.0
+STEPS = EPOCHS * EXAMPLES // 32
 
 
 def lognormal(rng: random.Random) -> int:
@@ -674,59 +591,42 @@ def lognormal(rng: random.Random) -> int:
     return min(126, max(3, round(22 * rng.lognormvariate(0, 0.75))))
 
 
-class DistillationTrainer(Trainer):
-    """The library's loop, with the teacher's soft labels in its loss."""
-
-    guide: Any
-
-    def compute_loss(  # type: ignore[override]
-        self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
-    ) -> Any:
-        labels = inputs.pop("labels")
-        output = model(**inputs)
-        with torch.no_grad():
-            soft = self.guide(**inputs).logits
-        loss = kd_loss(output.logits, soft, labels, ALPHA, TEMPERATURE)
-        return (loss, output) if return_outputs else loss
-
-
-def of_library(folder: Path) -> tuple[Any, list[dict[str, Any]], Any, Any]:
-    """The tokenizer, the encoded texts, the teacher and a new student, for the library's own ways to train."""
-    tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
-    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
-    encoded = [dict(tokenizer(row["sentence"], truncation=True, max_length=128)) | {"labels": row["label"]}
-               for row in rows]  # fmt: skip
-    teacher = BertForSequenceClassification.from_pretrained(folder / "teacher", use_safetensors=True).eval()
-    config: Any = models.student_config(models.load_config(str(folder / "teacher")), 2, 256)
-    return tokenizer, encoded, teacher, BertForSequenceClassification(config)
-
-
-STEPS = EPOCHS * EXAMPLES // 32
+def peer_material(folder: Path) -> list[str]:
+    return material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
 
 
 def library(sampling: str, folder: Path) -> float:
-    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text."""
-    tokenizer, encoded, teacher, student = of_library(folder)
-    with tempfile.TemporaryDirectory() as out:
-        settings = TrainingArguments(
+    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text, with the teacher's
+    soft labels in its loss."""
+    collate, encoded, teacher, student = of_library(folder, 256)
+
+    class DistillationTrainer(transformers.Trainer):
+        def compute_loss(  # type: ignore[override]
+            self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+        ) -> Any:
+            labels = inputs.pop("labels")
+            output = model(**inputs)
+            with torch.no_grad():
+                soft = teacher(**inputs).logits
+            loss = kd_loss(output.logits, soft, labels, ALPHA, TEMPERATURE)
+            return (loss, output) if return_outputs else loss
+
+    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
+        settings = transformers.TrainingArguments(
             out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=STEPS // 10,
             weight_decay=train.WEIGHT_DECAY, max_grad_norm=train.CLIP, use_cpu=True, report_to=[], logging_steps=20,
             save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
         )  # fmt: skip
-        collator = DataCollatorWithPadding(tokenizer)
-        trainer = DistillationTrainer(student, settings, collator, train_dataset=encoded)  # type: ignore[arg-type]
-        trainer.guide = teacher
-        with contextlib.redirect_stdout(io.StringIO()):
-            return seconds(trainer.train)
+        trainer = DistillationTrainer(student, settings, collate, train_dataset=encoded)  # type: ignore[arg-type]
+        return seconds(trainer.train)
 
 
 def textbrewer(folder: Path) -> float:
     """Seconds of TextBrewer's GeneralDistiller: soft labels and true ones, batches in random order."""
     from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
 
-    tokenizer, encoded, teacher, student = of_library(folder)
-    collate = DataCollatorWithPadding(tokenizer)
-    loader: Any = DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type]
+    collate, encoded, teacher, student = of_library(folder, 256)
+    loader = torch.utils.data.DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type, var-annotated]
     optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.WEIGHT_DECAY)
     rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
 
@@ -737,37 +637,36 @@ def textbrewer(folder: Path) -> float:
         settings = TrainingConfig(output_dir=out, log_dir=None, device="cpu", ckpt_epoch_frequency=EPOCHS)
         weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
         with (distiller := GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor)):
-            how = {"scheduler_class": get_linear_schedule_with_warmup, "scheduler_args": rising}
+            how = {"scheduler_class": transformers.get_linear_schedule_with_warmup, "scheduler_args": rising}
             return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.CLIP, **how))
 
 
 def ours(more: str, folder: Path) -> float:
     """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: checkpoints, log and ledger included."""
-    words = material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
     shape = f"--variant kd --student 2x256 --lr {LR} --alpha {ALPHA} --temperature {TEMPERATURE}"
-    words += f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}".split()
-    return float(trained("mc3kd", words)[1]["ledger"]["seconds"])
+    given = f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}"
+    return float(trained("mc3kd", [*peer_material(folder), *given.split()])[1]["ledger"]["seconds"])
 
 
 def peers() -> dict[str, Any]:
     """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
+    trainer = f"Trainer of transformers {version('transformers')}"
     calls: dict[str, Callable[[Path], float]] = {
         "ours": partial(ours, ""), "ours, teacher at every step": partial(ours, "--teacher-cache off"),
         "ours, shuffled": partial(ours, "--batches shuffled"),
-        f"Trainer of transformers {transformers.__version__}, by length": partial(library, "group_by_length"),
-        f"Trainer of transformers {transformers.__version__}": partial(library, "random"),
+        f"{trainer}, by length": partial(library, "group_by_length"), trainer: partial(library, "random"),
     }  # fmt: skip
-    if versions := installed("textbrewer", "tensorboard"):
-        calls[f"TextBrewer {versions[0]}"] = textbrewer
+    if found := version("textbrewer", "tensorboard"):
+        calls[f"TextBrewer {found}"] = textbrewer
     table = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
+        peer_material(folder)
         spent = in_turn({name: partial(call, folder) for name, call in calls.items()}, 3)
         for name, values in spent.items():
             speed = EPOCHS * EXAMPLES / statistics.median(values)
             table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
-                           "megabytes": round(in_own_process(memory_of, calls[name], folder) / 1e6, 1)}  # fmt: skip
+                           "megabytes": round(memory(partial, calls[name], folder) / 1e6, 1)}  # fmt: skip
     return {"peers": table}
 
 
@@ -784,16 +683,7 @@ def peers_text(report: dict[str, Any]) -> str:
 
 def save_packed(bits: int, folder: Path) -> int:
     """Write BERT-base of random weights with so many bits a weight; its bytes."""
-    from methods import xtc
-
-    torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_config(BertConfig())
-    if bits == 8:
-        rounded(model)
-    else:
-        xtc.quantize(model, bits)
-        xtc.pack(model)
-    model.save_pretrained(folder)
+    packed_model(bits).save_pretrained(folder)
     return (folder / "model.safetensors").stat().st_size
 
 
@@ -801,10 +691,10 @@ def save_torch_int8(folder: Path) -> int:
     """Save the float32 model, whose linears torch rounds when it is loaded; the bytes of what it holds then."""
     save_packed(32, folder)
     (folder / "torch-int8").touch()
-    modules = load_student(folder).modules()
-    rounded_linears = [m._weight_bias() for m in modules if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
-    floats = sum(4 * p.numel() for p in load_student(folder).parameters())
-    return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in rounded_linears)
+    model = load_student(folder)
+    linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
+    floats = sum(4 * p.numel() for p in model.parameters())
+    return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
 
 
 def save_onnx_int8(folder: Path) -> int:
@@ -825,22 +715,20 @@ def save_onnx_int8(folder: Path) -> int:
 
 
 def packed() -> dict[str, Any]:
-    """BERT-base of random weights, sentences of 32 tokens, from token ids to logits."""
+    """BERT-base of random weights, sentences of 32 tokens, from token ids to logits; memory beyond the libraries'."""
     save: dict[str, Callable[[Path], int]] = {"float32": partial(save_packed, 32)}
-    save[f"int8 by torch {torch.__version__}"] = save_torch_int8
-    if versions := installed("onnxruntime", "onnx"):
-        save[f"int8 by ONNX Runtime {versions[0]}"] = save_onnx_int8
+    save[f"int8 by torch {version('torch')}"] = save_torch_int8
+    if found := version("onnxruntime", "onnx"):
+        save[f"int8 by ONNX Runtime {found}"] = save_onnx_int8
     save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
     with tempfile.TemporaryDirectory() as place:
         table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
         loaded = {name: load_student(Path(place, name)) for name in table}
         for batch in (1, 32):
             texts = sentences(batch)
-            libraries = in_own_process(peak_of_student, None, [])
-            calls = {name: partial(forward, model, texts) for name, model in loaded.items()}
-            for name, value in medians(calls, 5).items():
-                memory = in_own_process(peak_of_student, Path(place, name), texts) - libraries
-                table[name]["batches"][str(batch)] = {"seconds": value, "memory": memory}
+            for name, value in medians({n: partial(forward, m, texts) for n, m in loaded.items()}, 5).items():
+                peak = memory(partial, load_and_forward, Path(place, name), texts)
+                table[name]["batches"][str(batch)] = {"seconds": value, "memory": peak}
     return {"length": 32, "models": table}
 
 
@@ -868,17 +756,24 @@ def packed_text(report: dict[str, Any]) -> str:
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 
 
+def by_length(make: Callable[..., Callable[[], None]], rows: dict[str, tuple[Any, ...]],
+              lengths: tuple[int, ...]) -> dict[str, Any]:  # fmt: skip
+    """Seconds, and bytes beyond the model's, of what `make(*row, length, device)` gives for each row, in turn."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}} for name in rows}
+    for length in lengths:
+        for name, value in medians({name: make(*row, length, device) for name, row in rows.items()}).items():
+            table[name]["seconds"][str(length)] = value
+            table[name]["bytes"][str(length)] = memory(make, *rows[name], length, device)
+    return table
+
+
 def lengths() -> dict[str, Any]:
     """One forward pass of one text, without padding; and from which length each attention is faster than sdpa."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}, "parameters": {}} for name in (*ATTENTIONS, *FULL)}
-    for length in LENGTHS:
-        calls = {name: reader(name, length, device) for name in table}
-        for name, value in medians(calls).items():
-            table[name]["seconds"][str(length)] = value
-            table[name]["parameters"][str(length)] = calls[name].parameters  # type: ignore[attr-defined]
-            table[name]["bytes"][str(length)] = in_own_process(peak_of, reader, name, length, device)
-    crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in ATTENTIONS}
+    table = by_length(attention_reader, {name: (name,) for name in (*attention.ATTENTIONS, *FULL)}, LENGTHS)
+    for name, row in table.items():
+        row["parameters"] = {str(length): models.parameters(attention_model(name, length)) for length in LENGTHS}
+    crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in attention.ATTENTIONS}
     series: dict[str, plots.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
     }
@@ -917,32 +812,19 @@ def lengths_text(report: dict[str, Any]) -> str:
 BATCH, ENCODER_LENGTHS = 16, (512, 4096)  # the paper's
 
 
-def encoder_call(row: int, half: bool, length: int, device: str) -> Callable[..., None]:
-    """The forward pass of a row of table 2, with random weights, over a batch of texts without padding; full attention
-    has as many positions as there are tokens, as in table 4."""
+def encoder_reader(row: int, half: bool, length: int, device: str) -> Callable[[], None]:
+    """A row of table 2, with random weights. Full attention has as many positions as there are tokens, as table 4."""
     torch.manual_seed(0)
-    _, family, settings, attention, *_ = EFFICIENT_ATTENTION[row]
-    model = encoder(family, settings, attention, half, length).eval().to(device)
-    ids = torch.randint(5, 1000, (BATCH, length), device=device)
-
-    @torch.no_grad()
-    def read_texts(tokens: int = length) -> None:
-        model(input_ids=ids[:, :tokens]).last_hidden_state.sum().item()  # waits for a GPU
-
-    return read_texts
+    _, family, settings, name, *_ = EFFICIENT_ATTENTION[row]
+    return reader(encoder(family, settings, name, half, length), BATCH, length, device)
 
 
 def encoders() -> dict[str, Any]:
-    """Seconds and bytes of tables 2 and 4, on the machine at hand."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Seconds and bytes of tables 2 and 4, on the machine at hand; one encoder after the other, as they are large."""
     table: dict[str, Any] = {}
     for row, (name, *_, half) in enumerate(EFFICIENT_ATTENTION):
         for cut in (False, True)[: 1 if half == "-" else 2]:
-            measured = table[f"{name}{', half' if cut else ''}"] = {"seconds": {}, "bytes": {}}
-            for length in ENCODER_LENGTHS:
-                call = encoder_call(row, cut, length, device)
-                measured["seconds"][str(length)] = medians({name: call})[name]
-                measured["bytes"][str(length)] = in_own_process(peak_of, encoder_call, row, cut, length, device)
+            table |= by_length(encoder_reader, {f"{name}{', half' if cut else ''}": (row, cut)}, ENCODER_LENGTHS)
     return {"batch": BATCH, "encoders": table}
 
 
@@ -955,27 +837,26 @@ def encoders_text(report: dict[str, Any]) -> str:
 # --- sentences per second of students without attention ------------------------------------------------------
 
 
+class StaticEmbeddings(nn.Module):
+    """What sentence-transformers' StaticEmbedding computes, the mean of the tokens' embeddings; a linear probe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.classifier = nn.EmbeddingBag(30_522, 256), nn.Linear(256, 2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        lengths = attention_mask.sum(1)
+        return self.classifier(self.words(input_ids[attention_mask.bool()], lengths.cumsum(0) - lengths))
+
+
 def students() -> dict[str, Any]:
     """BERT-base, its half, static embeddings, and the paper's encoders with their linear probe, over sentences of 32
     tokens."""
     from methods import cmow
 
-    class StaticEmbeddings(nn.Module):
-        """What sentence-transformers' StaticEmbedding computes, the mean of the tokens' embeddings; a linear probe."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.classifier = nn.EmbeddingBag(30_522, 256), nn.Linear(256, 2)
-
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            lengths = attention_mask.sum(1)
-            return self.classifier(self.words(input_ids[attention_mask.bool()], lengths.cumsum(0) - lengths))
-
-    contenders: dict[str, Any] = {
-        "BERT 12x768": BertForSequenceClassification(BertConfig()),
-        "DistilBERT": DistilBertForSequenceClassification(DistilBertConfig()),
-        "static embeddings": StaticEmbeddings(),
-    }
+    half = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig())
+    contenders: dict[str, Any] = {"BERT 12x768": packed_model(32), "DistilBERT": half,
+                                  "static embeddings": StaticEmbeddings()}  # fmt: skip
     for name, (size, length) in cmow.PAPER_SIZES.items():
         config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name)
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
@@ -1002,8 +883,8 @@ def students_text(report: dict[str, Any]) -> str:
 # --table -> its measurement, its text, and its file under bench/results
 TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
     "steps": (steps, steps_text, "steps"), "profile": (profile, profile_text, "step_parts"),
-    "peers": (peers, peers_text, "peers"),
-    "packed": (packed, packed_text, "xtc_inference"), "lengths": (lengths, lengths_text, "attention_profile"),
+    "peers": (peers, peers_text, "peers"), "packed": (packed, packed_text, "xtc_inference"),
+    "lengths": (lengths, lengths_text, "attention_profile"),
     "encoders": (encoders, encoders_text, "attention_encoders"), "students": (students, students_text, "cmow_students"),
 }  # fmt: skip
 
@@ -1025,13 +906,11 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     path = FOLDER / "kernels.json"
     before = json.loads(path.read_text(encoding="utf-8"))["ratios"]
-    chosen = [name for name in CASES if not given.names or any(word in name for word in given.names)]
-    found = measure(chosen)
+    found = measure([name for name in CASES if not given.names or any(word in name for word in given.names)])
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
     print(results.columns(rows, ["ratio", "now", "checked in"]))
     if given.save:
         results.write_json(path, {"ratios": before | found, "environment": results.environment()})
-    lines = worse(before, found)
-    print("\n".join(lines))
-    if lines or not {name.partition(", ")[0] for name in found} >= set(chosen):
+    if lines := worse(before, found):
+        print("\n".join(lines))
         raise SystemExit(1)
