@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from bench import profile, run, table
-from bench.cli import Parser, add_engine, check_engine
+from bench.cli import Parser, add_engine, check_engine, seeds_of
 from bench.matrix import Matrix, build, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
@@ -60,10 +60,8 @@ def plan_of(options: Any, given: dict[str, str], out: str) -> Matrix:
     apart = [is_data_set(options.task) and not options.task.startswith("hub:"), options.teacher not in POCKET]
     task, teacher = (str(path.resolve()) if own and (path := Path(name).expanduser()).exists() else name
                      for own, name in zip(apart, (options.task, options.teacher), strict=True))  # fmt: skip
-    if not (seeds := split_list(options.seeds)) or not all(seed.isdecimal() for seed in seeds):
-        raise BadInput(f"--seeds {options.seeds}: must be numbers with commas, as 0,1,2")
     rows = rows_for(options, models.load_config(models.source(teacher)).hidden_size)
-    settings = {"tasks": [task], "seeds": list(map(int, seeds)), "budget": options.budget, "teacher": teacher}
+    settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
     return build(given | settings | {"rows": rows}, out, "arena")
 
 

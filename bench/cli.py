@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from common import results
-from common.args import BadInput, fail
+from common.args import BadInput, fail, first_line, split_list
 
 FOLDER = results.ROOT / "bench" / "results"
 
@@ -39,6 +41,25 @@ def check_engine(options: argparse.Namespace) -> None:
         raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
     if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
         raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
+
+
+def seeds_of(text: str) -> list[int]:
+    """What `--seeds` says."""
+    seeds = split_list(text)
+    if not seeds or not all(seed.isdecimal() for seed in seeds):
+        raise BadInput(f"--seeds {text}: must be numbers with commas, as 0,1,2")
+    return list(map(int, seeds))
+
+
+@contextlib.contextmanager
+def reading(path: Path, what: str) -> Iterator[str]:
+    """The text of a file. Where it cannot be read, or the block does not find there what it takes out: a `BadInput`."""
+    try:
+        yield path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path}: damaged, or not {what} ({type(error).__name__}: {first_line(error)})") from error
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

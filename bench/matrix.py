@@ -6,21 +6,25 @@ bench/run.py shows the form of a file, bench/sweep.py that of its trials.
 from __future__ import annotations
 
 import ast
+import contextlib
+import hashlib
 import importlib
 import importlib.util
+import itertools
 import json
 import re
 import sys
 import tomllib
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.cli import FOLDER, dashed
+from bench.cli import FOLDER, dashed, reading
 from common import results
-from common.args import BadInput, CommonArgs, read
+from common.args import BadInput, CommonArgs, read, split_list
 from common.sources import check_task
-from common.tasks import Columns
+from common.tasks import Columns, Task, find_files, is_data_set
 
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
 
@@ -64,15 +68,16 @@ def module_of(script: str) -> Any:
 
 @dataclass(frozen=True)
 class Job:
-    """One command: the variants of a row on a task with a seed. Each of its results is a cell of the table."""
+    """One command, whose result is a cell of the table: a variant of a row on a task with a seed."""
 
     row: str
     task: str
     seed: int
     words: tuple[str, ...]  # the command, from the script's name on
     args: CommonArgs
-    part: str = ""  # the variant, where it was split off a command for several; the trial of a sweep
+    part: str = ""  # the variant, where the row has several; the trial of a sweep
     point: dict[str, Any] = field(default_factory=dict)  # of a sweep: the values of the trial
+    data: str | None = None  # a digest of the files that the task is read from, where they are one's own
 
     @property
     def name(self) -> str:
@@ -88,17 +93,6 @@ class Job:
         """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
         a = self.args
         return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
-
-    def one_by_one(self) -> list[Job]:
-        """The same with one command for each variant; none where there is but one."""
-        if len(self.args.variants) < 2:
-            return []
-        at = self.words.index("--variant") + 1
-        return [
-            replace(self, words=(*self.words[:at], variant, *self.words[at + 1 :]),
-                    args=replace(self.args, variant=variant), part=variant)
-            for variant in self.args.variants
-        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,12 +113,12 @@ def read_file(path: Path) -> dict[str, Any]:
     if "of" not in table:
         return {"trials": path.stem} | table
     whole = read_file(results.ROOT / str(table["of"]))
-    rows = {row.get("name", row.get("method")): row for row in whole["rows"]}
-    if wrong := [name for name in table.get("rows", []) if name not in rows]:
-        raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(map(str, rows))}")
+    rows = {str(row.get("name", row.get("method"))): row for row in tables_of_rows(whole, f"{path}: {table['of']}")}
+    names = table.get("rows", list(rows))
+    if wrong := [name for name in names if name not in rows]:
+        raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(rows)}")
     whole.pop("out", None)
-    del table["of"]
-    return whole | table | {"rows": [rows[name] for name in table.get("rows", rows)]}
+    return whole | table | {"rows": [rows[name] for name in names]}
 
 
 def out_of(path: Path) -> str:
@@ -133,8 +127,9 @@ def out_of(path: Path) -> str:
 
 
 class Row(NamedTuple):
-    """A row of a file: its name, its script, its arguments, and the values of those that are tuned."""
+    """A row of a file: where it stands, its name, its script, its arguments, and the values of those that are tuned."""
 
+    where: str
     label: str
     script: str
     table: dict[str, Any]
@@ -142,33 +137,48 @@ class Row(NamedTuple):
 
 
 def rows_of(table: dict[str, Any], where: str) -> list[Row]:
-    """The rows of a table as TOML has it; `where` is named in errors."""
+    """The rows of a table as TOML has it; `where` is named in errors, and the file that the rows are from."""
+    where += f", of {table['of']}" if "of" in table else ""
     tune = table["tune"] if isinstance(table.get("tune"), dict) else {}  # else it is the scripts' argument
-    apart = {"rows", "out", "trials"} | ({"tune"} if tune else set())
+    apart = {"rows", "of", "out", "trials"} | ({"tune"} if tune else set())
     common = plain({key: value for key, value in table.items() if key not in apart})
     tried = {key: value for key, value in tune.items() if isinstance(value, list) and key not in ("seeds", "tasks")}
-    listed_rows = table.get("rows")
-    if not isinstance(listed_rows, list) or not listed_rows or not all(isinstance(row, dict) for row in listed_rows):
-        raise BadInput(f"{where}: needs [[rows]], each with a method")
     rows: dict[str, Row] = {}
-    for row in listed_rows:
+    for row in tables_of_rows(table, where):
         label = row.get("name", Path(str(row.get("method"))).stem)
         if not isinstance(label, str) or not re.fullmatch(r"[\w.-]+", label):
             raise BadInput(f"{where}: name {label!r}: must be letters, digits, '.', '_' and '-'")
         if label in rows:
             raise BadInput(f"{where}: two rows are called {label}; give one another name")
         merged = common | plain({key: value for key, value in row.items() if key not in ("method", "name", "tune")})
-        grid = plain(tried | row.get("tune", {}))
-        try:
+        with within(f"{where}, row {label}"):
+            own = row.get("tune", {})
+            grid = plain(tried | own) if isinstance(own, dict) else {"tune": own}
+            if wrong := [name for name, values in grid.items() if not isinstance(values, list | tuple) or not values]:
+                raise BadInput(f"tune: {wrong[0]}: must be a list of values to try")
             if twice := set(grid) & set(merged):
                 raise BadInput(f"{min(twice)}: is tuned, and cannot be given as well")
             reported = merged.get("seeds")
             if isinstance(reported, list) and (both := [seed for seed in reported if seed in tune.get("seeds", [])]):
                 raise BadInput(f"seeds: {both[0]} is a seed of the trials, which are tuned on")
-            rows[label] = Row(label, script_of(row.get("method")), merged, grid)
-        except BadInput as error:
-            raise BadInput(f"{where}, row {label}: {error}") from error
+            rows[label] = Row(f"{where}, row {label}", label, script_of(row.get("method")), merged, grid)
     return list(rows.values())
+
+
+def tables_of_rows(table: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    rows = table.get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"{where}: needs [[rows]], each with a method")
+    return rows
+
+
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """Say of a `BadInput` where the file has it."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
 
 
 def plain(table: dict[str, Any]) -> dict[str, Any]:
@@ -181,8 +191,9 @@ def winners(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
     path = FOLDER / f"{table.get('trials')}_trials.json"
     if not isinstance(table.get("tune"), dict) or not path.exists():
         return {}
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return {name: row["winner"] for name, row in rows.items() if row["winner"] is not None}
+    with reading(path, "trials of `python -m bench sweep`") as text:
+        rows = json.loads(text)["rows"]
+        return {name: row["winner"] for name, row in rows.items() if row["winner"] is not None}
 
 
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
@@ -191,12 +202,9 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     for row in rows_of(table, where):
         point = tuned.get(row.label, {})
         if wrong := [name for name, value in point.items() if value not in row.grid.get(name, [])]:
-            raise BadInput(f"{where}, row {row.label}: its trials had another {wrong[0]}; run them again with `sweep`")
+            raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]
-        try:
-            jobs += jobs_of(row.label, row.script, row.table | point, Path(out) / row.label)
-        except BadInput as error:
-            raise BadInput(f"{where}, row {row.label}: {error}") from error
+        jobs += jobs_of(row, row.table | point, Path(out) / row.label)
     said = ""
     if isinstance(table.get("tune"), dict):
         said = f"rows have the values that have won the trials of bench/results/{table['trials']}_trials.json"
@@ -204,37 +212,51 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     return Matrix(results.ROOT / out, jobs, said)
 
 
-def jobs_of(label: str, script: str, table: dict[str, Any], folder: Path,
-            point: dict[str, Any] | None = None) -> list[Job]:  # fmt: skip
-    """The commands of a row, one for each of its tasks and seeds, whose results go into `folder`; `point`: of a trial,
-    the values that it tries."""
-    table = table | (point or {})
-    tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
-    Args = module_of(script).Args
-    known = {one.name for one in fields(Args)} - set(SET_HERE)
-    words: list[str] = []
-    for name, value in ({"variant": Args().variant, "cache_dir": "runs/cache"} | plain(table)).items():
-        if name in ("tasks", "seeds"):
-            continue
-        if name not in known:
-            raise BadInput(f"{name}: no argument of {script} that may be given here")
-        if isinstance(value, dict):
-            raise BadInput(f"{name}: must be one value")
-        words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    jobs = []
-    for task in tasks:
-        kind = check_task(task, table.get("data_dir"), Columns.of(table)).kind
-        if Args.KINDS is not None and kind not in Args.KINDS:
-            print(f"left out: {label} on {task}, which is {kind}; {script} does {', '.join(Args.KINDS)}",
-                  file=sys.stderr)  # fmt: skip
-            continue
-        for seed in seeds:
-            command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
-            args = read(Args, None, command)
-            if len(args.tasks) != 1:
-                raise BadInput(f"tasks: {task!r} must be one task")
-            jobs.append(Job(label, task, seed, (script, *command), args, words_of(point or {}), point or {}))
-    return jobs
+def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None) -> list[Job]:
+    """The commands of a row with these arguments, one for each task, seed and variant, whose results go into `folder`;
+    `point`: of a trial, the values that it tries."""
+    with within(row.where):
+        Args = module_of(row.script).Args
+        table = {"variant": Args().variant, "cache_dir": "runs/cache"} | plain(table) | (point or {})
+        tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
+        known = {one.name for one in fields(Args)} - set(SET_HERE)
+        words: list[str] = []
+        for name, value in table.items():
+            if name in ("tasks", "seeds"):
+                continue
+            if name not in known:
+                raise BadInput(f"{name}: no argument of {row.script} that may be given here")
+            if isinstance(value, dict):
+                raise BadInput(f"{name}: must be one value")
+            words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        jobs, variants = [], split_list(words[1]) or [""]
+        for task in tasks:
+            found = check_task(task, table.get("data_dir"), Columns.of(table))
+            if Args.KINDS is not None and found.kind not in Args.KINDS:
+                print(f"left out: {row.label} on {task}, which is {found.kind};"
+                      f" {row.script} does {', '.join(Args.KINDS)}", file=sys.stderr)  # fmt: skip
+                continue
+            data = digest(task, found, table.get("data_dir"))
+            for seed, variant in itertools.product(seeds, variants):
+                words[1] = variant
+                command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
+                args = read(Args, None, command)
+                if len(args.tasks) != 1:
+                    raise BadInput(f"tasks: {task!r} must be one task")
+                part = " ".join([words_of(point or {}), *[variant] * (len(variants) > 1)]).strip()
+                jobs.append(Job(row.label, task, seed, (row.script, *command), args, part, point or {}, data))
+        return jobs
+
+
+def digest(name: str, task: Task, data_dir: str | None) -> str | None:
+    """Of the files of one's own that a task is read from; None of other data, which do not change."""
+    if data_dir:
+        places = list(find_files(task, data_dir).values())
+    else:
+        places = [Path(name).expanduser()] if is_data_set(name) else []
+    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    contents = [hashlib.sha256(file.read_bytes()).digest() for file in files if file.is_file()]
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:16] if contents else None
 
 
 def words_of(point: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ import shlex
 import sys
 import textwrap
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -500,14 +500,6 @@ def commands_text(paper: Paper, table: Table) -> str:
     return "\n".join([*lines, *(f"# Note: {remark}" for remark in table.remarks)])
 
 
-def without_commands(paper: Paper) -> str:
-    """How many rows have no command, and why."""
-    rows = [(table, row) for table in paper.tables for row in table.rows]
-    why = Counter(reason for table, row in rows for found, reason in [commands(paper, table, row)] if not found)
-    reasons = "".join(f"\n  {count:3} {reason}" for reason, count in why.most_common())
-    return f"{why.total()} of {len(rows)} rows have no command:{reasons}" if why else ""
-
-
 def others_text(records: list[dict[str, Any]], used: set[int]) -> str:
     """The results that no row shows, a line each."""
     lines = [
@@ -547,6 +539,6 @@ def main(argv: list[str]) -> None:
         texts = [table_text(paper, table, records, used) for table in tables]
         texts += [sizes_text(paper, name) for name in sizes]
         if asked.table is None:
-            texts += [others_text(records, used), without_commands(paper)]
+            texts.append(others_text(records, used))
     texts += ["\n".join(map(wrapped, paper.remarks))] if tables else []
     print("\n\n".join([paper.paper, *(text for text in texts if text)]))

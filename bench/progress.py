@@ -23,28 +23,22 @@ class Progress:
     def __init__(self, out: Path, jobs: list[Job]) -> None:
         self.out, self.live = out, sys.stdout.isatty()
         self.tasks = list(dict.fromkeys(job.task for job in jobs))
-        self.scores: dict[str, dict[str, list[float]]] = {label(job): {} for job in jobs if len(job.args.variants) == 1}
+        self.scores: dict[str, dict[str, list[float]]] = {label(job): {} for job in jobs}
         self.ended = self.lines = 0
         self.began, self.drawn = time.monotonic(), -REDRAW
 
-    def add(self, job: Job, paths: list[str]) -> str:
-        """Put the scores of a command into the table; returns them for its line."""
+    def add(self, job: Job, path: str) -> str:
+        """Put the score of a command into the table; returns it for its line."""
         self.ended += 1
-        said = []
-        for path in paths:
-            try:
-                record = results.load(self.out / path)
-            except BadInput:
-                continue
-            from common import evaluate  # which imports torch
+        try:
+            primary = results.load(self.out / path)["primary"]
+        except BadInput:
+            return ""
+        from common import evaluate  # which imports torch
 
-            name, value = record["primary"]["name"], record["primary"]["value"]
-            value *= 1 if name == "perplexity" else 100
-            many = len(job.args.variants) > 1 or len(paths) > 1
-            row = f"{label(job)} {record['variant']}" if many else label(job)
-            self.scores.setdefault(row, {}).setdefault(job.task, []).append(value)
-            said.append(f"{record['variant'] + ' ' if many else ''}{evaluate.TITLES[name]} {value:.1f}")
-        return "".join(f"{one}, " for one in said)
+        value = primary["value"] * (1 if primary["name"] == "perplexity" else 100)
+        self.scores[label(job)].setdefault(job.task, []).append(value)
+        return f"{evaluate.TITLES[primary['name']]} {value:.1f}, "
 
     def tell(self, job: Job, said: str, remaining: int, left: str) -> None:
         """The line of a command that has ended."""
@@ -80,7 +74,7 @@ class Progress:
 
 
 def label(job: Job) -> str:
-    """The row of the table: a trial of a sweep has one of its own."""
+    """The row of the table: a variant, where a row has several, and a trial of a sweep have one of their own."""
     return f"{job.row} {job.part}".rstrip()
 
 
@@ -90,13 +84,16 @@ def cell(values: list[float] | None) -> str:
 
 def steps(job: Job) -> str:
     """How far the run is that a command has logged last; nothing before its first line, or of a budget in epochs."""
-    logs = Path(job.args.out_dir).glob(f"*/{job.task}/*/seed{job.seed}/log.jsonl")
+    # a data set of one's own has a folder of its name and a digest, a variant one of its name and its bits
+    folders = f"{Path(job.task).name}*/*{job.args.variant}*/seed{job.seed}"
+    logs = Path(job.args.out_dir).glob(f"**/{folders}/log.jsonl")
     counted, amount = parse_budget(job.args.budget)
     try:
         log = max(logs, key=lambda path: path.stat().st_mtime)
         record: dict[str, Any] = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
         if counted == "paper" or (log.parent / "result.json").exists():
             return ""
-        return f", step {record['step']} of {amount // job.args.batch_size}"
+        last = amount // job.args.batch_size
+        return f", step {record['step']} of {last}" if record["step"] < last else ", evaluating"
     except (ValueError, OSError, IndexError, KeyError):
         return ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import matrix
+from bench.cli import reading
 from common import results
 from common.args import BadInput
 
@@ -28,7 +29,10 @@ class Cell(NamedTuple):
 def read(source: Path) -> tuple[list[Cell], list[str]]:
     """The results of a folder, or of a file that `--save` has written; and which cells are missing there, and why."""
     if source.suffix == ".json":
-        return [Cell(record.pop("row"), name_in(source, record), record) for record in opened(source)], []
+        return [
+            Cell(record.pop("row"), "{}: {method} {variant} {task} seed {seed}".format(source, **record), record)
+            for record in opened(source)
+        ], []
     if not source.is_dir():
         raise BadInput(f"{source}: no such folder; `python -m bench run` makes it")
     paths, missing = cells_of(source)
@@ -40,29 +44,24 @@ def read(source: Path) -> tuple[list[Cell], list[str]]:
     return [one for one in found if not one.record["settings"].get("tune")], missing
 
 
-def name_in(file: Path, record: dict[str, Any]) -> str:
-    return f"{file}: {record['method']} {record['variant']} {record['task']} seed {record['seed']}"
-
-
 def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
     """(results, what is missing and why) of the matrix that was run into a folder; of another folder all results."""
     if not (folder / "matrix.json").is_file():
         return sorted(folder.rglob("result.json")), []
 
-    def note(key: str) -> dict[str, Any]:
-        path = folder / "jobs" / f"{key}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"status": "never run"}
-
+    with reading(folder / "matrix.json", "the list of commands of `python -m bench run`, which writes it anew") as text:
+        notes = {key: folder / "jobs" / f"{key}.json" for key in json.loads(text)}
     paths, missing = [], []
-    for key in json.loads((folder / "matrix.json").read_text(encoding="utf-8")):
-        # of a command for several variants that failed, each was tried by itself
-        parts = [f"{key}-{variant}" for variant in note(key).get("variants", [])]
-        tried = [] if note(key)["status"] == "done" else [p for p in parts if note(p)["status"] != "never run"]
-        for name in tried or [key]:
-            if (status := note(name)["status"]) == "done":
-                paths += [folder / path for path in note(name)["results"]]
+    for key, path in notes.items():
+        if not path.is_file():
+            missing.append(f"{key}: never run")
+            continue
+        with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
+            note = json.loads(text)
+            if note["status"] == "done":
+                paths += [folder / name for name in note["results"]]
             else:
-                missing.append(f"{name}: {note(name).get('error', 'stopped' if status == 'running' else status)}")
+                missing.append(f"{key}: {note.get('error', 'stopped')}")
     return sorted(path for path in set(paths) if path.is_file()), missing
 
 
@@ -134,12 +133,8 @@ def save(sources: list[Path], path: Path) -> None:
 
 def opened(path: Path) -> list[dict[str, Any]]:
     """The records of such a file; a damaged one is a `BadInput`."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+    with reading(path, "a file of `python -m bench table --save`") as text:
+        kept = json.loads(text)
         if kept["digest"] != results.digest(kept["results"]):
             raise ValueError("its digest does not match")
         return list(unfold(kept["results"], {}))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: not a file of `python -m bench table --save` ({error})") from error

@@ -1,6 +1,6 @@
 """One page about a matrix of runs: the arena as a plot and a table, the kinds, size against score, how it was trained.
 
-    python -m bench report bench/quick.toml             # runs/report/RESULTS.md and runs/report/index.html
+    python -m bench report bench/quick.toml             # runs/report/index.html
     python -m bench report runs/quick runs/more --to DIR
     python -m bench report bench/results/arena.json     # also of what `python -m bench table --save` has kept
 
@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 
 from bench import plots, table
-from bench.cli import Parser
-from bench.cli import markdown as markdown_table
+from bench.cli import Parser, reading
 from bench.table import ROLES, Grid, Row, Table
 from common import results
 
 RULES = results.ROOT / "bench" / "RULES.md"
 DEFAULT = "runs/report"
-FOLDED = ("Differences by task", "Made with", "Signatures", "The rules")
+FOLDED = ("Failed or missing", "Differences by task", "Made with", "Signatures", "The rules")
 
 
 # --- plots ---------------------------------------------------------------------------------------------------
@@ -46,8 +45,9 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
             drawn[f"frontier-{name}.svg"] = said
     if draw_curves(found, folders, to / "curves.svg"):
         drawn["curves.svg"] = (
-            "Training loss of the arena's rows over its first value, mean over seeds. Each row has a loss of its own:"
-            " heights do not compare; that a curve still falls says that the budget was short."
+            "Training loss of the arena's rows, mean over seeds, with its lowest value at 0 and its highest at 1. Each"
+            " row has a loss of its own: heights do not compare; that a curve still falls says that the budget was"
+            " short."
         )
     return drawn
 
@@ -93,8 +93,8 @@ def profiled(folders: list[Path]) -> dict[str, float]:
     found: dict[str, float] = {}
     for path in (folder / "profile.json" for folder in folders):
         if path.is_file():
-            report = json.loads(path.read_text(encoding="utf-8"))
-            found |= {row["row"]: row["milliseconds"]["1"] for row in report["rows"]}
+            with reading(path, "what `python -m bench profile` writes") as text:
+                found |= {row["row"]: row["milliseconds"]["1"] for row in json.loads(text)["rows"]}
     return found
 
 
@@ -106,11 +106,12 @@ def draw_curves(found: Table, folders: list[Path], path: Path) -> bool:
             logs = [log for record in seeds.values() if len(log := losses(folders, row, record)) > 1]
             steps = sorted(set.intersection(*map(set, logs))) if logs else []
             if len(steps) > 1:
-                ys = [float(np.mean([log[step] / log[steps[0]] for log in logs])) for step in steps]
+                mean = np.mean([[log[step] for step in steps] for log in logs], axis=0)
+                ys = ((mean - mean.min()) / (np.ptp(mean) or 1.0)).tolist()  # MC3KD's loss falls below zero
                 xs = [step * row.all()[0]["settings"]["batch_size"] for step in steps]
                 panels.setdefault(table.short(task), {})[row.label] = (xs, ys)
     if panels:
-        plots.curves(panels, path, "training loss", "examples through the student", "loss / first")
+        plots.curves(panels, path, "training loss", "examples through the student", "lowest 0, highest 1")
     return bool(panels)
 
 
@@ -118,13 +119,14 @@ def losses(folders: list[Path], row: Row, record: dict[str, Any]) -> dict[int, f
     """Step -> loss, of a run's log.jsonl; {} if it is gone."""
     for folder in folders:
         place = results.folder_of(folder / row.place, row.method, record["task"], row.variant, record["seed"])
-        if (place / "log.jsonl").is_file():
-            lines = map(json.loads, (place / "log.jsonl").read_text(encoding="utf-8").splitlines())
-            return {line["step"]: line["loss"] for line in lines if line.get("loss")}
+        if (path := place / "log.jsonl").is_file():
+            with reading(path, "the log of a run") as text:
+                lines = map(json.loads, text.splitlines())
+                return {line["step"]: line["loss"] for line in lines if line.get("loss")}
     return {}
 
 
-# --- what both pages hold ------------------------------------------------------------------------------------
+# --- what it says --------------------------------------------------------------------------------------------
 
 
 def summary(found: Table) -> str:
@@ -142,14 +144,13 @@ def summary(found: Table) -> str:
     )
 
 
-def undecided(found: Table) -> Grid | None:
+def undecided_grid(found: Table) -> Grid | None:
     """The differences whose interval holds zero, and with how many seeds each, were it true, would be told."""
 
     def line(row: Row) -> list[str]:
-        role = ROLES["finetune" if row.role == ROLES["kd"] else "kd"]
-        samples = found.pairs(row, role, found.tasks)
+        role, samples = found.rival(row)
         gap = table.interval(*samples) if samples else None
-        if gap is None or gap.word != "not distinguishable" or row.role == ROLES["finetune"]:
+        if gap is None or gap.word != "not distinguishable":
             return []
         many = (table.seeds_cell(table.seeds_to_tell(size, *samples)) for size in (table.WANTED, gap.mean))
         return [f"over {role}", table.verdict(gap), str(max(map(len, samples))), *many]
@@ -180,50 +181,6 @@ def signatures(found: Table) -> list[str]:
             for row in rows for task, seeds in row.records.items()]  # fmt: skip
 
 
-class Plot(str):
-    """The name of a plot's file."""
-
-
-def sections(found: Table, drawn: dict[str, str]) -> dict[str, list[Any]]:
-    """Heading -> plots, tables, lists and texts in Markdown."""
-
-    def plots(*names: str) -> list[Any]:
-        return [part for name in drawn if name.startswith(names) for part in (Plot(name), drawn[name])]
-
-    arena = {id(row) for row in found.arena()}
-    others = [row for row in found.rows if id(row) not in arena]
-    parts: dict[str, list[Any]] = {
-        "The arena": [summary(found), *plots("arena"), table.scores(found, found.arena()), table.footnote(found),
-                      table.how(found)],
-        "Failed or missing": [found.missing],
-        "The kinds": [table.scores(found, others)] if others else [],
-        "Score against cost": plots("frontier"),
-        "Not distinguishable": [undecided(found)],
-        "Training": plots("curves"),
-        "Differences by task": [table.by_task(found)],
-        "Made with": [made_with(found)],
-        "Signatures": [signatures(found)],
-        "The rules": [RULES.read_text(encoding="utf-8").partition("\n")[2].strip()],
-    }  # fmt: skip
-    kept = {heading: [item for item in items if item] for heading, items in parts.items()}
-    return {heading: items for heading, items in kept.items() if items}
-
-
-def markdown(found: Table, drawn: dict[str, str]) -> str:
-    parts = ["# Results"]
-    for heading, items in sections(found, drawn).items():
-        parts.append(f"## {heading}")
-        for item in items:
-            if isinstance(item, Plot):
-                parts.append(f"![{Path(item).stem}]({item})")
-            elif isinstance(item, Grid):
-                parts.append(markdown_table(*item))
-            else:
-                text = "\n".join(f"- {line}" for line in item) if isinstance(item, list) else item
-                parts.append(text.replace("\n## ", "\n### "))
-    return "\n\n".join(parts) + "\n"
-
-
 # --- HTML ----------------------------------------------------------------------------------------------------
 
 TITLE = "Distillation under one budget"
@@ -241,10 +198,14 @@ th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 .higher { color: #2a9d4f; } .lower { color: #e0503f; }
 figure { margin: 1rem 0; } figure svg { width: min(100%, 36rem); height: auto; }
-p, li { max-width: 46rem; overflow-wrap: anywhere; } p, details ul { white-space: pre-line; }
+p, li { max-width: 46rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2, summary { font-size: 1.25rem; margin: 1.2em 0 .4em; }
 summary { cursor: pointer; font-weight: bold; } .kind th { font-weight: bold; white-space: normal; }
-@media (max-width: 40rem) { th, td { padding: .3rem .4rem; } th:first-child, td:first-child { white-space: normal; } }
+@media (max-width: 40rem) {
+  th, td { padding: .3rem .4rem; }
+  :is(th, td):is(:first-child, :nth-child(2)) { white-space: normal; min-width: 5rem; }
+  td:nth-child(2) { font-size: .75rem; }
+}
 """
 
 # Rows of one kind stay together: each kind is a body of its own.
@@ -285,24 +246,61 @@ def html_grid(grid: Grid) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n{text}</table></div>'
 
 
-def html_part(part: Any, to: Path) -> str:
-    if isinstance(part, Plot):
-        svg = (to / part).read_text(encoding="utf-8")
-        return f"<figure>{svg[svg.index('<svg') :]}</figure>"
-    if isinstance(part, Grid):
-        return html_grid(part)
-    if isinstance(part, list):
-        return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in part)}</ul>"
-    return f"<p>{html.escape(part)}</p>"
+def html_list(lines: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
+def html_text(text: str) -> str:
+    return f"<p>{html.escape(text)}</p>"
+
+
+def rules() -> str:
+    """bench/RULES.md without its title: headings, and lists whose items are a line each."""
+    _, *blocks = RULES.read_text(encoding="utf-8").strip().split("\n\n")
+    return "\n".join(
+        html_list([line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
+        else f"<h3>{html.escape(block.removeprefix('## '))}</h3>"
+        for block in blocks
+    )  # fmt: skip
+
+
+def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[str]]:
+    """Heading -> its parts; the plots are in `to`."""
+
+    def plots(start: str) -> list[str]:
+        parts = []
+        for name, said in drawn.items():
+            if name.startswith(start):
+                svg = (to / name).read_text(encoding="utf-8")
+                parts += [f"<figure>{svg[svg.index('<svg') :]}</figure>", html_text(said)]
+        return parts
+
+    arena = {id(row) for row in found.arena()}
+    others = [row for row in found.rows if id(row) not in arena]
+    footnote, undecided = table.footnote(found), undecided_grid(found)
+    parts = {
+        "The arena": [html_text(summary(found)), *plots("arena"), html_grid(table.scores(found, found.arena())),
+                      *[html_text(footnote)] * bool(footnote), html_text(table.how(found))],
+        f"Failed or missing: {len(found.missing)}": [html_list(found.missing)] if found.missing else [],
+        "The kinds": [html_grid(table.scores(found, others))] if others else [],
+        "Score against cost": plots("frontier"),
+        "Training": plots("curves"),
+        "Not distinguishable": [html_grid(undecided)] if undecided else [],
+        "Differences by task": [html_grid(table.by_task(found))],
+        "Made with": [html_list(made_with(found))],
+        "Signatures": [html_list(signatures(found))],
+        "The rules": [rules()],
+    }  # fmt: skip
+    return {heading: items for heading, items in parts.items() if items}
 
 
 def page(found: Table, drawn: dict[str, str], to: Path) -> str:
     """The whole page; its plots are in `to`."""
     content = []
-    for heading, items in sections(found, drawn).items():
-        text = "\n".join(html_part(item, to) for item in items)
+    for heading, items in sections(found, drawn, to).items():
+        text = "\n".join(items)
         folded = f"<details><summary>{heading}</summary>\n{text}</details>"
-        content.append(folded if heading in FOLDED else f"<section><h2>{heading}</h2>\n{text}</section>")
+        content.append(folded if heading.startswith(FOLDED) else f"<section><h2>{heading}</h2>\n{text}</section>")
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -323,18 +321,15 @@ def page(found: Table, drawn: dict[str, str], to: Path) -> str:
 def write(found: Table, folders: list[Path], to: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
     drawn = draw(found, folders, to)
-    (to / "RESULTS.md").write_text(markdown(found, drawn), encoding="utf-8")
     (to / "index.html").write_text(page(found, drawn, to), encoding="utf-8")
 
 
 def main(argv: list[str]) -> None:
     parser = Parser("report", __doc__)
-    parser.add_argument(
-        "results", nargs="+", help="files of matrices, folders with results, or files of `table --save`"
-    )
+    parser.add_argument("results", nargs="+", help="files of matrices, folders with results, or files of --save")
     parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
     options = parser.parse_args(argv)
     folders = [table.folder_of(name) for name in options.results]
     found = table.load(folders)
     write(found, folders, options.to)
-    print(f"written: {options.to / 'RESULTS.md'}, {options.to / 'index.html'}")
+    print(f"written: {options.to / 'index.html'}")

@@ -1,9 +1,8 @@
 """A matrix of runs: methods x variants x tasks x seeds under one budget, each command in a process of its own.
 
     python -m bench run bench/quick.toml
-    python -m bench run bench/quick.toml --dry-run              # the commands, each with its budget
+    python -m bench run bench/quick.toml --dry-run              # the commands, for an array of jobs elsewhere
     python -m bench run bench/quick.toml --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
-    python -m bench run bench/quick.toml --dry-run --json       # for an array of jobs elsewhere: one object a line
     python -m bench run bench/quick.toml --engine ray           # on a cluster (bench/cluster.py)
 
 The file:
@@ -28,9 +27,9 @@ kind that a row's method does not do are left out, with a line. With [tune] in t
 won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "bench/arena.toml"` has that file's
 content, with what it says itself in its place, and of its rows those that `rows` names.
 
-Interrupted in whatever way and started again it goes on: a finished command is not run again, an unfinished one goes
-on from its checkpoint. A command that fails stops no other; its variants are then tried one by one, so that one of
-them costs the table a cell and not a row. OUT/jobs/ has the log of each command and a note on how it ended. The
+Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
+that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the
+table; one that fails stops no other. OUT/jobs/ has the log of each command and a note on how it ended. The
 teacher of a task is made by the first command that needs it, while the others do something else. Commands are forked
 from one process that has the libraries, and the pocket tasks, ready.
 Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments, 130 or 143 when stopped.
@@ -55,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from filelock import FileLock, Timeout
 
-from bench.cli import Parser, add_engine, check_engine
+from bench.cli import Parser, add_engine, check_engine, seeds_of
 from bench.matrix import Job, Matrix, build, out_of, read_file
 from bench.progress import Progress
 from common import results
@@ -88,26 +87,29 @@ def read_note(out: Path, job: Job) -> dict[str, Any]:
         note = json.loads(note_path(out, job).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return note if isinstance(note, dict) and note.get("command") == list(job.words) else {}
+    same = isinstance(note, dict) and note.get("command") == list(job.words) and note.get("data", job.data) == job.data
+    return note if same else {}
 
 
 def write_note(out: Path, job: Job, status: str, **more: Any) -> None:
-    note = {"row": job.row, "task": job.task, "seed": job.seed, "variants": job.args.variants, "status": status}
-    results.write_json(note_path(out, job), note | {"command": list(job.words)} | more)
+    note = {"status": status, "command": list(job.words), "data": job.data}
+    results.write_json(note_path(out, job), note | more)
 
 
 def done(out: Path, job: Job) -> bool:
     """Whether the command ended well and its results are still there."""
     note = read_note(out, job)
-    return note.get("status") == "done" and all((out / path).is_file() for path in note["results"])
+    paths = note["results"] if note.get("status") == "done" else []
+    return bool(paths) and all((out / path).is_file() for path in paths)
 
 
-def result_paths(out: Path, job: Job) -> list[str]:
-    """The results that a command has named in its log, "saved: FOLDER", relative to OUT. They are the job's cells:
-    what else lies in its folders was not made by this matrix."""
+def result_of(out: Path, job: Job) -> str | None:
+    """The result that a command has named in its log, "saved: FOLDER", relative to OUT: what else lies in its folders
+    was not made by this matrix."""
     text = log_path(out, job).read_text(encoding="utf-8", errors="replace")
-    folders = (results.ROOT / line.removeprefix("saved: ") for line in text.splitlines() if line.startswith("saved: "))
-    return [os.path.relpath(folder / "result.json", out) for folder in folders if (folder / "result.json").is_file()]
+    saved = [line.removeprefix("saved: ") for line in text.splitlines() if line.startswith("saved: ")]
+    paths = [path for folder in saved if (path := results.ROOT / folder / "result.json").is_file()]
+    return os.path.relpath(paths[-1], out) if paths else None
 
 
 def last_line(log: Path) -> str:
@@ -238,7 +240,7 @@ def time_left(waiting: list[Job], running: list[Running], seconds: dict[str, lis
 def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
     """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
-    stop_commands(out, [part for job in plan.jobs for part in (job, *job.one_by_one())])
+    stop_commands(out, plan.jobs)
     os.environ |= environment(plan, threads)
     START.set_forkserver_preload(PRELOAD)
     finished = [job for job in plan.jobs if done(out, job)]
@@ -249,7 +251,7 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     for job in finished:
         note = read_note(out, job)
         seconds.setdefault(job.row, []).append(note["seconds"])
-        progress.add(job, note["results"])
+        progress.add(job, note["results"][-1])
     running: list[Running] = []
     failed: list[Job] = []
     try:
@@ -263,18 +265,16 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
             for ended in [r for r in running if r.process.exitcode is not None]:
                 running.remove(ended)
                 job, took = ended.job, time.monotonic() - ended.started
-                if ended.process.exitcode == 0:
-                    paths = result_paths(out, job)
-                    write_note(out, job, "done", seconds=took, results=paths)
+                path = None if ended.process.exitcode else result_of(out, job)
+                if path:
+                    write_note(out, job, "done", seconds=took, results=[path])
                     teachers.add(job.teacher)
                     seconds.setdefault(job.row, []).append(took)
-                    said = f"{progress.add(job, paths)}done in {took:.0f} s"
+                    said = f"{progress.add(job, path)}done in {took:.0f} s"
                 else:
                     said = f"FAILED ({ended.process.exitcode}): {last_line(log_path(out, job))}"
                     write_note(out, job, "failed", seconds=took, error=said)
-                    parts = job.one_by_one()
-                    waiting = [*(part for part in parts if not done(out, part)), *waiting]
-                    failed += [] if parts else [job]
+                    failed.append(job)
                 progress.tell(job, said, len(waiting) + len(running), time_left(waiting, running, seconds, at_once))
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -357,38 +357,23 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     parser.add_argument("--out", help="where results go (default: the file's, or runs/ and its name)")
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
-    parser.add_argument("--json", action="store_true", help="with --dry-run: one JSON object a line")
     options = parser.parse_args(argv)
     check_engine(options)
     changes: dict[str, Any] = {} if options.budget is None else {"budget": options.budget}
     if options.tasks is not None:
         changes["tasks"] = split_list(options.tasks)
     if options.seeds is not None:
-        seeds = split_list(options.seeds)
-        if not all(seed.isdecimal() for seed in seeds):
-            raise BadInput(f"--seeds {options.seeds}: must be numbers with commas, as 0,1,2")
-        changes["seeds"] = [int(seed) for seed in seeds]
+        changes["seeds"] = seeds_of(options.seeds)
     table = read_file(options.file) | changes
     return build(table, options.out or out_of(options.file), str(options.file)), options
-
-
-def dry_run(plan: Matrix, as_json: bool) -> None:
-    for job in plan.jobs:
-        if as_json:
-            record: dict[str, Any] = {"name": job.name, "command": ["python", *job.words], "budget": job.args.budget}
-            record |= {"row": job.row, "task": job.task, "seed": job.seed, "variants": job.args.variants}
-            print(json.dumps(record))
-        else:
-            print(f"{shlex.join(['python', *job.words])}  # budget {job.args.budget} for each student")
-    if not as_json:
-        rows = len({job.row for job in plan.jobs})
-        print(f"# {len(plan.jobs)} commands in {rows} rows; results under {plan.out}")
 
 
 def main(argv: list[str]) -> None:
     plan, options = plan_of(argv)
     if options.dry_run:
-        return dry_run(plan, options.json)
+        lines = [f"{shlex.join(['python', *job.words])}  # budget {job.args.budget}" for job in plan.jobs]
+        rows = len({job.row for job in plan.jobs})
+        return print(*lines, f"# {len(lines)} commands in {rows} rows; results under {plan.out}", sep="\n")
     if carry_out(plan, options):
         raise SystemExit(1)
     print(f"all done: {plan.out}")

@@ -18,7 +18,7 @@ The file:
 
 A trial is a point of that grid, one command for each task and seed, with `--tune`: scored on dev of pocket tasks, on a
 tenth of the training split held out of real ones, never on the split that results are reported on. A row whose grid has
-more points than `trials` tries so many of them, drawn with `--draw`. The winner is the point with the best mean over
+more points than `trials` tries so many of them, drawn at random. The winner is the point with the best mean over
 tasks and seeds. bench/results/FILE_trials.json holds all trials and the winners, with which `python -m bench run FILE`
 then runs the rows.
 
@@ -42,14 +42,14 @@ from common import evaluate, results
 from common.args import BadInput, read, split_list
 
 
-def points(grid: dict[str, Any], trials: int | None, draw: int) -> list[dict[str, Any]]:
-    """The points of a grid in its order; if they are more than `trials`, so many of them."""
+def points(grid: dict[str, Any], trials: int | None) -> list[dict[str, Any]]:
+    """The points of a grid in its order; if they are more than `trials`, so many of them, always the same."""
     every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    drawn = random.Random(draw).sample(range(len(every)), min(len(every), trials or len(every)))
+    drawn = random.Random(0).sample(range(len(every)), min(len(every), trials or len(every)))
     return [every[i] for i in sorted(drawn)]
 
 
-def plan_of(table: dict[str, Any], out: Path, where: str, draw: int = 0) -> matrix.Matrix:
+def plan_of(table: dict[str, Any], out: Path, where: str) -> matrix.Matrix:
     """The trials of a table's rows as jobs, whose part is the point."""
     if not isinstance(table.get("tune"), dict) or "seeds" not in table["tune"]:
         raise BadInput(f"{where}: needs [tune] with seeds, and with lists of values to try")
@@ -58,13 +58,11 @@ def plan_of(table: dict[str, Any], out: Path, where: str, draw: int = 0) -> matr
     trials = given.pop("trials", None)
     jobs = []
     for row in matrix.rows_of(table, where):
-        for point in points(row.grid, trials, draw):
+        for point in points(row.grid, trials):
             label = ",".join(f"{key}={value}" for key, value in point.items())
-            try:
-                trial = row.table | given | {"tune": True}
-                jobs += matrix.jobs_of(row.label, row.script, trial, out / row.label / label, point)
-            except BadInput as error:
-                raise BadInput(f"{where}, row {row.label}: {error}") from error
+            jobs += matrix.jobs_of(row, row.table | given | {"tune": True}, out / row.label / label, point)
+            if jobs and jobs[-1].part != matrix.words_of(point):
+                raise BadInput(f"{row.where}: variant: a row that is tuned has one")
     return matrix.Matrix(results.ROOT / out, jobs)
 
 
@@ -81,7 +79,7 @@ def table_of(script: str, words: list[str], variants: list[str], trials: int) ->
     for name in {*matrix.SET_HERE, "variant", *tuned} & set(given):
         del given[name]
     rows = [{"name": variant, "method": script, "variant": variant, "tune": grids[variant]} for variant in variants]
-    most = min(len(points(grid, trials, 0)) for grid in grids.values())
+    most = min(len(points(grid, trials)) for grid in grids.values())
     tune = {"seeds": [args.seed], "trials": most}
     cache = args.cache_dir or f"{args.out_dir}/cache"
     table = given | {"tasks": args.tasks, "seeds": [], "cache_dir": str(Path(cache).absolute())}
@@ -130,7 +128,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
     parser.add_argument("--trials", type=int, default=12, help="of a script: points of the grid for each variant")
-    parser.add_argument("--draw", type=int, default=0, help="seed of the choice of points, where not all are tried")
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
     check_engine(options)
@@ -148,7 +145,7 @@ def main(argv: list[str]) -> None:
             raise BadInput("--variants: of which variants? For example finetune,kd")
         table, out = table_of(script, words, split_list(options.variants), options.trials)
         file = Path(out) / "trials.json"
-    plan = plan_of(table, Path(out), options.what, options.draw)
+    plan = plan_of(table, Path(out), options.what)
     failed = run.carry_out(plan, options)
     found = scores(plan)
     results.write_json(file, {"file": options.what} | found)

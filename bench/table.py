@@ -225,6 +225,14 @@ class Table:
                 samples.append([ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds])
         return samples
 
+    def rival(self, row: Row) -> tuple[str, list[list[float]]]:
+        """The role of what a row is to be told from, and the row minus it, as `paired` has it: of vanilla KD, or of the
+        undistilled student where there is no KD; none of the undistilled student itself."""
+        for role in (ROLES["kd"], ROLES["finetune"]):
+            if row.role != ROLES["finetune"] and (samples := self.pairs(row, role, self.tasks)):
+                return role, samples
+        return "", []
+
     def difference(self, row: Row, role: str, tasks: Iterable[str]) -> tuple[Interval, int] | None:
         """A row over its baseline, and on how many tasks; None without a baseline, or a seed that both have."""
         samples = self.pairs(row, role, tasks)
@@ -369,9 +377,8 @@ def difference_cells(table: Table, row: Row, groups: list[list[str]]) -> list[st
 
 def power_cell(table: Table, row: Row) -> str:
     """Seeds that would tell a difference of `WANTED` from KD; of KD itself, from the undistilled student."""
-    kd, undistilled = (table.pairs(row, role, table.tasks) for role in (ROLES["kd"], ROLES["finetune"]))
-    samples = kd or (undistilled if row.role != ROLES["finetune"] else [])
-    return seeds_cell(seeds_to_tell(WANTED, *samples)) if samples and row.role != ROLES["finetune"] else "-"
+    _, samples = table.rival(row)
+    return seeds_cell(seeds_to_tell(WANTED, *samples)) if samples else "-"
 
 
 POWER = f"seeds for {100 * WANTED:.0f} points"
