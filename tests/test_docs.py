@@ -47,8 +47,8 @@ GROUPS = {
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
     r"bench\.pocket_weights": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
-    r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$|--keep top|docs/dist\.py": QUICK,
-    r"methods/|figures mc3kd": SLOW,
+    r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$": QUICK,
+    r"methods/|docs/dist\.py|figures mc3kd": SLOW,
 }
 
 
