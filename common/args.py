@@ -174,10 +174,7 @@ class CommonArgs:
         self.check_student()
         counted, amount = parse_budget(self.budget)
         if counted == "examples" and amount < self.batch_size:
-            raise BadInput(
-                f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give {self.batch_size} or"
-                " more"
-            )
+            raise BadInput(f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give more")
         for name in ("teacher", "init", "data_dir", "out_dir", "cache_dir"):
             if getattr(self, name) == "":
                 raise BadInput(f"--{name.replace('_', '-')} '': names nothing; leave it out, or give one")
@@ -269,9 +266,8 @@ def student_shape(text: str, argument: str = "--student") -> tuple[int, int]:
         raise BadInput(f"{argument} {text!r}: must be LAYERSxWIDTH, for example 3x128")
     layers, width = int(match[1]), int(match[2])
     if width % 8:
-        raise BadInput(
-            f"{argument} {text}: the width must be a multiple of 8, for example {layers}x{max(8, width // 8 * 8)}"
-        )
+        near = max(8, width // 8 * 8)
+        raise BadInput(f"{argument} {text}: the width must be a multiple of 8, for example {layers}x{near}")
     return layers, width
 
 

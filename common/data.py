@@ -179,8 +179,9 @@ def _hold_out(task: Task, train: Split) -> dict[str, Split]:
         order.sort(key=lambda i: train.labels[i])
     held = set(order[9::10])
     if not held:
+        several = " and a class of several rows" if classes else ""
         raise BadInput(f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that"
-                       " stands once: too few to hold out a tenth of them")  # fmt: skip
+                       f" stands once{several}: too few to hold out a tenth of them")  # fmt: skip
     return {"train": train.rows([i for i in range(len(train)) if i not in held]), "dev": train.rows(sorted(held))}
 
 
@@ -432,12 +433,23 @@ class Encoded:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
-    """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens.
+    """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens. A split that was
+    tokenised before, by this tokenizer or one like it, is not tokenised again.
 
     For language modelling, `token_stream` is cut into blocks of `max_length` tokens; the remainder, which does not
     fill a block, is left out. Documents to be tagged or asked about are cut by `windows.cut`. Raises BadInput if
     `max_length` leaves no room for text beside the special tokens, or if the text does not fill one block.
     """
+    key = _identity(tokenizer), task.kind, max_length
+    if key not in split.encoded:
+        split.encoded[key] = tokenise(tokenizer, split, task, max_length)
+    return split.encoded[key]
+
+
+def tokenise(
+    tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
+) -> Encoded:
+    """`encode`, for a split that is needed once. `tell`: a warning says how many texts lose their ends."""
     if task.kind in WINDOWED:
         return Encoded(*windows.cut(tokenizer, split, task, max_length))
     if task.kind == "language modelling":
@@ -450,9 +462,6 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
     if max_length < special + len(task.fields):
         raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
-    key = _identity(tokenizer), task.kind, max_length
-    if key in split.encoded:
-        return split.encoded[key]
     features: dict[str, list[list[int]]] = {}
     cut = 0
     with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
@@ -463,31 +472,26 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
             for name, values in made.items():
                 features.setdefault(name, []).extend(values)
             bar.update(len(texts[0]))
-    if cut:
-        _tell_cut(task.name, cut, len(split), max_length)
+    if cut and tell:
+        warn(f"{task.name}: {cut:,} of {len(split):,} texts ({cut / len(split):.1%}) have more than"
+             f" {max_length} tokens and lose their ends (see --max-length)")  # fmt: skip
     lengths = [len(tokens) for tokens in features["input_ids"]]
     if task.kind in GENERATED:
         features = {name: features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
         answers = _answer_tokens(tokenizer, split.labels, max_length)
         return Encoded(list(split.ids), features, answers, lengths, answers=True)
     dtype = torch.float32 if task.kind == "regression" else torch.long
-    split.encoded[key] = Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
-    return split.encoded[key]
+    return Encoded(list(split.ids), features, torch.tensor(split.labels, dtype=dtype), lengths)
 
 
 def _identity(tokenizer: Any) -> Any:
-    """What decides a tokenizer's output: its words and rules, and which features it gives."""
+    """What decides a tokenizer's output: its words and rules, which features it gives, and in which language."""
     if not tokenizer.is_fast:
         return tokenizer
     tokenizer.backend_tokenizer.no_truncation()  # every call sets both anew
     tokenizer.backend_tokenizer.no_padding()
-    return f"{tokenizer.model_input_names} {tokenizer.truncation_side} {tokenizer.backend_tokenizer.to_str()}"
-
-
-@functools.cache  # a split is tokenised for every model that is evaluated on it
-def _tell_cut(name: str, cut: int, count: int, max_length: int) -> None:
-    warn(f"{name}: {cut:,} of {count:,} texts ({cut / count:.1%}) have more than --max-length {max_length} tokens and"
-         " lose their ends")  # fmt: skip
+    said = ("model_input_names", "truncation_side", "special_tokens_map", "src_lang", "tgt_lang")
+    return *(str(getattr(tokenizer, name, None)) for name in said), tokenizer.backend_tokenizer.to_str()
 
 
 def block_examples(blocks: list[list[int]], labels: Tensor) -> Encoded:
@@ -536,9 +540,7 @@ def collate(
     L = max(lengths)
     if min(lengths) < L:
         if tokenizer.pad_token_id is None:
-            raise BadInput(
-                f"{type(tokenizer).__name__} has no padding token (tokenizer.pad_token) to fill batches with"
-            )
+            raise BadInput(f"{type(tokenizer).__name__} has no padding token (pad_token) to fill batches with")
         L = max(L, min(-(-L // multiple) * multiple, tokenizer.model_max_length))
     positions, padding = places(encoded, chosen, L, tokenizer.padding_side)
     pads = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}

@@ -129,9 +129,7 @@ def strided_windows(count: int, max_length: int, stride: int | None = None) -> l
     those that no window before it has scored. Windows lie `stride` apart (default: half of `max_length`) and read
     `max_length` tokens, but for the last, which may be shorter.
     """
-    stride = max(1, max_length // 2) if stride is None else stride
-    if not 1 <= stride <= max_length:
-        raise ValueError(f"stride {stride}: must be between 1 and the window's {max_length} tokens")
+    stride = stride or max(1, max_length // 2)
     found = []
     start = first = 0
     while first < count - 1:
@@ -152,10 +150,7 @@ def perplexity(
     stride gives more context, a lower figure and more work; stride = max_length cuts the text into pieces.
     The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do not compare.
     `batch_size`: windows per forward pass (default: 4,096 tokens), which does not change the result.
-    Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
-    if len(stream) < 2:
-        raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
     stream = stream.to(next(model.parameters()).device)
     parts = strided_windows(len(stream), max_length, stride)
     batch_size = batch_size or max(1, 4096 // max_length)
@@ -242,10 +237,6 @@ def plain_answer(text: str, program: str = "squad") -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
-def exact_match(prediction: list[str], truth: list[str], program: str = "squad") -> float:
-    return float(prediction == truth)
-
-
 def answer_f1(prediction: list[str], truth: list[str], program: str = "squad") -> float:
     """F1 of the words that an answer shares with a true one."""
     if program == "hotpot_qa" and prediction != truth and (prediction in YES_NO or truth in YES_NO):
@@ -263,12 +254,9 @@ def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]], progr
         (plain_answer(found, program), [plain_answer(truth, program) for truth in true])
         for found, true in zip(predictions, truths, strict=True)
     ]
-    if not pairs:
-        raise ValueError("no questions to score")
-    return {
-        name: sum(max(one(found, truth, program) for truth in true) for found, true in pairs) / len(pairs)
-        for name, one in (("answer_f1", answer_f1), ("exact_match", exact_match))
-    }
+    f1 = [max(answer_f1(found, truth, program) for truth in true) for found, true in pairs]
+    exact = [found in true for found, true in pairs]
+    return {"answer_f1": sum(f1) / len(pairs), "exact_match": sum(exact) / len(pairs)}
 
 
 def primary(task: Task) -> str:
@@ -282,14 +270,8 @@ def compute(
     """The task's metrics on one split (MNLI: once per split), the primary first.
 
     `predictions`, `labels`: [N], class indices (classification) or scores (regression).
-    Raises ValueError if they differ in shape, are empty, or hold a number that is not finite.
     """
-    x, y = np.asarray(predictions), np.asarray(labels)
-    if x.shape != y.shape or x.ndim != 1 or not x.size:
-        raise ValueError(f"predictions {x.shape} and labels {y.shape}: both must be [N], N > 0")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("predictions and labels must be finite")
-    return {name: METRICS[name](x, y) for name in task.metrics}
+    return {name: METRICS[name](predictions, labels) for name in task.metrics}
 
 
 # --- models on splits -----------------------------------------------------------------------------------------
@@ -316,16 +298,17 @@ def progress(total: int, label: str) -> tqdm:
 
 @torch.no_grad()
 def forward(
-    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int
-) -> Iterator[tuple[list[int], int, Any]]:
-    """The model's outputs in evaluation mode, each example exactly once: indices, padded length, output of a batch."""
+    model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int,
+    call: Callable[..., Any] | None = None, label: str = "evaluating",
+) -> Iterator[tuple[list[int], int, Any]]:  # fmt: skip
+    """What the model, or `call`, says of each example in evaluation mode: indices, padded length, output of a batch."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    bar = progress(len(encoded), "evaluating")
+    bar = progress(len(encoded), label)
     for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
-        yield indices, inputs["input_ids"].shape[1], model(**inputs)
+        yield indices, inputs["input_ids"].shape[1], (call or model)(**inputs)
         bar.update(len(indices))
     bar.close()
     model.train(was_training)
@@ -352,28 +335,22 @@ def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_to
     return [rows[i] for i in range(len(encoded))]
 
 
-@torch.no_grad()
 def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_size: int = 64) -> list[str]:
     """What an encoder-decoder writes for every example: the library's beam search of `BEAMS` beams.
 
     At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
     """
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    rows: dict[int, str] = {}
-    bar = progress(len(encoded), "writing")
-    for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
-        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+
+    def beam_search(**inputs: torch.Tensor) -> torch.Tensor:
         # a model that does not come to an end is stopped
         limit = min(max_length, 2 * inputs["input_ids"].shape[1] + 10)
-        found = model.generate(
+        return model.generate(
             **inputs, num_beams=BEAMS, max_new_tokens=limit, max_length=None, do_sample=False, early_stopping=True
         )
+
+    rows: dict[int, str] = {}
+    for indices, _, found in forward(model, encoded, tokenizer, batch_size, beam_search, "writing"):
         rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
-        bar.update(len(indices))
-    bar.close()
-    model.train(was_training)
     return [rows[i] for i in range(len(encoded))]
 
 
@@ -388,42 +365,38 @@ def evaluate(
     """
     scores, examples, seconds = {}, 0, 0.0
     models.check_finite(model, f"the model for {task.name}")
+    kind = task.task.kind
+    found: Any
     for name in task.reported:
         split = task.splits[name]
-        if task.task.kind == "language modelling":
+        if kind == "language modelling":
             stream = data.token_stream(tokenizer, split)
             started = time.perf_counter()
-            scores[name] = {"perplexity": perplexity(model, stream, max_length)}
+            found = perplexity(model, stream, max_length)
             seconds += time.perf_counter() - started
             examples += len(strided_windows(len(stream), max_length))
-            if not np.isfinite(scores[name]["perplexity"]):
-                raise BadInput(f"the perplexity on {name} is {scores[name]['perplexity']}: try a lower --lr")
-        elif task.task.kind in GENERATED:
-            encoded = data.encode(tokenizer, split, task.task, max_length)
-            started = time.perf_counter()
-            texts = write(model, encoded, tokenizer, max_length)
-            seconds += time.perf_counter() - started
-            examples += len(texts)
-            scorer = bleu if task.task.kind == "translation" else rouge
-            scores[name] = scorer(texts, split.labels)
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                for kind, lines in (("written", texts), ("reference", split.labels)):
-                    whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
-                    (folder / f"{name}.{kind}.txt").write_text(whole, encoding="utf-8")
-        elif task.task.kind in WINDOWED:
-            encoded = data.encode(tokenizer, split, task.task, max_length)
-            started = time.perf_counter()
-            rows = predict_windows(model, encoded, tokenizer)
-            seconds += time.perf_counter() - started
-            examples += len(rows)
-            scores[name] = score_windows(encoded, split, task.task, rows)
+            scores[name] = {"perplexity": found}
+            if not np.isfinite(found):
+                raise BadInput(f"the perplexity on {name} is {found}: try a lower --lr")
+            continue
+        encoded = data.encode(tokenizer, split, task.task, max_length)
+        started = time.perf_counter()
+        if kind in GENERATED:
+            found = write(model, encoded, tokenizer, max_length)
         else:
-            encoded = data.encode(tokenizer, split, task.task, max_length)
-            started = time.perf_counter()
-            logits = predict(model, encoded, tokenizer)
-            seconds += time.perf_counter() - started
-            examples += len(logits)
-            outputs = logits[:, 0] if task.task.kind == "regression" else logits.argmax(1)
-            scores[name] = compute(task.task, outputs, split.labels)
+            found = (predict_windows if kind in WINDOWED else predict)(model, encoded, tokenizer)
+        seconds += time.perf_counter() - started
+        examples += len(encoded)
+        if kind in WINDOWED:
+            scores[name] = score_windows(encoded, split, task.task, found)
+        elif kind not in GENERATED:
+            scores[name] = compute(task.task, found[:, 0] if kind == "regression" else found.argmax(1), split.labels)
+        else:
+            scores[name] = (bleu if kind == "translation" else rouge)(found, split.labels)
+            if folder is None:
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, lines in (("written", found), ("reference", split.labels)):
+                whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
+                (folder / f"{name}.{file}.txt").write_text(whole, encoding="utf-8")
     return scores, examples / seconds

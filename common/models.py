@@ -50,11 +50,10 @@ def task_settings(task: Task) -> dict[str, Any]:
         return {"num_labels": 2}  # start and end
     if task.kind == "regression":
         return {"num_labels": 1, "problem_type": "regression"}
-    names = dict(enumerate(task.labels))
-    settings: dict[str, Any] = {"id2label": names, "label2id": {v: k for k, v in names.items()}}
-    return (
-        settings if task.kind == "token classification" else settings | {"problem_type": "single_label_classification"}
-    )
+    settings: dict[str, Any] = {"id2label": dict(enumerate(task.labels)), "label2id": dict(task.places)}
+    if task.kind == "classification":
+        settings["problem_type"] = "single_label_classification"
+    return settings
 
 
 # --- loading -------------------------------------------------------------------------------------------------
@@ -75,12 +74,11 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the library has many ways to say that a file is no configuration
-        what = "is a folder without a config.json that names a known model_type" if Path(name).is_dir() else (
-            "is no folder here and cannot be had from the hub"
-        )  # fmt: skip
-        raise BadInput(
-            f"{argument} {name}: {what}; give pocket, or a folder written by save_pretrained ({first_line(error)})"
-        ) from error
+        what = "is no folder here and cannot be had from the hub"
+        if Path(name).is_dir():
+            what = "is a folder without a config.json that names a known model_type"
+        instead = "give pocket, or a folder written by save_pretrained"
+        raise BadInput(f"{argument} {name}: {what}; {instead} ({first_line(error)})") from error
     if layers is not None:
         if layers > (deep := sum(stack_depths(config))):
             raise BadInput(f"{argument} {name}:{layers}: the model has {deep} layers; give {deep} or fewer")
@@ -123,9 +121,7 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     silently left at random is refused; without `head`, so is one whose weights are packed. `argument` named the model.
     """
     if getattr(config, "quantization_config", None) and not head:
-        raise BadInput(
-            f"{argument} {name}: its weights are packed, nothing can be trained from them; --init random works"
-        )
+        raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; --init random works")
     try:
         if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
             model, lost = attention.read(cut(name)[0], HEADS[kind], config)
@@ -229,10 +225,8 @@ def set_depth(config: PreTrainedConfig, layers: int) -> None:
     """Give a configuration so many layers, of an encoder-decoder half of them on each side."""
     if config.is_encoder_decoder:
         if layers % 2:
-            raise BadInput(
-                f"--student {layers}x{config.hidden_size}: an encoder-decoder has as many layers on both sides; give 2,"
-                " 4..."
-            )
+            shape = f"{layers}x{config.hidden_size}"
+            raise BadInput(f"--student {shape}: an encoder-decoder has as many layers on both sides; give 2, 4...")
         layers //= 2
         for name in DEPTHS[1:]:
             if hasattr(config, name):
@@ -313,7 +307,7 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy of a teacher that can be trained: in float32, with gradients, without a teacher's hooks."""
     if getattr(model.config, "quantization_config", None):
-        raise BadInput("--init teacher: its weights are packed, nothing can be trained from them; --init random works")
+        raise BadInput("--init teacher: its weights are packed, none can be trained; --init random works")
     student = copy.deepcopy(model).float().requires_grad_()
     student._forward_hooks.clear()
     return student
@@ -390,11 +384,6 @@ def checkpoint_activations(model: Any) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def weight_bytes(model: nn.Module) -> int:
-    """Bytes of the weights as they are held, tied weights once."""
-    return sum(p.numel() * p.element_size() for p in model.parameters())
-
-
 def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
     """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
 
@@ -418,8 +407,7 @@ def file_digest(folder: Path) -> str:
     for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
         if path.exists():
             with path.open("rb") as file:
-                while part := file.read(2**20):
-                    total.update(part)
+                hashlib.file_digest(file, lambda: total)
     return total.hexdigest()[:12]
 
 

@@ -49,10 +49,9 @@ def start(device: str, precision: str) -> None:
     """Take the device (`--device`) and the precision (`--precision`), with deterministic kernels where they exist. The
     library is silent from here on: what a script has to say it says itself."""
     global _engine
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("--device cuda: this machine has no CUDA device; --device cpu or auto would work")
-    if device == "mps" and not torch.backends.mps.is_available():
-        raise BadInput("--device mps: this machine has no MPS device; --device cpu or auto would work")
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    if device in there and not there[device]():
+        raise BadInput(f"--device {device}: this machine has no {device.upper()}; --device cpu or auto would work")
     cpu = device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -79,8 +79,8 @@ def folder_of(out_dir: str | Path, method: str, task: str, variant: str, seed: i
     return Path(out_dir) / method / task / variant / f"seed{seed}"
 
 
-def digest(record: dict[str, Any]) -> str:
-    """16 hexadecimal digits over a record's content, whatever its order and layout."""
+def digest(record: Any) -> str:
+    """16 hexadecimal digits over what a record, or anything else that JSON can hold, says, whatever its layout."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -106,9 +106,8 @@ def load(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: damaged result (not JSON: {error}); run again with --force") from error
     except jsonschema.ValidationError as error:
         where = "/".join(str(p) for p in error.absolute_path) or "the top level"
-        raise BadInput(
-            f"{path}: not a valid result ({where}: {error.message[:120]}); run again with --force"
-        ) from error
+        why = f"{where}: {error.message[:120]}"
+        raise BadInput(f"{path}: not a valid result ({why}); run again with --force") from error
     if written not in (None, digest(record)):
         raise BadInput(f"{path}: damaged result (its digest does not match); run again with --force")
     return record

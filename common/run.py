@@ -6,7 +6,6 @@ A finished run with the same settings is not run again; one with other settings 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shlex
 import sys
@@ -22,8 +21,8 @@ from filelock import FileLock, Timeout
 from torch import nn
 from transformers import PreTrainedModel, set_seed
 
-from common import data, evaluate, models, parallel, results, train
-from common.args import BadInput, CommonArgs, parse_budget, student_shape
+from common import data, evaluate, models, parallel, results, text, train
+from common.args import KEEP, BadInput, CommonArgs, parse_budget, student_shape
 from common.data import Encoded
 from common.tasks import GENERATED, TaskData
 from common.teacher import Teacher, keep_outputs
@@ -39,9 +38,7 @@ def hold(folder: Path) -> None:
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
-            raise BadInput(
-                f"{folder}: another process is at work here; wait for its end, or give another --out-dir"
-            ) from error
+            raise BadInput(f"{folder}: another process is at work here; wait, or give another --out-dir") from error
         except OSError:  # a file system without locks
             return
         _locks[folder] = lock
@@ -87,6 +84,8 @@ class Run:
         self.by_length = kind != "language modelling" and args.batches != "shuffled"
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
         batches = {"batches": "by-length"} if self.by_length else {}
+        if corpus := getattr(args, "corpus", None):
+            settings.setdefault("corpus", text.named(corpus))
         self.settings = dict(sorted((args.settings() | batches | settings).items()))
         fields = {
             "task": task.name,
@@ -96,7 +95,10 @@ class Run:
             "schema": results.SCHEMA_VERSION,
         }
         if kind == "language modelling":  # a perplexity belongs to its tokens and its windows
-            fields |= {"tokens": vocabulary_digest(teacher.tokenizer), "window": f"{args.max_length}/2"}
+            fields |= {
+                "tokens": results.digest(sorted(teacher.tokenizer.get_vocab().items()))[:8],
+                "window": f"{args.max_length}/2",
+            }
         if kind in GENERATED:  # how the texts were written and scored
             fields |= {"length": args.max_length, "beams": evaluate.BEAMS}
             fields["score"] = evaluate.signature(evaluate.primary(task.task))
@@ -120,7 +122,7 @@ class Run:
 
     @property
     def encoded(self) -> Encoded:
-        return self.teacher.encode(self.examples, self.task.task, self.args.max_length)
+        return data.encode(self.teacher.tokenizer, self.examples, self.task.task, self.args.max_length)
 
     @property
     def selects(self) -> bool:
@@ -339,11 +341,6 @@ class Run:
         return record
 
 
-def vocabulary_digest(tokenizer: Any) -> str:
-    """Short SHA-256 of a tokenizer's tokens and their ids."""
-    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()[:8]
-
-
 def difference(record: dict[str, Any], run: Run) -> str:
     """The first setting in which a record and a run differ, for the error line."""
     for key, value in run.settings.items():
@@ -389,9 +386,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
             f" {config.model_type} of {config.vocab_size}; --init random works"
         )
     if checkpoint.hidden_size != width:
-        raise BadInput(
-            f"--init {init}: the student is {width} wide, the checkpoint {checkpoint.hidden_size}; --init random works"
-        )
+        wide = checkpoint.hidden_size
+        raise BadInput(f"--init {init}: the student is {width} wide, the checkpoint {wide}; --init random works")
     wanted = models.student_config(config, layers, width)
     if any(m > N for N, m in zip(models.stack_depths(checkpoint), models.stack_depths(wanted), strict=True)):
         depth = sum(models.stack_depths(checkpoint))
@@ -407,8 +403,10 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         for key in (key for key in (*models.DEPTHS, *models.FFN) if hasattr(checkpoint, key)):
             setattr(deep, key, getattr(checkpoint, key))
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
-    which = f"{keep} {layers}" if models.stack_depths(student.config) != models.stack_depths(wanted) else "all"
-    return models.keep_layers(student, keep, layers), f"{which} layers of {Path(name).name}"
+    which = f"{keep} {layers} layers" if keep in KEEP else f"layers {keep}"
+    if models.stack_depths(student.config) == models.stack_depths(wanted):
+        which = "all layers"
+    return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
 
 
 # --- the model card ------------------------------------------------------------------------------------------

@@ -195,15 +195,8 @@ def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
     seconds, if the data cannot be had, and names the commands that work without a hub.
     """
     source = HUB[task.name]
-    try:
-        found, _ = _load(source.repo, source.config, source.revision)
-    except Exception as error:  # every way in which a hub can fail is one message to the user
-        reason = " ".join(str(error).split()).split(". ")[0] or "no reason given"
-        raise BadInput(
-            f"--task {task.name}: no --data-dir was given, and {source.origin} could not be loaded from the hub "
-            f"or its cache ({type(error).__name__}: {reason[:160].rstrip('. ')}). Without a hub, use "
-            f"`--task pocket/{task.pocket}` (built in) or `--task {task.name} --data-dir DIR` (your own files)"
-        ) from error
+    instead = f"`--task pocket/{task.pocket}` (built in) or `--task {task.name} --data-dir DIR` (your own files)"
+    found, _ = _load(task.name, source.repo, source.config, source.revision, instead)
     rows = {}
     for split, stored in _splits(task, found, source.origin).items():
         made = _dataset_rows(stored, source.columns, f"{source.origin} {split}", source.convert)
@@ -220,11 +213,21 @@ def _splits(task: Task, found: Any, where: str) -> dict[str, Any]:
     return {split: found[next(name for name in names_of(split) if name in found)] for split in task.splits}
 
 
-def _load(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
+def _load(task: str, repo: str, config: str | None, revision: str | None, instead: str) -> tuple[Any, str]:
     """What `load_dataset` gives, and its revision: the hub's newest, or else what the cache has, if none is asked for.
 
-    After one quick question to the hub: the library alone retries for half a minute.
+    After one quick question to the hub: the library alone retries for half a minute. `instead`: what works without it.
     """
+    try:
+        return _from_hub(repo, config, revision)
+    except Exception as error:  # every way in which a hub can fail is one message to the user
+        raise BadInput(
+            f"--task {task}: {repo}{f'@{revision}' if revision else ''} could not be loaded from the hub or its cache"
+            f" ({type(error).__name__}: {first_line(error)}); without a hub, use {instead}"
+        ) from error
+
+
+def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
     import datasets
     import huggingface_hub
 
@@ -387,40 +390,47 @@ def _separator(header: str, suffix: str) -> str:
 
 
 def _read_table(path: Path, text: str, pick: Pick, name: str | None) -> Rows:
-    """CSV with the usual quoting; TSV of a task (its `name`) without any: a quotation mark is just text there."""
+    """CSV with the usual quoting; TSV of a task (its `name`) without any: a quotation mark is just text there, as it is
+    in a TSV of one's own whose marks do not come in pairs."""
     csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
     suffix = path.suffix.lower()
     quoted = suffix == ".csv" or name is None
     separator = _separator(re.split("[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
-    if quoted and (separator == ",") != (suffix == ".csv") and separator != "\t":
-        warn(f"{path}: its columns are separated by {separator!r}, and read so")
-    quotes: Any = {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **quotes)
+
+    def numbered(**quotes: Any) -> list[tuple[int, list[str]]]:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **quotes)
+        try:
+            return [(reader.line_num, row) for row in reader if row]  # a blank line is no row
+        except csv.Error as error:
+            raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
+
     try:
-        rows = [(reader.line_num, row) for row in reader if row]  # a blank line is no row
-    except csv.Error as error:
-        raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
+        rows = numbered(strict=True) if quoted else numbered(quoting=csv.QUOTE_NONE)
+    except BadInput as error:
+        if separator != "\t":
+            raise
+        warn(f"{error}; all its quotation marks are read as text")
+        rows = numbered(quoting=csv.QUOTE_NONE)
     header = [title.strip() for title in rows[0][1]]
     if headless := name == "cola" and not quoted and not {"sentence", "label"} <= set(header):
         header = _COLA_HEADER
     rows = rows[not headless :]
     columns = pick(header, path)
+    if quoted and (separator == ",") != (suffix == ".csv") and separator != "\t":
+        warn(f"{path}: its columns are separated by {separator!r}, and read so")
     # SST-2's official header is the hub's; the others are known by their further columns or none.
     official = not quoted and name in HUB and (
         headless or columns is _OFFICIAL_COLUMNS.get(name) or "index" in header or name == "sst2"
     )  # fmt: skip
-    left_out: dict[
-        str, Callable[[list[str]], bool]
-    ] = {}  # what is known to be wrong in official files, and nothing else
+    good = rows  # but for what is known to be wrong in official files, and nothing else
     if columns is _OFFICIAL_COLUMNS["qqp"]:
-        left_out["with too few or too many columns"] = lambda row: len(row) != len(header)
-    if official and name == "mnli":
-        left_out["without an agreed label"] = lambda row: "-" in row[(at := header.index(columns["label"])) : at + 1]
-    for what, wrong in left_out.items():
-        good = [numbered for numbered in rows if not wrong(numbered[1])]
-        if len(good) < len(rows):
-            warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
-        rows = good
+        good, what = [(line, row) for line, row in rows if len(row) == len(header)], "with too few or too many columns"
+    elif official and name == "mnli":
+        at, what = header.index(columns["label"]), "without an agreed label"
+        good = [(line, row) for line, row in rows if row[at : at + 1] != ["-"]]
+    if len(good) < len(rows):
+        warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
+    rows = good
     for line, row in rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
@@ -626,12 +636,7 @@ def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> D
     if name.startswith("hub:"):
         repo, _, config = name.removeprefix("hub:").partition(":")
         repo, _, asked = repo.partition("@")
-        try:
-            stored, revision = _load(repo, config or None, asked or None)
-        except Exception as error:
-            raise BadInput(f"--task {name}: {repo!r} could not be loaded from the hub or its cache"
-                           f" ({type(error).__name__}: {first_line(error)}); --task FILE or --task FOLDER work without"
-                           " a hub") from error  # fmt: skip
+        stored, revision = _load(name, repo, config or None, asked or None, "--task FILE or --task FOLDER")
         source, origin, title = "hub", f"{repo}@{revision}", repo
     elif (path / "dataset_dict.json").is_file():
         stored, origin = _open_saved(path), f"{origin} (save_to_disk)"
@@ -725,7 +730,8 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
     """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
     for option, name in [("--text", name) for name in columns.text] + [("--label", columns.label)]:
         if name is not None and name not in header:
-            raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}")
+            hint = "; a name with a comma stands in quotation marks" if any("," in other for other in header) else ""
+            raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
     usual = {name.strip().lower(): name for name in reversed(header) if name not in columns.text}
     label = columns.label or next((usual[name] for name in _LABELS if name in usual), "")
     left = [name for name in header if name != label]

@@ -7,6 +7,7 @@ No heavy library is imported here.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import functools
 import re
@@ -78,8 +79,9 @@ class Columns:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Columns:
-        """What the arguments of a script say; a comma stands between the two columns of a pair."""
-        text = tuple(part.strip() for part in (settings.get("text") or "").split(",") if part.strip())
+        """What the arguments of a script say; a comma stands between the two columns of a pair, unless it is quoted."""
+        said = csv.reader((settings.get("text") or "").splitlines(), skipinitialspace=True)
+        text = tuple(part.strip() for row in said for part in row if part.strip())
         return cls(text, *(settings.get(name) for name in ("label", "kind", "metric")))
 
 

@@ -18,7 +18,6 @@ row is found by its example's id. Every run is charged what the file has cost, w
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from common import data, evaluate, models, parallel, train
+from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, cut
 from common.data import Encoded
 from common.layers import packed
@@ -46,8 +45,7 @@ from common.pocket.models import (
     pocket_recipe,
     shipped_teacher,
 )
-from common.results import apply_umask
-from common.tasks import GENERATED, Split, Task, TaskData, label_order
+from common.tasks import GENERATED, Task, TaskData, label_order
 from common.train import Batch, Ledger, Stage
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
@@ -69,10 +67,13 @@ class Teacher:
     signature: str
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # reported split -> metric -> value
     speed: float = 0.0  # inference, examples per second
-    bytes: int = 0  # of the weights
     pretrained: str | None = None  # what it was before it was fine-tuned; None: nothing was pre-trained
     kept: KeptOutputs | None = None  # outputs to be read in place of computed ones
-    _encoded: dict[Any, tuple[Split, Encoded]] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Of the weights as they are held, tied weights once."""
+        return self.model.get_memory_footprint(return_buffers=False)
 
     def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
         if self.kept is not None:
@@ -80,13 +81,6 @@ class Teacher:
         batch.ledger.teacher_examples += batch.examples
         with torch.no_grad():
             return self.model(**batch.inputs, output_hidden_states=bool(layers))
-
-    def encode(self, split: Split, task: Task, max_length: int) -> Encoded:
-        """The split in the teacher's tokens; tokenised once."""
-        key = id(split), max_length
-        if key not in self._encoded:
-            self._encoded[key] = split, data.encode(self.tokenizer, split, task, max_length)
-        return self._encoded[key][1]
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: Any, task: TaskData, max_length: int = 128) -> Teacher:
@@ -98,8 +92,8 @@ class Teacher:
         in_task_order(model, order)
         model.eval().requires_grad_(False)
         scores, speed = evaluate.evaluate(model, tokenizer, task, max_length)
-        weights = train.digest({name: value.detach().cpu() for name, value in model.state_dict().items()})
-        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", scores, speed, models.weight_bytes(model))
+        weights = train.digest(model.state_dict())
+        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", scores, speed)
 
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Teacher:
@@ -122,10 +116,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     check_length(args.max_length, config, tokenizer)
     words = max(tokenizer.get_vocab().values(), default=0) + 1
     if words > getattr(config, "vocab_size", words):
-        raise BadInput(
-            f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings; they are not"
-            " of one model"
-        )
+        raise BadInput(f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings")
     if written and not config.is_encoder_decoder:
         raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
     half = "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
@@ -138,8 +129,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
         models.set_languages(model, tokenizer, task.task)
         in_task_order(model, order)
         scores, speed = evaluate.evaluate(model, tokenizer, task, args.max_length)
-        return Teacher(name, model, tokenizer, origin + half, scores, speed, models.weight_bytes(model),
-                       name if language or written else None)  # fmt: skip
+        return Teacher(name, model, tokenizer, origin + half, scores, speed, name if language or written else None)
     if name in POCKET:
         recipe = pocket_recipe(name, task.task, args.max_length)
     elif args.teacher_epochs == 0:
@@ -178,7 +168,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     if set(scores) != set(task.reported) or half:  # it was made for other splits, or was another then
         scores, speed = evaluate.evaluate(model, tokenizer, task, args.max_length)
     signature = f"{origin}+{task.task.name}#{made.folder.name}{half}"
-    return Teacher(name, model, tokenizer, signature, scores, speed, models.weight_bytes(model), source)
+    return Teacher(name, model, tokenizer, signature, scores, speed, source)
 
 
 def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:
@@ -239,7 +229,7 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
             parameter.copy_(parameter[order])
 
 
-def check_length(max_length: int, config: Any, tokenizer: Any) -> None:
+def check_length(max_length: int, config: Any, tokenizer: Any, argument: str = "--max-length") -> None:
     """`BadInput` if the model has too few positions; RoBERTa's last ones are not for use, as its tokenizer knows.
 
     T5 and XLNet have relative positions, without an end.
@@ -247,7 +237,7 @@ def check_length(max_length: int, config: Any, tokenizer: Any) -> None:
     positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet says -1
     positions = min(positions, tokenizer.model_max_length)
     if max_length > positions > 0:
-        raise BadInput(f"--max-length {max_length}: the teacher has {positions} positions; give that or less")
+        raise BadInput(f"{argument} {max_length}: the teacher has {positions} positions; give that or less")
 
 
 # --- kept outputs --------------------------------------------------------------------------------------------
@@ -276,10 +266,11 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str
         wanted = wanted and pays and sum(encoded.lengths) * len(layers) * teacher.model.config.hidden_size * 4 <= MOST
     if not wanted:
         return None
+    tokens = encoded.flat | {"ends": encoded.ends}
     recipe = {
         "teacher": teacher.signature,
-        "weights": train.digest({name: value.detach().cpu() for name, value in teacher.model.state_dict().items()}),
-        "examples": examples_digest(encoded),
+        "weights": train.digest(teacher.model.state_dict()),
+        "examples": [results.digest(encoded.ids), train.digest({k: torch.from_numpy(v) for k, v in tokens.items()})],
         "outputs": [*OUTPUTS[kind][0], *layers],
         "attention": teacher.model.config._attn_implementation,
         "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
@@ -297,15 +288,6 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str
     cost = Ledger(**note["ledger"])
     cost.shared_seconds = 0.0 if note["fresh"] else cost.seconds
     return KeptOutputs(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side), cost
-
-
-def examples_digest(encoded: Encoded) -> str:
-    """SHA-256 of the ids and tokens of all examples, in order."""
-    total = hashlib.sha256("\n".join(encoded.ids).encode())
-    for name, values in (*encoded.flat.items(), ("ends", encoded.ends)):
-        total.update(name.encode())
-        total.update(values.tobytes())
-    return total.hexdigest()
 
 
 @torch.no_grad()
@@ -337,7 +319,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, kind: str, l
         bar.update(len(indices))
     bar.close()
     save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(by_token))})
-    apply_umask(folder / "outputs.safetensors")
+    results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import json
 import math
 import zlib
 from collections import Counter
@@ -31,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data, parallel, pocket
+from common import data, parallel, pocket, results
 from common.args import split_list
 from common.data import Encoded
 from common.errors import BadInput, first_line
@@ -72,6 +71,16 @@ class Part(NamedTuple):
     streamed: bool
     hub: bool
 
+    @property
+    def named(self) -> str:
+        """A file by its name and a digest of its content, wherever it is; others as they are called."""
+        name = f"{self.name}:{self.most}" if self.most else self.name
+        if self.hub or not self.place:
+            return name
+        with Path(self.place).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+        return f"{name or Path(self.place).name}@{digest}"
+
 
 def parts_of(spec: str) -> list[Part]:
     """What `--corpus` names; `BadInput` for what cannot be. Reads no text."""
@@ -102,6 +111,11 @@ def parts_of(spec: str) -> list[Part]:
         if _suffix(Path(part.place)) not in (".jsonl", ".txt"):
             raise BadInput(f"--corpus {part.place}: must be .txt or .jsonl, or either as .gz or .zst")
     return parts
+
+
+def named(spec: str) -> str:
+    """`--corpus` as a result's settings hold it: two files of one name and other content are told apart."""
+    return ",".join(f"{(HUB if part.hub else STREAM) * part.streamed}{part.named}" for part in parts_of(spec))
 
 
 def check(spec: str | None, budget: str = "") -> None:
@@ -151,7 +165,7 @@ def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Te
             sizes += [f"{part.name}:{len(found)}"] if part.name else []
         if sizes:  # table 8's mixes
             Random(0).shuffle(texts)
-    digest = hashlib.sha256(json.dumps({"texts": texts}).encode()).hexdigest()[:12]
+    digest = results.digest({"texts": texts})[:12]
     return Texts(texts, f"{'+'.join(sizes)}#{digest}" if sizes else digest)
 
 
@@ -184,16 +198,10 @@ def _streamed(spec: str, parts: list[Part], task: TaskData) -> Texts:
     """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
     signatures = []
     for part in parts:
-        name = f"{part.name}:{part.most}" if part.most else part.name
         if part.hub:
-            name = f"hub:{part.place}@{_revision(part.place.partition(':')[0])}"
-        elif part.place:
-            with Path(part.place).open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
-            name = f"{name or Path(part.place).name}@{digest}"
-        elif part.name == "task":
-            name = f"task@{task.fingerprint}"
-        signatures.append(name)
+            signatures.append(f"hub:{part.place}@{_revision(part.place.partition(':')[0])}")
+        else:
+            signatures.append(f"task@{task.fingerprint}" if part.name == "task" else part.named)
     start = functools.partial(_in_turn, parts, task)
     head = list(islice(start(), HEAD + 1))
     if len(head) <= HEAD:
@@ -226,7 +234,7 @@ class Texts:
         `written`: each text is also its label, which an encoder-decoder has to write.
         """
         make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
-        encoded = make(self.head)
+        encoded = make(self.head, tell=True)
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
         return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded, self)
@@ -425,12 +433,12 @@ _TEXT = Task("text", "classification", ("text",), (), ())
 _COPY = Task("copy", "summarisation", ("text",), (), ())
 
 
-def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False) -> Encoded:
+def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False, tell: bool = False) -> Encoded:
     """Unlabelled texts as examples of at most `max_length` tokens; labels are 0 or, `written`, the texts themselves."""
     ids = [f"text-{i}" for i in range(len(texts))]
     labels = list(texts) if written else [0] * len(texts)
     split = Split(ids, [(text,) for text in texts], labels)
-    return data.encode(tokenizer, split, _COPY if written else _TEXT, max_length)
+    return data.tokenise(tokenizer, split, _COPY if written else _TEXT, max_length, tell)
 
 
 def cut(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:

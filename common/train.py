@@ -38,7 +38,7 @@ from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 from transformers import PreTrainedModel, set_seed
 
-from common import models, parallel
+from common import models, parallel, results
 from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
 from common.results import replacing, write_json
 from common.tasks import GENERATED
@@ -442,7 +442,7 @@ def digest(tensors: dict[str, Tensor]) -> str:
     total = hashlib.sha256()
     for name in sorted(tensors):
         total.update(name.encode())
-        total.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        total.update(tensors[name].detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
 
 
@@ -515,7 +515,7 @@ def cache_folder(args: CommonArgs) -> Path:
 
 def key(recipe: dict[str, Any]) -> str:
     """The name of the folder of what is made by `recipe`: 12 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    return results.digest(recipe)[:12]
 
 
 def kept(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:

@@ -440,7 +440,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student:
     batch_size = args.pretraining_batch_size or args.batch_size
     max_length = args.pretraining_max_length or args.max_length
     parts = args.pretraining_minibatches or args.minibatches
-    check_length(max_length, teacher.model.config, tokenizer)
+    check_length(max_length, teacher.model.config, tokenizer, "--pretraining-max-length")
     examples = round(args.pretraining_share * run.steps) * args.batch_size
     passages = text.PASSAGES if paper else min(text.PASSAGES, examples + HELD_OUT)
     texts = text.open_texts(args.corpus, run.task, passages)
@@ -496,7 +496,7 @@ def main(args: Args) -> None:
         task = data.prompted(data.load(task_name, **args.source), args.prompt)
         teacher, kind = get_teacher(args, task), task.task.kind
         other = next(split for name, split in task.splits.items() if name != "train")
-        encoded = teacher.encode(data.head(other, HELD_OUT), task.task, args.max_length)
+        encoded = data.encode(teacher.tokenizer, data.head(other, HELD_OUT), task.task, args.max_length)
         held_out = [batch for _, batch in data.eval_batches(encoded, teacher.tokenizer, args.batch_size)]
         records = []
         for name in args.variants:

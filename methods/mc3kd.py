@@ -160,7 +160,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.data import Encoded, collate, load
+from common.data import Encoded, collate, encode, load
 from common.evaluate import evaluate, primary
 from common.losses import kd_loss, label_loss
 from common.models import POCKET, compared, vectors
@@ -260,7 +260,7 @@ def rccc_of(args: Args, task: TaskData, teacher: Teacher, model: PreTrainedModel
     """SVCCA between a model's first and last layer, over training examples and over those of each reported split."""
     found, last = {}, model.config.num_hidden_layers
     for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
-        encoded = teacher.encode(task.splits[split], task.task, args.max_length)
+        encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
         found[key] = layer_statistics(model, teacher.tokenizer, encoded, [(1, last)], args).svcca(1, last)
     return found
 
@@ -497,7 +497,7 @@ def main(args: Args) -> None:
         task = load(task_name, **args.source)
         teacher = get_teacher(args, task)
         pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
-        encoded = teacher.encode(task.splits["train"], task.task, args.max_length)
+        encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
         sequence, cost = differences(args, teacher, encoded)
         of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         (m, D_S), N, D_T = student_shape(args.student), len(sequence), teacher.model.config.hidden_size

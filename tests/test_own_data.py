@@ -89,6 +89,8 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
          Columns(metric="bleu"), "translation", "by bleu"),
         ("t.csv", "a,b,label\n" + "".join(f"one {i},two {i},{i % 2}\n" for i in range(20)), Columns(("a", "b"), None),
          "classification", "text1 from 'a', text2 from 'b'"),
+        ("t.csv", sheet().replace("text,", '"to, from",'), Columns.of({"text": '"to, from"'}), "classification",
+         "text from 'to, from'"),
     ],
     ids=lambda value: str(value)[:20],
 )  # fmt: skip
@@ -229,6 +231,8 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
     ("t.csv", "id,note,label\n1,a,b\n", Columns(), ("no column is known to hold the texts; it has id, note, label",)),
     ("t.csv", "id,text,team\n1,a,b\n", Columns(), ("no column is known to hold the labels",)),
     ("t.csv", sheet(), Columns(("body",)), ("t.csv: no column 'body' for --text; it has text, label",)),
+    ("t.csv", sheet().replace("text,", '"to, from",'), Columns.of({"text": "to, from"}),
+     ("no column 'to' for --text; it has to, from, label; a name with a comma stands in quotation marks",)),
     ("t.csv", sheet(), Columns(label="team"), ("t.csv: no column 'team' for --label; it has text, label",)),
     ("t.csv", "".join(f"c{i}," for i in range(30)) + "z\n", Columns(label="q"), ("it has c0, c1,", "and 11 more")),
     ("t.csv", "a,b,c,label\n1,2,3,4\n", Columns(("a", "b", "c")), ("one text or two",)),
@@ -238,6 +242,8 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
     ("t.csv", sheet(more="one\n"), Columns(), ("t.csv line 62: 1 columns where 2 are needed",)),
     ("t.csv", sheet(more='"one,two\nthree,four\n'), Columns(), ("t.csv line 63", "check the quotes")),
     ("t.csv", sheet(more='"one" two,three\n'), Columns(), ("t.csv line 62", "check the quotes")),
+    ("t.tsv", sheet(sep="\t", more='"one" two\tlogin\n'), Columns(), ("warning", "t.tsv line 62", "are read as text")),
+    ("t.csv", sheet(60, tuple(map(str, range(60)))), Columns(), ("0 of 60 rows", "and a class of several rows")),
     ("t.jsonl", values("a", "b") + '{"text": "x"}\n', Columns(), ("t.jsonl line 41: no 'label'",)),
     # texts
     ("t.csv", sheet(more=",billing\n \t,login\n"), Columns(), ("warning", "2 of 62 rows have no text and are left out",
@@ -335,7 +341,7 @@ def test_texts_that_are_cut_are_counted_once(capsys: pytest.CaptureFixture) -> N
     for _ in range(2):
         data.encode(word_tokenizer(), task.splits["train"], task.task, 10)
     told = capsys.readouterr().err
-    line = "warning: cuts: 20 of 40 texts (50.0%) have more than --max-length 10 tokens and lose their ends"
+    line = "warning: cuts: 20 of 40 texts (50.0%) have more than 10 tokens and lose their ends (see --max-length)"
     assert told.splitlines().count(line) == 1
 
 

@@ -273,7 +273,7 @@ def test_a_student_copies_what_init_and_keep_say(
             assert torch.equal(ours[f"bert.encoder.layer.{i}.{name}"], source[f"bert.encoder.layer.{layer}.{name}"])
     assert torch.equal(ours["bert.embeddings.word_embeddings.weight"], source["bert.embeddings.word_embeddings.weight"])
     assert (init == "teacher") == torch.equal(ours["classifier.weight"], guide.model.classifier.weight)
-    assert row.started_from.startswith(f"{keep} 2 layers of ")
+    assert row.started_from.startswith("layers 1,3 of " if keep == "1,3" else f"{keep} 2 layers of ")
     assert all(p.requires_grad for p in student.parameters())
 
 

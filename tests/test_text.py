@@ -158,6 +158,18 @@ def test_a_batch_is_a_function_of_its_step(make: Any, stream: text.Texts) -> Non
         assert len({tuple(batch["input_ids"].flatten().tolist()) for batch in expected}) >= 7
 
 
+def test_a_corpus_is_named_by_its_content(tmp_path: Path) -> None:
+    names = []
+    for folder, content in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text(content)
+        names.append(text.named(f"stream:books:9={tmp_path / folder}/x.txt,task"))
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("stream:books:9@")
+    assert text.named("pocket-short, pocket-long") == "pocket-short,pocket-long"
+    assert text.named("stream:hub:some/set:en") == "stream:hub:some/set:en"
+
+
 def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of each in turn, filtered and counted as at once; a stream of unknown length is measured for `paper`."""
     monkeypatch.setattr(text, "HEAD", 6)
