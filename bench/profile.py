@@ -49,7 +49,6 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
     counts = dict.fromkeys(calls, 1)
     found: list[dict[str, Any]] = []
-    libraries = speed.in_own_process(speed.peak_of_student, None, []) if memory else 0
     for row, folder in rows:
         model, tokenizer = speed.load_student(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
@@ -58,7 +57,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
             counts[size] = len(inputs)
             calls[size][row.path] = partial(speed.forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
-        peak = speed.in_own_process(speed.peak_of_student, folder, inputs[:1]) - libraries if memory else None
+        peak = speed.memory(partial, speed.load_and_forward, folder, inputs[:1]) if memory else None
         found.append({"row": row.path, "label": row.label, "kind": row.kind, "start": row.start, "script": row.method,
                       "memory": peak}
                      | student)  # fmt: skip

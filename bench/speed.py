@@ -325,12 +325,12 @@ def compositions(fast: str, folder: Path) -> Contenders:
 
         return compose
 
+    def gradient(compose: Callable[[torch.Tensor], torch.Tensor]) -> object:
+        return torch.autograd.grad(compose(M).sum(), M)
+
     calls = {"fast": getattr(cmow, fast), "loop": one_by_one(lambda M: (M[:, i] for i in range(M.shape[1]))),
              "unbound": one_by_one(lambda M: M.unbind(1))}  # fmt: skip
-    return {
-        name: partial(seconds, lambda compose=compose: torch.autograd.grad(compose(M).sum(), M))
-        for name, compose in calls.items()
-    }
+    return {name: partial(seconds, partial(gradient, compose)) for name, compose in calls.items()}
 
 
 FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the one that holds the scores
@@ -419,7 +419,7 @@ Ratios = dict[str, float]  # "case, numerator / denominator" -> value
 
 def measure(names: list[str]) -> Ratios:
     """The ratios of these cases."""
-    found = {}
+    found: Ratios = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             case = CASES[name]

@@ -49,8 +49,8 @@ def start(device: str, precision: str) -> None:
     """Take the device (`--device`) and the precision (`--precision`), with deterministic kernels where they exist. The
     library is silent from here on: what a script has to say it says itself."""
     global _engine
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    if device in there and not there[device]():
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device, True):
         raise BadInput(f"--device {device}: this machine has no {device.upper()}; --device cpu or auto would work")
     cpu = device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
