@@ -186,21 +186,21 @@ def plain(table: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
-def winners(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The values with which each row has won its trials; {} for a file without [tune], or whose trials were not run."""
+def trials(table: dict[str, Any]) -> dict[str, Any]:
+    """The trials of each row, and its winner; {} for a file without [tune], or whose trials were not run."""
     path = FOLDER / f"{table.get('trials')}_trials.json"
     if not isinstance(table.get("tune"), dict) or not path.exists():
         return {}
     with reading(path, "trials of `python -m bench sweep`") as text:
         rows = json.loads(text)["rows"]
-        return {name: row["winner"] for name, row in rows.items() if row["winner"] is not None}
+        return {name: row for name, row in rows.items() if row["winner"] is not None}
 
 
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     """The matrix of a table as TOML has it; `where` is named in errors."""
-    tuned, jobs, without = winners(table), [], []
+    tuned, jobs, without = trials(table), [], []
     for row in rows_of(table, where):
-        point = tuned.get(row.label, {})
+        point = tuned[row.label]["winner"] if row.label in tuned else {}
         if wrong := [name for name, value in point.items() if value not in row.grid.get(name, [])]:
             raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]

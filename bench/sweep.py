@@ -148,8 +148,10 @@ def main(argv: list[str]) -> None:
     plan = plan_of(table, Path(out), options.what)
     failed = run.carry_out(plan, options)
     found = scores(plan)
-    results.write_json(file, {"file": options.what} | found)
     show(found)
+    if "of" in table:  # a part of a file: its other rows keep theirs
+        found["rows"] = matrix.trials(table) | found["rows"]
+    results.write_json(file, {"file": table.get("of", options.what)} | found)
     print(f"\ntrials and winners: {file}")
     if failed:
         raise SystemExit(1)

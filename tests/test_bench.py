@@ -416,6 +416,11 @@ def test_the_winner_has_the_best_mean_of_its_trials(
         found = [value for seeds in trial["scores"].values() for value in seeds.values()]
         assert (len(found), trial["mean"]) == (4, pytest.approx(sum(found) / 4))
     assert rows["ours"]["winner"] == max(trials, key=lambda trial: trial["mean"])["point"] == trials[1]["point"]
+    part = tmp_path / "part.toml"
+    part.write_text(f'of = "{path}"\nrows = ["plain"]')
+    entry.main(["sweep", str(part)])  # a part of the file leaves the other rows' trials
+    assert json.loads((tmp_path / "tuned_trials.json").read_text())["rows"] == rows
+    capsys.readouterr()
     entry.main(["run", str(path), "--dry-run"])
     commands = [line.split() for line in capsys.readouterr().out.splitlines()[:-1]]
     values = {"--lr": "0.0005", **{f"--{key}": str(value) for key, value in rows["ours"]["winner"].items()}}
