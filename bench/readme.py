@@ -50,9 +50,9 @@ def matrix(name: str) -> str:
     return table.markdown(table.load([FOLDER / f"{name}.json"]))
 
 
-def arena() -> str:
+def arena(name: str = "arena") -> str:
     """The arena alone, without some columns; the whole is on the page of results."""
-    found = table.load([FOLDER / "arena.json"])
+    found = table.load([FOLDER / f"{name}.json"])
     scores = table.scores(found, found.arena())
     hidden = ("starts from", table.POWER, "teacher examples", "script")
     kept = [i for i, name in enumerate(scores.header) if name not in hidden]
@@ -187,6 +187,7 @@ def xtc_sizes() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "arena": arena,
+    "arena-twice": lambda: arena("arena_twice"),
     "arena-whole": lambda: matrix("arena"),
     "arena-pairs": arena_pairs,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
