@@ -54,7 +54,7 @@ def arena(name: str = "arena") -> str:
     """The arena alone, without some columns; the whole is on the page of results."""
     found = table.load([FOLDER / f"{name}.json"])
     scores = table.scores(found, found.arena())
-    hidden = ("starts from", table.POWER, "teacher examples", "script")
+    hidden = ("starts from", "over undistilled", table.POWER, "teacher examples", "script")
     kept = [i for i, name in enumerate(scores.header) if name not in hidden]
     rows = [row if len(row) == 1 else [row[i] for i in kept] for row in scores.rows]
     return "\n\n".join(filter(None, [grid([scores.header[i] for i in kept], rows), table.footnote(found)]))
