@@ -268,7 +268,7 @@ def start_of(record: dict[str, Any]) -> str:
     start = record["student"]["init"].split(" then ")[0]
     if start.startswith("pre-training"):
         return str(record["settings"].get("init", "random"))
-    return "random" if start == "general" else start
+    return "random" if start.startswith("general") else start
 
 
 def load(sources: Iterable[Path]) -> Table:
