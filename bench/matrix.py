@@ -102,8 +102,9 @@ class Matrix:
     said: str = ""  # where the values of tuned arguments are from
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """A file as a table. `trials` in it is the name of the file whose trials are its rows'."""
+def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
+    """A file as a table. `trials` in it is the name of the file whose trials are its rows'. `part`: which file needs
+    this one, its whole."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -112,10 +113,13 @@ def read_file(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not TOML ({error})") from error
     if "of" not in table:
         return {"trials": path.stem} | table
-    whole = read_file(results.ROOT / str(table["of"]))
+    if part is not None:
+        raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
+    whole = read_file(results.ROOT / str(table["of"]), path)
     rows = {str(row.get("name", row.get("method"))): row for row in tables_of_rows(whole, f"{path}: {table['of']}")}
     names = table.get("rows", list(rows))
-    if wrong := [name for name in names if name not in rows]:
+    names = names if isinstance(names, list) else [names]
+    if wrong := [name for name in names if name not in list(rows)]:
         raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(rows)}")
     whole.pop("out", None)
     return whole | table | {"rows": [rows[name] for name in names]}
@@ -158,8 +162,9 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
                 raise BadInput(f"tune: {wrong[0]}: must be a list of values to try")
             if twice := set(grid) & set(merged):
                 raise BadInput(f"{min(twice)}: is tuned, and cannot be given as well")
-            reported = merged.get("seeds")
-            if isinstance(reported, list) and (both := [seed for seed in reported if seed in tune.get("seeds", [])]):
+            reported, held = merged.get("seeds"), tune.get("seeds")
+            both = [seed for seed in reported if seed in held] if type(reported) is type(held) is list else []
+            if both:
                 raise BadInput(f"seeds: {both[0]} is a seed of the trials, which are tuned on")
             rows[label] = Row(f"{where}, row {label}", label, script_of(row.get("method")), merged, grid)
     return list(rows.values())
@@ -220,7 +225,7 @@ def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any]
         table = {"variant": Args().variant, "cache_dir": "runs/cache"} | plain(table) | (point or {})
         tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
         known = {one.name for one in fields(Args)} - set(SET_HERE)
-        words: list[str] = []
+        given: dict[str, str] = {}
         for name, value in table.items():
             if name in ("tasks", "seeds"):
                 continue
@@ -228,17 +233,18 @@ def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any]
                 raise BadInput(f"{name}: no argument of {row.script} that may be given here")
             if isinstance(value, dict):
                 raise BadInput(f"{name}: must be one value")
-            words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-        jobs, variants = [], split_list(words[1]) or [""]
+            given[name] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        jobs, variants = [], split_list(given["variant"]) or [""]
         for task in tasks:
-            found = check_task(task, table.get("data_dir"), Columns.of(table))
+            found = check_task(task, given.get("data_dir"), Columns.of(given))
             if Args.KINDS is not None and found.kind not in Args.KINDS:
                 print(f"left out: {row.label} on {task}, which is {found.kind};"
                       f" {row.script} does {', '.join(Args.KINDS)}", file=sys.stderr)  # fmt: skip
                 continue
-            data = digest(task, found, table.get("data_dir"))
+            data = digest(task, found, given.get("data_dir"))
             for seed, variant in itertools.product(seeds, variants):
-                words[1] = variant
+                own = given | {"variant": variant}
+                words = [word for name, value in own.items() for word in (f"--{dashed(name)}", value)]
                 command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
                 args = read(Args, None, command)
                 if len(args.tasks) != 1:
@@ -254,7 +260,10 @@ def digest(name: str, task: Task, data_dir: str | None) -> str | None:
         places = list(find_files(task, data_dir).values())
     else:
         places = [Path(name).expanduser()] if is_data_set(name) else []
-    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    files: list[Path] = []
+    for place in places:
+        saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
+        files += sorted(place.glob("**/*" if saved else "*")) if place.is_dir() else [place]
     contents = [hashlib.sha256(file.read_bytes()).digest() for file in files if file.is_file()]
     return hashlib.sha256(b"".join(contents)).hexdigest()[:16] if contents else None
 

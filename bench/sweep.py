@@ -56,13 +56,16 @@ def plan_of(table: dict[str, Any], out: Path, where: str) -> matrix.Matrix:
     tune = table["tune"]
     given = {key: value for key, value in tune.items() if key in ("seeds", "tasks") or not isinstance(value, list)}
     trials = given.pop("trials", None)
+    if trials is not None and (type(trials) is not int or trials < 1):
+        raise BadInput(f"{where}: trials = {trials!r}: must be a number, 1 or more")
     jobs = []
     for row in matrix.rows_of(table, where):
         for point in points(row.grid, trials):
             label = ",".join(f"{key}={value}" for key, value in point.items())
-            jobs += matrix.jobs_of(row, row.table | given | {"tune": True}, out / row.label / label, point)
-            if jobs and jobs[-1].part != matrix.words_of(point):
+            trial = matrix.jobs_of(row, row.table | given | {"tune": True}, out / row.label / label, point)
+            if any(job.part != matrix.words_of(point) for job in trial):
                 raise BadInput(f"{row.where}: variant: a row that is tuned has one")
+            jobs += trial
     return matrix.Matrix(results.ROOT / out, jobs)
 
 

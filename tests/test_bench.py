@@ -240,6 +240,8 @@ def test_the_commands_of_a_file(tmp_path: Path, capsys: Capture) -> None:
         (('student = "2x64"', "studnet = 2"), "row narrow: studnet: no argument of methods/cka.py"),
         (('student = "2x64"', "seed = 2"), "row narrow: seed: no argument of methods/cka.py that may be given here"),
         (('budget = "smoke"', 'budget = "much"'), "row mc3kd: --budget 'much'"),
+        (('budget = "smoke"', "data_dir = 3"), "row mc3kd: --data-dir 3: pocket/rte is built in"),
+        (('budget = "smoke"', 'text = ["a", "b"]'), "row mc3kd: --text, --label, --kind, --metric: are for"),
     ],
 )
 def test_a_bad_file_is_one_line(tmp_path: Path, capsys: Capture, change: tuple[str, str], said: str) -> None:
@@ -259,6 +261,7 @@ def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
         (GOOD.replace('name = "narrow"', ""), f"{part}: rows: {whole} has no 'narrow'; it has mc3kd, methods/cka.py"),
         ("seeds = [0]", f"{part}: {whole}: needs [[rows]]"),
         ("[[rows]", f"{whole}: not TOML"),
+        (f'of = "{whole}"', f"{part}: of: {whole} is a part of another file itself"),
     ):
         whole.write_text(text)
         part.write_text(f'of = "{whole}"\nrows = ["narrow"]\ntasks = ["pocket/rte"]')
@@ -434,6 +437,17 @@ def test_the_winner_has_the_best_mean_of_its_trials(
     ):
         path.write_text(TUNED.replace(*change))
         assert said in refused(capsys, "run", str(path), "--dry-run")
+    for change, said in (
+        (("seeds = [7, 8]", "seeds = 7"), "row plain: seeds = 7: must be a list"),
+        (("trials = 2", "trials = 0"), "trials = 0: must be a number, 1 or more"),
+        (('"finetune"', '"finetune,kd"'), "row plain: variant: a row that is tuned has one"),
+    ):
+        path.write_text(TUNED.replace(*change))
+        assert said in refused(capsys, "sweep", str(path))
+    path.write_text(TUNED.replace('variant = "mc3kd"', 'variant = "mc3kd"\ntasks = ["pocket/xsum"]'))
+    plan = sweep.plan_of(matrix.read_file(path), tmp_path, str(path))
+    assert {job.row for job in plan.jobs} == {"plain"}  # the other row has no task that its script does
+    capsys.readouterr()
     path.write_text(TUNED)
     for damaged in ("", "null", "{}", '{"rows": {"plain": 1}}'):
         (tmp_path / "tuned_trials.json").write_text(damaged)
