@@ -1,6 +1,6 @@
 """MC3KD: maximising the effectiveness of larger BERT models for compression (Fan et al.).
 
-    python methods/mc3kd.py                                   # pocket task, a few minutes on a laptop
+    python methods/mc3kd.py                                   # pocket task, about a minute on a laptop
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper

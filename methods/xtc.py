@@ -1,6 +1,6 @@
 """XTC: extreme compression for pre-trained transformers made simple and efficient (Wu et al. 2022).
 
-    python methods/xtc.py                                       # pocket task: 1 bit, half the layers; a few minutes
+    python methods/xtc.py                                       # pocket task: 1 bit, half the layers; about a minute
     python methods/xtc.py --bits 32,2,1 --stages 1,2,3 --variant xtc --student 4x128
     python methods/xtc.py --variant xtc --export runs/tiny.packed          # one file: model, tokenizer, 1 bit a weight
     python methods/xtc.py predict runs/tiny.packed "a text" "another"      # straight from it, faster than float32
