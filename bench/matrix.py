@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -264,8 +265,18 @@ def digest(name: str, task: Task, data_dir: str | None) -> str | None:
     for place in places:
         saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
         files += sorted(place.glob("**/*" if saved else "*")) if place.is_dir() else [place]
-    contents = [hashlib.sha256(file.read_bytes()).digest() for file in files if file.is_file()]
-    return hashlib.sha256(b"".join(contents)).hexdigest()[:16] if contents else None
+    stamped = tuple((file, file.stat().st_mtime_ns) for file in files if file.is_file())
+    return digest_of(stamped) if stamped else None
+
+
+@functools.cache
+def digest_of(stamped: tuple[tuple[Path, int], ...]) -> str:
+    """Of files and when they were last written: read once for all rows."""
+    total = hashlib.sha256()
+    for place, _ in stamped:
+        with place.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()[:16]
 
 
 def words_of(point: dict[str, Any]) -> str:

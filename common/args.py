@@ -310,8 +310,8 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
 
 def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     """`read`, but on a mistake print one line and exit with 2."""
-    # Threads that wait for work soon sleep: spinning ones slow down two runs on one machine many times. To sleep at
-    # once would cost a run alone half of its speed, since a small model's pauses are short.
+    # Threads that wait for work soon sleep: spinning ones slow down two runs on one machine many times. Threads that
+    # sleep at once slow down a run alone, since a small model's pauses are short.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if argv is None:  # a script: stopped before it has begun, it ends in an orderly way too
         argv = sys.argv[1:]

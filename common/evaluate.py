@@ -129,7 +129,9 @@ def strided_windows(count: int, max_length: int, stride: int | None = None) -> l
     those that no window before it has scored. Windows lie `stride` apart (default: half of `max_length`) and read
     `max_length` tokens, but for the last, which may be shorter.
     """
-    stride = stride or max(1, max_length // 2)
+    stride = max(1, max_length // 2) if stride is None else stride
+    if not 1 <= stride <= max_length:
+        raise ValueError(f"stride {stride}: must be between 1 and the window's {max_length} tokens")
     found = []
     start = first = 0
     while first < count - 1:
@@ -150,7 +152,10 @@ def perplexity(
     stride gives more context, a lower figure and more work; stride = max_length cuts the text into pieces.
     The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do not compare.
     `batch_size`: windows per forward pass (default: 4,096 tokens), which does not change the result.
+    Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
+    if len(stream) < 2:
+        raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
     stream = stream.to(next(model.parameters()).device)
     parts = strided_windows(len(stream), max_length, stride)
     batch_size = batch_size or max(1, 4096 // max_length)
@@ -254,6 +259,8 @@ def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]], progr
         (plain_answer(found, program), [plain_answer(truth, program) for truth in true])
         for found, true in zip(predictions, truths, strict=True)
     ]
+    if not pairs:
+        raise ValueError("no questions to score")
     f1 = [max(answer_f1(found, truth, program) for truth in true) for found, true in pairs]
     exact = [found in true for found, true in pairs]
     return {"answer_f1": sum(f1) / len(pairs), "exact_match": sum(exact) / len(pairs)}
@@ -270,8 +277,14 @@ def compute(
     """The task's metrics on one split (MNLI: once per split), the primary first.
 
     `predictions`, `labels`: [N], class indices (classification) or scores (regression).
+    Raises ValueError if they differ in shape, are empty, or hold a number that is not finite.
     """
-    return {name: METRICS[name](predictions, labels) for name in task.metrics}
+    x, y = np.asarray(predictions), np.asarray(labels)
+    if x.shape != y.shape or x.ndim != 1 or not x.size:
+        raise ValueError(f"predictions {x.shape} and labels {y.shape}: both must be [N], N > 0")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("predictions and labels must be finite")
+    return {name: METRICS[name](x, y) for name in task.metrics}
 
 
 # --- models on splits -----------------------------------------------------------------------------------------

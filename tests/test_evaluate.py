@@ -50,12 +50,16 @@ def test_perplexity_equals_a_direct_computation(count: int, max_length: int, str
         assert found == pytest.approx(expected, rel=1e-5)  # logits are summed as float32
 
 
-def test_perplexity_of_no_knowledge() -> None:
+def test_perplexity_of_no_knowledge_and_bad_requests() -> None:
     model = gpt2()
     for parameter in model.parameters():
         parameter.data.zero_()
     stream = torch.arange(20)
     assert evaluate.perplexity(model, stream, 8) == pytest.approx(50, rel=1e-5)
+    with pytest.raises(ValueError, match="nothing to score"):
+        evaluate.perplexity(model, stream[:1], 8)
+    with pytest.raises(ValueError, match="stride 9"):
+        evaluate.perplexity(model, stream, 8, 9)
 
 
 def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
