@@ -3,6 +3,7 @@ place, what runs, how far it is, what is left, and the table of scores as it fil
 
 from __future__ import annotations
 
+import glob
 import json
 import shutil
 import sys
@@ -85,7 +86,7 @@ def cell(values: list[float] | None) -> str:
 def steps(job: Job) -> str:
     """How far the run is that a command has logged last; nothing before its first line, or of a budget in epochs."""
     # a data set of one's own has a folder of its name and a digest, a variant one of its name and its bits
-    folders = f"{Path(job.task).name}*/*{job.args.variant}*/seed{job.seed}"
+    folders = f"{glob.escape(Path(job.task).name)}*/*{job.args.variant}*/seed{job.seed}"
     logs = Path(job.args.out_dir).glob(f"**/{folders}/log.jsonl")
     counted, amount = parse_budget(job.args.budget)
     try:

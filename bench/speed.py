@@ -395,23 +395,23 @@ STEPS_OF_CKA = "--pretraining off"
 CKA = (("cka", "lin"), ("cka", "kd"))
 LIBRARY, COMPOSED = (("library", "ours"),), (("loop", "fast"), ("unbound", "fast"))
 CASES: dict[str, Case] = {
-    "bench_mc3kd::test_step[pocket]": Case(
+    "mc3kd step (pocket)": Case(
         partial(of_scripts, "mc3kd", ("mc3kd", "kd"), SMALL, "2x128", 20, ""), (("mc3kd", "kd"),), 10),
-    "bench_mc3kd::test_step[minilm]": Case(
+    "mc3kd step (MiniLM)": Case(
         partial(of_scripts, "mc3kd", ("mc3kd", "kd"), MINILM, "3x384", 4, ""), (("mc3kd", "kd"),), 4),
-    "bench_cka::test_step[pocket]": Case(
+    "cka step (pocket)": Case(
         partial(of_scripts, "cka", ("cka", "lin", "kd"), SMALL, "2x64", 20, STEPS_OF_CKA), CKA, 10),
-    "bench_cka::test_step[minilm]": Case(
+    "cka step (MiniLM)": Case(
         partial(of_scripts, "cka", ("cka", "lin", "kd"), MINILM, "3x192", 4, STEPS_OF_CKA), CKA, 4),
-    "bench_cka::test_step[encoder-decoder]": Case(
+    "cka step (encoder-decoder)": Case(
         partial(of_scripts, "cka", ("cka", "lin", "kd"), Sizes((8, 128), 2000, 16, True), "4x64", 20, STEPS_OF_CKA),
         CKA, 10),
-    "bench_loop::test_loop": Case(loop_and_bare, (("loop", "bare"),), 12),
-    "bench_cmow::test_composition[pooled]": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
-    "bench_cmow::test_composition[prefix]": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
-    **{f"bench_efficient_attention::test_faster_than_the_library[{name}]": Case(partial(attentions, name), LIBRARY, 7)
+    "loop": Case(loop_and_bare, (("loop", "bare"),), 12),
+    "cmow product (pooled)": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
+    "cmow product (prefix)": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
+    **{f"efficient_attention ({name})": Case(partial(attentions, name), LIBRARY, 7)
        for name in ("longformer", "bigbird", "nystromformer")},
-    **{f"bench_xtc::test_a_packed_layer_is_not_slower[{bits}-{batch}]":
+    **{f"xtc packed layers ({bits}-bit; batch of {batch})":
        Case(partial(packed_layers, bits, batch), (("packed", "float32"),), 10) for bits in (2, 1) for batch in (1, 32)},
 }  # fmt: skip
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
@@ -440,8 +440,8 @@ def worse(checked_in: Ratios, found: Ratios) -> list[str]:
 
 
 def ratios_text(report: dict[str, Any]) -> str:
-    rows = [[*name.removeprefix("bench_").split("::"), f"{value:.2f}"] for name, value in report["ratios"].items()]
-    return markdown(["kernels", "measured, what is divided", "ratio"], rows)
+    rows = [[*name.split(", "), f"{value:.2f}"] for name, value in report["ratios"].items()]
+    return markdown(["measured", "what is divided", "ratio"], rows)
 
 
 # --- steps ---------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class CommonArgs:
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
-    task: str = arg("pocket/sst2", TASK, setting=False)
+    task: str = arg("pocket/cola", TASK, setting=False)
     text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: by usual names)",
                            setting=False)  # fmt: skip
     label: str | None = arg(None, "your own data: the column of the labels (default: by usual names)", setting=False)
@@ -109,7 +109,7 @@ class CommonArgs:
     )
     temperature: float = arg(2.0, "KD: softens both sides' logits", above=0, high=1000)
     budget: str = arg(
-        "12800",
+        "6400",
         f"examples through the student: {', '.join(f'{k} ({v:,})' for k, v in BUDGETS.items())}, "
         "a number, or paper (its epochs; not comparable)",
     )
@@ -117,7 +117,8 @@ class CommonArgs:
     batch_size: int = arg(32, "examples per optimiser step", low=1, high=2**16)
     lr: float | None = arg(
         None,
-        "the student's peak learning rate (default: 5e-5 x 768 / width; from random weights 1e-3, a GPT-2 3e-3)",
+        "the student's peak learning rate (default: 5e-5 x 768 / width, on sentences squared, 2e-3 at most; from random"
+        " weights 1e-3, a GPT-2 3e-3)",
         above=0,
     )
     max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window", low=4)

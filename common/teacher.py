@@ -136,7 +136,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
         raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
     else:
         epoch = data.epoch_size(tokenizer, task, args.max_length) / args.batch_size
-        lr = args.teacher_lr or models.default_lr(config.hidden_size)
+        lr = args.teacher_lr or 5e-5 * 768 / config.hidden_size
         recipe = {"steps": max(1, round(epoch * args.teacher_epochs)), "batch_size": args.batch_size, "lr": lr}
     for key, value in models.task_settings(task.task).items():
         setattr(config, key, value)

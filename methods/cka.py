@@ -1,6 +1,6 @@
 """Improving sequence-level distillation through hidden-state matching with centred kernel alignment (CKA).
 
-    python methods/cka.py                                              # pocket task, a few minutes on a laptop
+    python methods/cka.py                                              # pocket task, about a minute on a laptop
     python methods/cka.py --variant finetune,kd,woh,lin,cka,wopt       # every column of the paper's tables
     python methods/cka.py --task pocket/translate --student 4x64       # an encoder-decoder; also pocket/xsum
     python methods/cka.py --task wmt16/en-ro --teacher facebook/mbart-large-en-ro --teacher-epochs 0 --student 12x384
@@ -69,7 +69,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, parse, run, student_shape
+from common.args import TASK, BadInput, CommonArgs, arg, parse, run, student_shape
 from common.tasks import GENERATED
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
@@ -105,7 +105,8 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "translation", "summarisation")
 
-    variant: str = arg("finetune,kd,cka", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
+    variant: str = arg("finetune,kd,wopt", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
+    task: str = arg("pocket/stsb", TASK, setting=False)
     student: str = arg("2x64", "student's layers x width")
     lr: float | None = arg(
         None, "peak learning rate on the task (default: from random weights 1e-3, of texts 4e-3)", above=0

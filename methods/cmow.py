@@ -1,6 +1,6 @@
 """General cross-architecture distillation of pretrained language models into matrix embeddings (CMOW).
 
-    python methods/cmow.py                                        # pocket task, a few minutes on a laptop
+    python methods/cmow.py                                        # pocket task, about a minute on a laptop
     python methods/cmow.py --init random,general                  # also students that start from general distillation
     python methods/cmow.py --task pocket/mrpc --student hybrid-20-400 --head cnn --diffcat off --alpha 1
     python -m bench word2mat hybrid.safetensors words.json        # embeddings of Mai et al., as a folder for --init

@@ -99,7 +99,7 @@ class Args(CommonArgs):
 
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "language modelling")
 
-    variant: str = arg("finetune,mc3kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
+    variant: str = arg("finetune,kd,mc3kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
     assistant: str | None = arg(
         None, "takd: layers x width of the assistant (default: half-way in layers, the teacher's width)"

@@ -109,8 +109,6 @@ class Args(CommonArgs):
     variant: str = arg(
         "finetune,kd,xtc", "one or several of finetune, kd, xtc", names=("finetune", "kd", "xtc"), setting=False
     )
-    # 300 steps, which two and three stages share evenly
-    budget: str = arg("9600", "examples through the student: smoke, quick, standard, a number, or paper")
     init: str = arg(
         "teacher", "first weights: teacher, pretrained (before it was fine-tuned), random, or a finished run's folder"
     )
@@ -526,7 +524,7 @@ def main(args: Args) -> None:
         if student_width != width:
             raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
         kept = layer_numbers(args.keep, N, m)
-        lr = args.lr or 2 * default_lr(width, args.init)  # 1e-4 at BERT-base's width
+        lr = args.lr or min(2e-3, 2 * default_lr(width, args.init))  # 1e-4 at BERT-base's width
         records = []
         for row in args.rows:
             plain, augmented = PAPER_EPOCHS[args.paper_budget]

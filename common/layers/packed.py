@@ -104,7 +104,9 @@ def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tens
 
 def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     """Float integers (..., K) times int8 (N, K) -> float (..., N), the sums that `F.linear` of the two has."""
-    if x.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    # without VNNI, torch's integer product of an AVX2 processor takes 20 times as long as the one of floats
+    integers = x.device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()
+    if not integers:
         return F.linear(x, codes.to(x.dtype))
     return torch._int_mm(x.flatten(0, -2).to(torch.int8), codes.T).float().unflatten(0, x.shape[:-1])
 
