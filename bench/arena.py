@@ -21,7 +21,7 @@ from typing import Any
 
 from bench import profile, run, table
 from bench.cli import Parser, add_engine, check_engine, seeds_of
-from bench.matrix import Matrix, build, read_file
+from bench.matrix import Matrix, build, module_of, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
 from common.args import BadInput, cut, split_list, student_shape
@@ -31,11 +31,18 @@ from common.tasks import Columns, is_data_set
 FILE = results.ROOT / "bench" / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
+BASELINES = ("undistilled", "kd")
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
-def rows_for(options: Any, width: int) -> list[dict[str, Any]]:
-    """The rows that were asked for, with this student; `width`: the teacher's."""
+def does(method: str, kind: str) -> bool:
+    """Whether a script can do tasks of a kind."""
+    kinds = module_of(f"methods/{method}.py").Args.KINDS
+    return kinds is None or kind in kinds
+
+
+def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
+    """The rows that were asked for, with this student; `width`: the teacher's, `kind`: the task's."""
     known = {row["name"]: row for row in read_file(FILE)["rows"]}
     names = list(known) if options.rows == "all" else split_list(options.rows)
     if wrong := [name for name in names if name not in known]:
@@ -44,6 +51,12 @@ def rows_for(options: Any, width: int) -> list[dict[str, Any]]:
     shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, own // 16 * 8)}"}
     rows = []
     for row in (known[name] for name in names):
+        if not does(row["method"], kind) and row["name"] in BASELINES:  # every script has them
+            others = (name for name in ("efficient_attention", "cka") if does(name, kind))
+            row = row | {"method": next(others, row["method"])}
+        if not does(row["method"], kind):
+            print(f"left out: {row['name']}, whose script does no {kind}")
+            continue
         # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
         layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
         if (layered and own != width) or ("pool" in row and not options.teacher.startswith("pocket")):
@@ -55,12 +68,12 @@ def rows_for(options: Any, width: int) -> list[dict[str, Any]]:
     return rows
 
 
-def plan_of(options: Any, given: dict[str, str], out: str) -> Matrix:
+def plan_of(options: Any, kind: str, given: dict[str, str], out: str) -> Matrix:
     """The matrix, in memory; its commands run in the repository, so that places are whole."""
     apart = [is_data_set(options.task) and not options.task.startswith("hub:"), options.teacher not in POCKET]
     task, teacher = (str(path.resolve()) if own and (path := Path(name).expanduser()).exists() else name
                      for own, name in zip(apart, (options.task, options.teacher), strict=True))  # fmt: skip
-    rows = rows_for(options, models.load_config(models.source(teacher)).hidden_size)
+    rows = rows_for(options, models.load_config(models.source(teacher)).hidden_size, kind)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
     return build(given | settings | {"rows": rows}, out, "arena")
 
@@ -149,7 +162,7 @@ def main(argv: list[str]) -> None:
     if task.source != "pocket" and cut(options.teacher)[0] in POCKET:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")
     # a data set's name has a digest: one that has changed is another
-    plan = plan_of(options, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
+    plan = plan_of(options, task.task.kind, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
     run.carry_out(plan, options)
     found = table.load([plan.out])
     _, students = profile.chosen(found, [plan.out], task.name)

@@ -531,7 +531,7 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
     given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16"])
     teacher = easy[easy.index("--teacher") + 1]  # 32 wide
-    plan = arena.plan_of(options(teacher=teacher), given, str(tmp_path / "out"))
+    plan = arena.plan_of(options(teacher=teacher), "classification", given, str(tmp_path / "out"))
     assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
     for job in plan.jobs:
         assert job.task == str(tmp_path / "t.csv")
@@ -539,12 +539,16 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     shapes = {job.row: job.args.student for job in plan.jobs}
     assert (shapes["kd"], shapes["narrow-kd"], shapes["cmow-kd"]) == ("2x32", "2x16", "bidirectional-10-100")
     assert {job.args.init for job in plan.jobs if job.row in ("kd", "1bit-xtc")} == {"pretrained"}
-    plan = arena.plan_of(options(teacher=teacher, student="2x64"), given, str(tmp_path / "out"))
+    plan = arena.plan_of(options(teacher=teacher, student="2x64"), "classification", given, str(tmp_path / "out"))
     assert {job.args.init for job in plan.jobs if job.row == "kd"} == {"random"}
     assert not {"1bit-xtc", "2bit-xtc"} & {job.row for job in plan.jobs}
-    refused(lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), given, "out"), "--rows best: must be all")
-    refused(lambda: arena.plan_of(options(teacher=teacher, seeds="a"), given, "out"), "--seeds a")
+    refused(lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), "classification", given, "out"), "--rows best: must be all")
+    refused(lambda: arena.plan_of(options(teacher=teacher, seeds="a"), "classification", given, "out"), "--seeds a")
     refused(lambda: arena.arguments(["--text"]), "--name value")
+    tags = arena.plan_of(options(teacher=teacher, rows="all"), "token classification", given, "out")
+    assert {(job.row, job.words[0]) for job in tags.jobs} == {
+        (row, "methods/efficient_attention.py") for row in ("undistilled", "kd", "distilbert", "longformer")
+    }
 
 
 def rows(**scores: list[float]) -> list[tuple[table.Row, table.Interval]]:
