@@ -106,10 +106,12 @@ class Args(CommonArgs):
     KINDS = ("classification", "regression", "translation", "summarisation")
 
     variant: str = arg("finetune,kd,wopt", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
-    task: str = arg("pocket/stsb", TASK, setting=False)
+    task: str = arg("pocket/rte", TASK, setting=False)
     student: str = arg("2x64", "student's layers x width")
     lr: float | None = arg(
-        None, "peak learning rate on the task (default: from random weights 1e-3, of texts 4e-3)", above=0
+        None,
+        "peak learning rate on the task (default: from random weights 1e-3, 2e-3 at width 64, of texts 4e-3)",
+        above=0,
     )
     init: str = arg("random", "first weights: random, pretrained or teacher (its layers, of one width), or a folder")
     keep: str = arg("spread", "which layers are copied: spread (as distilBART's), first, skip, top, or 2,4,...")

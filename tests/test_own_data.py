@@ -542,7 +542,10 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     plan = arena.plan_of(options(teacher=teacher, student="2x64"), "classification", given, str(tmp_path / "out"))
     assert {job.args.init for job in plan.jobs if job.row == "kd"} == {"random"}
     assert not {"1bit-xtc", "2bit-xtc"} & {job.row for job in plan.jobs}
-    refused(lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), "classification", given, "out"), "--rows best: must be all")
+    refused(
+        lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), "classification", given, "out"),
+        "--rows best: must be all",
+    )
     refused(lambda: arena.plan_of(options(teacher=teacher, seeds="a"), "classification", given, "out"), "--seeds a")
     refused(lambda: arena.arguments(["--text"]), "--name value")
     tags = arena.plan_of(options(teacher=teacher, rows="all"), "token classification", given, "out")
