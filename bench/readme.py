@@ -77,6 +77,27 @@ def arena_pairs() -> str:
     return grid(["minus", *(row.label for row in rows[1:])], lines)
 
 
+# What is compared with what, in rows of bench/attention_pocket.toml
+ATTENTION = (
+    ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
+    ("long/convert-distil", "full"), ("long/convert-distil", "off"), ("long/convert-distil", "long/convert"),
+    ("long/distil-convert", "long/convert-distil"), ("long/convert-distil-kd", "long/convert-distil"),
+    ("alpha-half", "long/convert-distil-kd"), ("sentences/distil", "sentences/finetune"),
+    ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
+    ("sentences/convert-distil", "sentences/convert"),
+)  # fmt: skip
+
+
+def attention() -> str:
+    """Every row, and the differences that are of interest, paired by seed."""
+    found = claims.scores("attention_pocket")
+    values = {(task, row): list(seeds.values()) for row, tasks in found.items() for task, seeds in tasks.items()}
+    rows = [[task, row, cell(scores)] for (task, row), scores in sorted(values.items())]
+    pairs = [[task, f"{a} over {b}", difference(values[task, a], values[task, b])]
+             for task in ("ner", "rte") for a, b in ATTENTION if {(task, a), (task, b)} <= values.keys()]  # fmt: skip
+    return f"{grid(['task', 'row', 'score'], rows)}\n\n{grid(['task', '', 'points'], pairs)}"
+
+
 # --- tables of the pocket suite ------------------------------------------------------------------------------
 # Made before `table --save` was there: rows of figures by task, in one layout.
 
@@ -98,10 +119,6 @@ COMPARED: dict[str, tuple[list[str], list[str]]] = {
                     "cka over lin"], []),
     "cmow_pocket": (["kd over finetune", "general-finetune over finetune", "general-kd over kd"],
                     ["CMOW over CBOW", "Hybrid over CBOW", "Bidirectional over CBOW", "Bidirectional over Hybrid"]),
-    "attention_pocket": ([], [
-        "kd over finetune", "distil over finetune", "convert-distil over finetune", "convert-distil over distil",
-        "distil-convert over finetune", "distil-convert over convert-distil", "convert-distil over convert",
-    ]),
 }  # fmt: skip
 
 
@@ -190,6 +207,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-twice": lambda: arena("arena_twice"),
     "arena-whole": lambda: matrix("arena"),
     "arena-pairs": arena_pairs,
+    "attention-pocket": attention,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "matrix-real": lambda: matrix("real"),

@@ -1,6 +1,6 @@
 """Improving sequence-level distillation through hidden-state matching with centred kernel alignment (CKA).
 
-    python methods/cka.py                                              # pocket task, about a minute on a laptop
+    python methods/cka.py                                              # undistilled, KD, CKA on the task; a minute
     python methods/cka.py --variant finetune,kd,woh,lin,cka,wopt       # every column of the paper's tables
     python methods/cka.py --task pocket/translate --student 4x64       # an encoder-decoder; also pocket/xsum
     python methods/cka.py --task wmt16/en-ro --teacher facebook/mbart-large-en-ro --teacher-epochs 0 --student 12x384
@@ -164,8 +164,8 @@ class Args(CommonArgs):
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
             if self.tokens == "cls" and self.kind_of(task) in GENERATED:
                 raise BadInput(f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all")
-            if "wopt" in self.variants and not self.pretrains("cka", task):
-                raise BadInput(f"--variant wopt: is cka where nothing is pre-trained, as for {task}")
+            if {"cka", "wopt"} <= set(self.variants) and not self.pretrains("cka", task):
+                raise BadInput(f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}")
 
     def pretrains(self, variant: str, task: str) -> bool:
         """Whether a variant's students start on unlabelled text."""

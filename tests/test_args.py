@@ -129,7 +129,7 @@ TOGETHER = [
     ("cka", "--accumulate 2", "--accumulate 2: is --minibatches here"),
     ("cka", "--layer-map 0,2", "--layer-map 0,2: must be uniform"),
     ("cka", "--prompt x", "--prompt 'x': is for translation and summarisation"),
-    ("cka", "--variant wopt --task pocket/xsum", "--variant wopt: is cka where nothing is pre-trained"),
+    ("cka", "--variant cka,wopt --task pocket/xsum", "--variant cka,wopt: are the same where nothing is pre-trained"),
     ("cka", "--pretraining-minibatches 5", "--pretraining-minibatches 5: must divide the batch size, 32"),
     ("cka", "--tokens cls --task pocket/translate", "--tokens cls: the encoder-decoders of pocket/translate have no"),
     ("cmow", "--init nowhere", "--init nowhere: must be random, general, or a folder"),

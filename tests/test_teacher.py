@@ -282,7 +282,7 @@ def test_a_random_start_follows_the_seed_and_other_starts_are_refused(backbone: 
     guide = Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", pretrained=str(backbone))
     rows = [Run(CommonArgs(student="2x16", seed=seed), "some", "kd", sst2, guide, 1) for seed in (0, 0, 1)]
     digests = [train.digest(row.student().state_dict()) for row in rows]
-    assert [(row.started_from, row.lr) for row in rows] == [("random", 1e-3)] * 3
+    assert [(row.started_from, row.lr) for row in rows] == [("random", 2e-3)] * 3
     assert digests[0] == digests[1] != digests[2]
     for shape, init, keep, says in (
         ("2x16", "pretrained", "first", "the student is 16 wide, the checkpoint 32"),
