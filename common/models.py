@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from common import parallel
-from common.args import BadInput, cut, first_line, layer_list
+from common.args import KEEP, BadInput, cut, first_line, layer_list
 from common.layers import attention
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
@@ -267,6 +267,11 @@ def layer_numbers(rule: str, N: int, m: int) -> list[int]:
     if len(layers) != m or layers[-1] > N:
         raise BadInput(f"--keep {rule}: names {len(layers)} layers, the student has {m} of {N}")
     return layers
+
+
+def named_layers(rule: str, layers: int) -> str:
+    """As tables name what `keep_layers` keeps: "first 2 layers", "layers 1,3"."""
+    return f"{rule} {layers} layers" if rule in KEEP else f"layers {rule}"
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from torch import nn
 from transformers import PreTrainedModel, set_seed
 
 from common import data, evaluate, models, parallel, results, text, train
-from common.args import KEEP, BadInput, CommonArgs, parse_budget, student_shape
+from common.args import BadInput, CommonArgs, parse_budget, student_shape
 from common.data import Encoded
 from common.tasks import GENERATED, TaskData
 from common.teacher import Teacher, keep_outputs
@@ -403,7 +403,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         for key in (key for key in (*models.DEPTHS, *models.FFN) if hasattr(checkpoint, key)):
             setattr(deep, key, getattr(checkpoint, key))
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
-    which = f"{keep} {layers} layers" if keep in KEEP else f"layers {keep}"
+    which = models.named_layers(keep, layers)
     if models.stack_depths(student.config) == models.stack_depths(wanted):
         which = "all layers"
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"

@@ -355,9 +355,9 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         student = with_head(
             before_the_task(args, run, teacher, texts, variant), task.task, teacher.tokenizer, args.seed
         )
-        first = "all" if "distil" not in stages else f"{keep} {layers}"
+        first = "all layers" if "distil" not in stages else models.named_layers(keep, layers)
         start = teacher.name if long else teacher.pretrained or teacher.name
-        init = " then ".join((f"{first} layers of {Path(start).name}", *stages))
+        init = " then ".join((f"{first} of {Path(start).name}", *stages))
     else:
         student, init = run.student(keep=keep), ""
 
