@@ -7,9 +7,10 @@
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/arena.toml gives it, the scripts' learning rates and the budget; rows of its main shape have --student, those of
 half its width half of that. Rows start from the teacher's layers if the student is as wide as the teacher, else from
-random weights, and rows that cannot are left out. The score is the primary metric on the reported split, in percent,
-with a 95% interval over seeds; milliseconds are those of one text, by `python -m bench profile`. Everything goes to
-runs/arena/TASK, the table also as arena.json; the same command goes on where it was stopped.
+random weights, and rows that cannot are left out. Of tags and spans efficient_attention.py trains the baselines. The
+score is the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of
+one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same
+command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -26,19 +27,13 @@ from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
 from common.args import BadInput, cut, split_list, student_shape
 from common.pocket.models import POCKET
-from common.tasks import Columns, is_data_set
+from common.tasks import GENERATED, WINDOWED, Columns, is_data_set
 
 FILE = results.ROOT / "bench" / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
 BASELINES = ("undistilled", "kd")
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
-
-
-def does(method: str, kind: str) -> bool:
-    """Whether a script can do tasks of a kind."""
-    kinds = module_of(f"methods/{method}.py").Args.KINDS
-    return kinds is None or kind in kinds
 
 
 def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
@@ -51,11 +46,11 @@ def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
     shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, own // 16 * 8)}"}
     rows = []
     for row in (known[name] for name in names):
-        if not does(row["method"], kind) and row["name"] in BASELINES:  # every script has them
-            others = (name for name in ("efficient_attention", "cka") if does(name, kind))
-            row = row | {"method": next(others, row["method"])}
-        if not does(row["method"], kind):
-            print(f"left out: {row['name']}, whose script does no {kind}")
+        if kind in WINDOWED and row["name"] in BASELINES:  # every script has them
+            row = row | {"method": "efficient_attention"}
+        kinds = module_of(f"methods/{row['method']}.py").Args.KINDS
+        if kinds is not None and kind not in kinds:
+            print(f"left out: {row['name']}: its script cannot do {kind}")
             continue
         # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
         layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
@@ -65,6 +60,8 @@ def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
         init = {"init": "random"} if own != width and row.get("init") == "pretrained" else {}
         apart = {key: value for key, value in row.items() if key != "tune"}
         rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
+    if not rows:
+        raise BadInput(f"--student {options.student}: no row is left for {kind}; try {layers}x{width}")
     return rows
 
 
@@ -161,6 +158,8 @@ def main(argv: list[str]) -> None:
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of(given))
     if task.source != "pocket" and cut(options.teacher)[0] in POCKET:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")
+    if task.task.kind in ("language modelling", *GENERATED):
+        raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
     plan = plan_of(options, task.task.kind, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
     run.carry_out(plan, options)

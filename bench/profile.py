@@ -50,14 +50,15 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     counts = dict.fromkeys(calls, 1)
     found: list[dict[str, Any]] = []
     for row, folder in rows:
-        model, tokenizer = speed.load_student(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        model = speed.load_student(folder, task.task.kind)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
         for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
             counts[size] = len(inputs)
             calls[size][row.path] = partial(speed.forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
-        peak = speed.memory(partial, speed.load_and_forward, folder, inputs[:1]) if memory else None
+        peak = speed.memory(partial, speed.load_and_forward, folder, task.task.kind, inputs[:1]) if memory else None
         found.append({"row": row.path, "label": row.label, "kind": row.kind, "start": row.start, "script": row.method,
                       "memory": peak}
                      | student)  # fmt: skip

@@ -44,7 +44,7 @@ import psutil
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification, BertTokenizer
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from bench import matrix, plots
 from bench.cli import FOLDER, Parser, markdown
@@ -124,8 +124,8 @@ def version(*packages: str) -> str:
 # --- forward passes ------------------------------------------------------------------------------------------
 
 
-def load_student(folder: Path) -> Any:
-    """A saved model of any method; or a rival's, of the table packed."""
+def load_student(folder: Path, kind: str = "classification") -> Any:
+    """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
     import common.layers.packed  # noqa: F401
     import methods.cmow  # noqa: F401  # both make their models known to the library
 
@@ -136,7 +136,7 @@ def load_student(folder: Path) -> Any:
         options.intra_op_num_threads = torch.get_num_threads()
         session = onnxruntime.InferenceSession(folder / "int8.onnx", options, providers=["CPUExecutionProvider"])
         return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
-    family = AutoModelForSequenceClassification
+    family: Any = models.HEADS[kind]
     if hasattr(models.load_config(str(folder)), "efficient_attention"):
         return attention.load(folder, family).eval()
     model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
@@ -151,8 +151,8 @@ def forward(model: Any, inputs: Inputs) -> None:
         model(**batch)
 
 
-def load_and_forward(folder: Path, inputs: Inputs) -> None:
-    forward(load_student(folder), inputs)
+def load_and_forward(folder: Path, kind: str, inputs: Inputs) -> None:
+    forward(load_student(folder, kind), inputs)
 
 
 def sentences(batch: int) -> Inputs:
@@ -727,7 +727,7 @@ def packed() -> dict[str, Any]:
         for batch in (1, 32):
             texts = sentences(batch)
             for name, value in medians({n: partial(forward, m, texts) for n, m in loaded.items()}, 5).items():
-                peak = memory(partial, load_and_forward, Path(place, name), texts)
+                peak = memory(partial, load_and_forward, Path(place, name), "classification", texts)
                 table[name]["batches"][str(batch)] = {"seconds": value, "memory": peak}
     return {"length": 32, "models": table}
 

@@ -117,8 +117,8 @@ class CommonArgs:
     batch_size: int = arg(32, "examples per optimiser step", low=1, high=2**16)
     lr: float | None = arg(
         None,
-        "the student's peak learning rate (default: 5e-5 x 768 / width, on sentences squared, 2e-3 at most; from random"
-        " weights 1e-3, a GPT-2 3e-3)",
+        "the student's peak learning rate (default: 5e-5 x 768 / width, of classes and scores 5e-5 x (768 / width)^2,"
+        " at most 2e-3; from random weights 1e-3, up to width 64 2e-3, of texts 4e-3, a GPT-2 3e-3; xtc: twice that)",
         above=0,
     )
     max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window", low=4)

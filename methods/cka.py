@@ -3,7 +3,7 @@
     python methods/cka.py                                              # undistilled, KD, CKA on the task; a minute
     python methods/cka.py --variant finetune,kd,woh,lin,cka,wopt       # every column of the paper's tables
     python methods/cka.py --task pocket/translate --student 4x64       # an encoder-decoder; also pocket/xsum
-    python methods/cka.py --task wmt16/en-ro --teacher facebook/mbart-large-en-ro --teacher-epochs 0 --student 12x384
+    python methods/cka.py --variant kd,cka --task wmt16/en-ro --teacher facebook/mbart-large-en-ro --teacher-epochs 0
 
 The paper in ten lines. A student learns more from a teacher if its hidden states are matched as well as its outputs.
 A cosine or squared distance needs states of one width, so that students can be shallower but not narrower; a linear
@@ -110,7 +110,7 @@ class Args(CommonArgs):
     student: str = arg("2x64", "student's layers x width")
     lr: float | None = arg(
         None,
-        "peak learning rate on the task (default: from random weights 1e-3, 2e-3 at width 64, of texts 4e-3)",
+        "peak learning rate on the task (default: from random weights 1e-3, up to width 64 2e-3, of texts 4e-3)",
         above=0,
     )
     init: str = arg("random", "first weights: random, pretrained or teacher (its layers, of one width), or a folder")
@@ -159,6 +159,9 @@ class Args(CommonArgs):
             raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
+        if (self.pretraining == "on" or self.corpus) and not any(VARIANTS[name].pretraining for name in self.variants):
+            raise BadInput(f"--variant {self.variant}: none of them is pre-trained; add cka, or leave out --corpus and"
+                           " --pretraining on")  # fmt: skip
         for task in self.tasks:
             if self.prompt and self.kind_of(task) not in GENERATED:
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")

@@ -3,7 +3,7 @@
     python methods/xtc.py                                       # pocket task: 1 bit, half the layers; about a minute
     python methods/xtc.py --bits 32,2,1 --stages 1,2,3 --variant xtc --student 4x128
     python methods/xtc.py --variant xtc --export runs/tiny.packed          # one file: model, tokenizer, 1 bit a weight
-    python methods/xtc.py predict runs/tiny.packed "a text" "another"      # straight from it, faster than float32
+    python methods/xtc.py predict runs/tiny.packed "a text" "another"      # straight from it
     python methods/xtc.py --task rte --data-dir GLUE_DIR --teacher bert-base-uncased --student 6x768 --budget paper
     python -m bench sizes xtc                                   # tables C.8 and C.13 beside bytes really written
     python -m bench figures xtc RUN,RUN                         # figures 5 and 6 from the folders of finished runs
@@ -524,12 +524,13 @@ def main(args: Args) -> None:
         if student_width != width:
             raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
         kept = layer_numbers(args.keep, N, m)
-        lr = args.lr or min(2e-3, 2 * default_lr(width, args.init))  # 1e-4 at BERT-base's width
         records = []
         for row in args.rows:
             plain, augmented = PAPER_EPOCHS[args.paper_budget]
             copies = 0 if row.variant == "finetune" else args.augment * len(task.task.fields)
             epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
+            # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
+            lr = args.lr or min(2 * default_lr(width, args.init), 2e-3 / max(stage.peak for stage in row.stages))
             share = args.reduce_share if row.bits < 32 and m < N and not goes_on(args) else 0.0
             run = Run(args, "xtc", row.label, task, teacher, epochs / (1 - share), lr=lr, bits=row.bits,
                       stages=len(row.stages), layers=kept, reduce_share=share, select=EVALUATE_EVERY)  # fmt: skip

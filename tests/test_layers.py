@@ -55,8 +55,9 @@ def test_there_and_back(bits: int, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("bits", packed.BITS)
-def test_products_are_exact_sums_of_integers(bits: int) -> None:
+def test_products_are_exact_sums_of_integers(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By an integer kernel and a float one, also where all terms add up; and where exactness ends."""
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True)
     for M, K, N in ((1, 1, 1), (3, 5, 7), (33, 64, 24), (2, 1024, 3)):
         x, codes = torch.randint(-127, 128, (2, M, K)).float(), codes_of(N, K, bits).to(torch.int8)
         x[0, 0], codes[0] = 127, packed.LARGEST[bits]

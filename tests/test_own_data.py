@@ -554,6 +554,21 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     }
 
 
+@pytest.mark.slow
+def test_the_arena_of_tags(tmp_path: Path, easy: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """From file to advice; what writes texts is refused, and a student for which no row is left."""
+    write(tmp_path / "t.conll", TAGGED)
+    teacher = easy[easy.index("--teacher") + 1]  # 32 wide
+    line = f"{tmp_path / 't.conll'} --teacher {teacher} --rows undistilled,kd,mc3kd,longformer --budget 640 --seeds 0"
+    more = f"--out {tmp_path / 'out'} --max-length 16 --cache-dir {tmp_path / 'cache'}"
+    refused(lambda: arena.main(f"{line} {more} --student 2x16".split()), "no row is left for token classification")
+    arena.main(f"{line} {more} --student 2x32".split())
+    said = capsys.readouterr().out
+    assert "left out: mc3kd: its script cannot do token classification" in said
+    assert re.search(r"(undistilled|vanilla KD|longformer) has the highest score", said)
+    refused(lambda: arena.main("pocket/xsum".split()), "pocket/xsum: is summarisation")
+
+
 def rows(**scores: list[float]) -> list[tuple[table.Row, table.Interval]]:
     """Rows with these scores, seed by seed."""
     made = []

@@ -1,4 +1,4 @@
-"""Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers.
+"""Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers where that is fast.
 
     import common.layers.packed                              # makes the library know the format
     AutoModelForSequenceClassification.from_pretrained(FOLDER)
@@ -17,8 +17,8 @@ modules. A file of `save` holds beside the tensors the configuration (metadata "
 zlib-compressed JSON as uint8).
 
 Why integers: a linear's input is rounded to 8 bits per token, so its product with the weight's codes is a sum of
-integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, a float one while
-training, an integer one from the packed bytes, every bit of the result is the same. Sums reach 127 codes columns: 4
+integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, of floats
+or of integers, every bit of the result is the same. Sums reach 127 codes columns: 4
 bits are safe up to 18,000 columns, 8 bits up to 1,040, beyond which the float kernel is taken at both ends.
 
 Memory: what stays is the packed bytes. A forward pass unpacks one weight at a time, by a table from a byte to all of
@@ -134,7 +134,7 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         codes = unpack(self.packed, self.bits, self.in_features)
         x, scale = activation_codes(x, self.clip)
-        # processors without VNNI add two products of 8 bits in 16 bits, which overflow; those of fewer bits fit
+        # of 8 bits long sums are not exact in floats: they are floats everywhere, so that all processors agree
         exact = self.bits < 8 and is_exact(self.bits, self.in_features)
         sums = integer_product(x, codes) if exact else F.linear(x, codes.float())
         return rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
