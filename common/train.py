@@ -222,7 +222,8 @@ class Loop:
             self.ear, mouth = socket.socketpair()
             mouth.setblocking(False)
             self.mouth, self.before = mouth, signal.set_wakeup_fd(mouth.fileno())
-            threading.Thread(target=self._listen, daemon=True).start()
+            self.listener = threading.Thread(target=self._listen, daemon=True)
+            self.listener.start()
         hidden = None if parallel.main() else True
         self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
                         dynamic_ncols=True)  # fmt: skip
@@ -243,6 +244,7 @@ class Loop:
             if self.handlers:
                 signal.set_wakeup_fd(self.before)
                 self.mouth.close()  # which ends the thread that listens
+                self.listener.join(1.0)  # what it says comes before the last line
         if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
             raise Interrupted(stop)
 
