@@ -1,6 +1,6 @@
 """Efficient Transformer knowledge distillation: long inputs, half the layers (Brown et al. 2023).
 
-    python methods/efficient_attention.py                                      # pocket task, minutes on a laptop
+    python methods/efficient_attention.py                                      # pocket task, about a minute on a laptop
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --sparsity lsh --task pocket/rte --max-length 128
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
