@@ -566,7 +566,7 @@ def test_the_arena_of_tags(tmp_path: Path, easy: list[str], capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "left out: mc3kd: its script cannot do token classification" in said
     assert re.search(r"(undistilled|vanilla KD|longformer) has the highest score", said)
-    refused(lambda: arena.main("pocket/xsum".split()), "pocket/xsum: is summarisation")
+    refused(lambda: arena.main(["pocket/xsum"]), "pocket/xsum: is summarisation")
 
 
 def rows(**scores: list[float]) -> list[tuple[table.Row, table.Interval]]:
