@@ -159,9 +159,6 @@ class Args(CommonArgs):
             raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
-        if (self.pretraining == "on" or self.corpus) and not any(VARIANTS[name].pretraining for name in self.variants):
-            raise BadInput(f"--variant {self.variant}: none of them is pre-trained; add cka, or leave out --corpus and"
-                           " --pretraining on")  # fmt: skip
         for task in self.tasks:
             if self.prompt and self.kind_of(task) not in GENERATED:
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
