@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from scipy import stats
 
 from bench import sizes, table
@@ -63,8 +64,10 @@ def scores(name: str) -> Scores:
 
 def by_task(report: dict[str, Any]) -> dict[str, Any]:
     """Task -> what a file of another layout holds of it: of kernels by model, of attentions each beside its rivals."""
-    if "ratios" in report:
-        return {key: {key.split(", ")[1]: ratio} for key, ratio in report["ratios"].items()}
+    if "machines" in report:
+        found = [entry["ratios"] for entry in report["machines"].values()]
+        shared = set.intersection(*(set(ratios) for ratios in found))
+        return {key: {key.split(", ")[1]: float(np.mean([r[key] for r in found]))} for key in sorted(shared)}
     if "attentions" in report:
         entries = report["attentions"]
         rivals = {name: entries[name] for name in RIVALS}

@@ -9,6 +9,7 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key o
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import sys
@@ -101,6 +102,48 @@ def attention() -> str:
             points = difference([left[seed] for seed in shared], [right[seed] for seed in shared])
             pairs.append([task, f"{a} over {b}", points])
     return f"{grid(['task', 'row', 'score'], rows)}\n\n{grid(['task', '', 'points'], pairs)}"
+
+
+# Of bench/mc3kd_factors.toml: what differs in each factor, and which rows of two factors are of interest
+PLACES = [("cls", "out"), ("cls", "in"), ("all", "out"), ("all", "in")]
+LOSSES = {"MSE": ("pkd-skip", "only-selection"), "CCC": ("only-mc3", "mc3kd"), "Lin": ("lin",), "CKA": ("cka",)}
+FACTORS = [
+    ("all tokens over [CLS]", {"tokens": "all"}, {"tokens": "cls"}),
+    ("all layers over all but the last", {"last": "in"}, {"last": "out"}),
+    ("selected layers over skip's", {"layers": "selected"}, {"layers": "skip"}),
+    *((f"{name} over MSE", {"loss": name}, {"loss": "MSE"}) for name in ("CCC", "Lin", "CKA")),
+    *((f"of all tokens and layers: CCC over {name}", {"loss": "CCC", "tokens": "all", "last": "in"},
+       {"loss": name, "tokens": "all", "last": "in"}) for name in ("MSE", "Lin", "CKA")),
+    ("of all tokens and layers, CCC: selected over skip's",
+     *({"loss": "CCC", "tokens": "all", "last": "in", "layers": layers} for layers in ("selected", "skip"))),
+]  # fmt: skip
+
+
+def factors() -> str:
+    """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
+    found, cells = claims.scores("mc3kd_factors"), {}
+    for (tokens, last), loss, (i, layers) in itertools.product(PLACES, LOSSES, enumerate(("skip", "selected"))):
+        names = LOSSES[loss]
+        row = f"{tokens}-{last}/{names[i]}" if len(names) > 1 else f"{tokens}-{last}-{layers}/{names[0]}"
+        cells[tokens, last, loss, layers] = found[row]
+    tasks = sorted(found["outputs/kd"])
+    rows = [[task, loss, layers, *(cell([*cells[*place, loss, layers][task].values()]) for place in PLACES)]
+            for task in tasks for loss in LOSSES for layers in ("skip", "selected")]  # fmt: skip
+    rows = [[task, name, "", cell([*found[f"outputs/{name}"][task].values()]), "", "", ""]
+            for task in tasks for name in ("finetune", "kd")] + rows  # fmt: skip
+
+    def mean(wanted: dict[str, str], task: str) -> list[float]:
+        """By seed, over all cells that have these levels."""
+        names = ("tokens", "last", "loss", "layers")
+        chosen = [by_task[task] for key, by_task in cells.items()
+                  if wanted.items() <= dict(zip(names, key, strict=True)).items()]  # fmt: skip
+        return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
+
+    pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
+             for title, left, right in FACTORS]  # fmt: skip
+    columns = [f"{'[CLS]' if tokens == 'cls' else 'all tokens'}, {'m - 1' if last == 'out' else 'm'}"
+               for tokens, last in PLACES]  # fmt: skip
+    return f"{grid(['task', 'loss', 'layers', *columns], rows)}\n\n{grid(['', *tasks], pairs)}"
 
 
 # --- tables of the pocket suite ------------------------------------------------------------------------------

@@ -11,9 +11,10 @@
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
 
 Contenders take turns, so that a noisy machine is noisy for all of them, and ratios are medians over the turns. Of
-"... / ours" and "... / fast" larger is better, of all other ratios smaller. One that is more than 20% worse than in
-bench/results/kernels.json is called so, and the exit code is 1. Training steps are those of the scripts themselves, run
-on drawn texts with a random teacher, from the end of one step to the end of the next. Random weights change no speed.
+"... / ours" and "... / fast" larger is better, of all other ratios smaller. bench/results/kernels.json has a column for
+each machine; a ratio that is more than 20% worse than there is called so, and the exit code is 1. Training steps are
+those of the scripts themselves, run on drawn texts with a random teacher, from the end of one step to the end of the
+next. Random weights change no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
 onnx onnxruntime`), and named with their versions.
 """
@@ -440,8 +441,13 @@ def worse(checked_in: Ratios, found: Ratios) -> list[str]:
 
 
 def ratios_text(report: dict[str, Any]) -> str:
-    rows = [[*name.split(", "), f"{value:.2f}"] for name, value in report["ratios"].items()]
-    return markdown(["measured", "what is divided", "ratio"], rows)
+    """A column for each machine; ratios of cases that are gone are left out."""
+    machines = report["machines"]
+    names = [f"{name}, {a} / {b}" for name, case in CASES.items() for a, b in case.ratios]
+    found = [[entry["ratios"].get(name) for entry in machines.values()] for name in names]
+    rows = [[*name.split(", "), *("-" if value is None else f"{value:.2f}" for value in row)]
+            for name, row in zip(names, found, strict=True)]  # fmt: skip
+    return markdown(["measured", "what is divided", *machines], rows)
 
 
 # --- steps ---------------------------------------------------------------------------------------------------
@@ -905,12 +911,16 @@ def main(argv: list[str]) -> None:
     for wrong in (word for word in given.names if not any(word in name for name in CASES)):
         raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     path = FOLDER / "kernels.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["ratios"]
+    machines = json.loads(path.read_text(encoding="utf-8"))["machines"]
+    here = f"{results.environment()['hardware']['device']}, {torch.backends.cpu.get_cpu_capability()}"
+    before = machines.get(here, next(iter(machines.values())))["ratios"]  # another machine's, if this one has none
     found = measure([name for name in CASES if not given.names or any(word in name for word in given.names)])
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
     print(results.columns(rows, ["ratio", "now", "checked in"]))
     if given.save:
-        results.write_json(path, {"ratios": before | found, "environment": results.environment()})
+        kept = machines.get(here, {"ratios": {}})["ratios"] | found
+        entry = {"ratios": kept, "environment": results.environment()}
+        results.write_json(path, {"machines": machines | {here: entry}})
     if lines := worse(before, found):
         print("\n".join(lines))
         raise SystemExit(1)
