@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
-from common.args import BadInput, fail
+from common.args import BadInput, fail, interrupt
 from common.errors import Interrupted
 
 # Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
@@ -41,14 +42,16 @@ def main(argv: list[str]) -> None:
     if argv[0] not in COMMANDS:
         fail(BadInput(f"python -m bench {argv[0]}: no such command; there is {', '.join(COMMANDS)}"))
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | dict(os.environ)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     try:
         importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
         sys.stdout.flush()
     except BadInput as error:
         fail(error)
-    except (KeyboardInterrupt, Interrupted) as stopped:
+    except Interrupted as stopped:
         print("\nstopped", file=sys.stderr)
-        raise SystemExit(128 + getattr(stopped, "number", 2)) from None
+        raise SystemExit(128 + stopped.number) from None
     except BrokenPipeError:  # the reader, head or a pager, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -58,7 +58,7 @@ from bench.cli import Parser, add_engine, check_engine, seeds_of
 from bench.matrix import Job, Matrix, build, out_of, read_file
 from bench.progress import Progress
 from common import results
-from common.args import BadInput, Interrupted, interrupt, split_list
+from common.args import BadInput, Interrupted, split_list
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster
@@ -315,8 +315,6 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
         print(plan.said, flush=True)
     started, clock = time.time(), time.monotonic()
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
     try:
         failed = execute(plan, at_once, threads, cluster)
     except Interrupted as stopped:

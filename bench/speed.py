@@ -96,7 +96,12 @@ def ratio(over: list[float], under: list[float]) -> float:
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new process, whose peak of memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        try:
+            return pool.submit(function, *arguments).result()
+        except BaseException:  # stopped: the pool would wait for the process to finish
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
 
 
 def memory(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
