@@ -107,15 +107,14 @@ def attention() -> str:
 # Of bench/mc3kd_factors.toml: what differs in each factor, and which rows of two factors are of interest
 PLACES = [("cls", "out"), ("cls", "in"), ("all", "out"), ("all", "in")]
 LOSSES = {"MSE": ("pkd-skip", "only-selection"), "CCC": ("only-mc3", "mc3kd"), "Lin": ("lin",), "CKA": ("cka",)}
-FACTORS = [
+CCC = {"loss": "CCC", "tokens": "all", "last": "in"}
+FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("all tokens over [CLS]", {"tokens": "all"}, {"tokens": "cls"}),
     ("all layers over all but the last", {"last": "in"}, {"last": "out"}),
     ("selected layers over skip's", {"layers": "selected"}, {"layers": "skip"}),
     *((f"{name} over MSE", {"loss": name}, {"loss": "MSE"}) for name in ("CCC", "Lin", "CKA")),
-    *((f"of all tokens and layers: CCC over {name}", {"loss": "CCC", "tokens": "all", "last": "in"},
-       {"loss": name, "tokens": "all", "last": "in"}) for name in ("MSE", "Lin", "CKA")),
-    ("of all tokens and layers, CCC: selected over skip's",
-     *({"loss": "CCC", "tokens": "all", "last": "in", "layers": layers} for layers in ("selected", "skip"))),
+    *((f"of all tokens and layers: CCC over {name}", CCC, CCC | {"loss": name}) for name in ("MSE", "Lin", "CKA")),
+    ("of all tokens and layers, CCC: selected over skip's", {"layers": "selected"} | CCC, {"layers": "skip"} | CCC),
 ]  # fmt: skip
 
 
