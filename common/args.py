@@ -162,7 +162,10 @@ class CommonArgs:
         False, "compute the student's activations again in the backward pass: less memory, a third more time",
         setting=False,
     )  # fmt: skip
-    save_every: float = arg(30.0, "seconds between checkpoints, from which --resume continues", low=0, setting=False)
+    save_every: float = arg(
+        30.0, "seconds between checkpoints, from which --resume continues; ten times as many at most, for large models",
+        low=0, setting=False,
+    )  # fmt: skip
     resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
     force: bool = arg(False, "run again and replace results that exist", setting=False)
     compile: bool = arg(False, "compile teacher and student with torch.compile")

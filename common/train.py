@@ -190,7 +190,7 @@ class Loop:
         self.done: Callable[[], bool] = lambda: False  # asked before each step and at the end: whether to stop here
         self.parts: list[Batch] = []  # of the batch at hand
         self.path = folder / "checkpoint.safetensors"
-        self.saved, self.saved_step = time.perf_counter(), 0
+        self.saved, self.saved_step, self.pause = time.perf_counter(), 0, save_every
         self.stop: int | None = None  # the signal that asked for it
         self._loss = torch.zeros((), device=self.device)
         self._watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
@@ -361,7 +361,7 @@ class Loop:
         if parallel.processes() > 1:  # all stop after the same step; on GPUs, which it makes wait, seldom asked
             asks = self.device.type == "cpu" or self.step % LOOK_EVERY == 0
             stop = (parallel.largest(stop or 0) or None) if asks else None
-        if stop is not None or time.perf_counter() - self.saved >= self.save_every:
+        if stop is not None or time.perf_counter() - self.saved >= self.pause:
             self.save()
         if stop is not None:
             raise Interrupted(stop)
@@ -383,7 +383,8 @@ class Loop:
     def save(self) -> None:
         """One safetensors file, replaced as a whole: weights, optimiser, random state; ledger and notes beside them."""
         self._look()
-        self.saved, self.saved_step = time.perf_counter(), self.step
+        started = self.saved = time.perf_counter()
+        self.saved_step = self.step
         # of the process so far, so that no step has to look at it
         self.ledger.peak_memory_bytes = max(self.ledger.peak_memory_bytes, peak_memory())
         if not parallel.main():
@@ -406,6 +407,9 @@ class Loop:
                 save_file(tensors, partial, metadata={"state": json.dumps(state)})
         except SafetensorError as error:  # which does not say where
             raise OSError(f"{self.path}: {first_line(error)}") from error
+        self.saved = time.perf_counter()
+        # to save a large model takes seconds: no more than a fiftieth of the time, up to ten times the pause
+        self.pause = min(max(self.save_every, 50 * (self.saved - started)), 10 * self.save_every)
 
     def load(self) -> None:
         """Continue from the checkpoint; `BadInput` for one that is damaged or of other settings."""
