@@ -116,6 +116,21 @@ FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     *((f"of all tokens and layers: CCC over {name}", CCC, CCC | {"loss": name}) for name in ("MSE", "Lin", "CKA")),
     ("of all tokens and layers, CCC: selected over skip's", {"layers": "selected"} | CCC, {"layers": "skip"} | CCC),
 ]  # fmt: skip
+# Batches of few vectors, and a ridge that grows with D/n
+FEW = {
+    "batch of 8, CCC over KD": ("few/mc3kd", "few/kd"),
+    "batch of 8, CCC over MSE": ("few/mc3kd", "few/only-selection"),
+    "batch of 8, `--shrinkage 1` over `--ridge 1e-3`": ("few-shrunk", "few/mc3kd"),
+    "batch of 32, `--shrinkage 1` over `--ridge 1e-3`": ("shrunk", "all-in/mc3kd"),
+}
+
+
+def few() -> str:
+    rows = []
+    for title, names in FEW.items():
+        left, right = ([*claims.scores("mc3kd_factors")[name]["cola"].values()] for name in names)
+        rows.append([title, cell(left), cell(right), difference(left, right)])
+    return grid(["cola", "the first", "the second", "points"], rows)
 
 
 def factors() -> str:
@@ -124,10 +139,11 @@ def factors() -> str:
     for (tokens, last), loss, (i, layers) in itertools.product(PLACES, LOSSES, enumerate(("skip", "selected"))):
         names = LOSSES[loss]
         row = f"{tokens}-{last}/{names[i]}" if len(names) > 1 else f"{tokens}-{last}-{layers}/{names[0]}"
-        cells[tokens, last, loss, layers] = found[row]
-    tasks = sorted(found["outputs/kd"])
+        if row in found:  # those of cka may not have been run
+            cells[tokens, last, loss, layers] = found[row]
+    tasks, losses = sorted(found["outputs/kd"]), list(dict.fromkeys(loss for _, _, loss, _ in cells))
     rows = [[task, loss, layers, *(cell([*cells[*place, loss, layers][task].values()]) for place in PLACES)]
-            for task in tasks for loss in LOSSES for layers in ("skip", "selected")]  # fmt: skip
+            for task in tasks for loss in losses for layers in ("skip", "selected")]  # fmt: skip
     rows = [[task, name, "", cell([*found[f"outputs/{name}"][task].values()]), "", "", ""]
             for task in tasks for name in ("finetune", "kd")] + rows  # fmt: skip
 
@@ -138,8 +154,11 @@ def factors() -> str:
                   if wanted.items() <= dict(zip(names, key, strict=True)).items()]  # fmt: skip
         return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
 
-    pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
-             for title, left, right in FACTORS]  # fmt: skip
+    pairs = [
+        [title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
+        for title, left, right in FACTORS
+        if {left.get("loss", "MSE"), right.get("loss", "MSE")} <= {*losses}
+    ]
     columns = [f"{'[CLS]' if tokens == 'cls' else 'all tokens'}, {'m - 1' if last == 'out' else 'm'}"
                for tokens, last in PLACES]  # fmt: skip
     return f"{grid(['task', 'loss', 'layers', *columns], rows)}\n\n{grid(['', *tasks], pairs)}"
@@ -153,12 +172,7 @@ SHOWN = {"finetune": "undistilled", "kd": "KD", "general-finetune": "general", "
 # Differences of columns within every row, and of rows within every column
 COMPARED: dict[str, tuple[list[str], list[str]]] = {
     "pocket_documents": ([], []),
-    "mc3kd_claims": ([], [
-        "pocket-12/kd over pocket-6/kd", "pocket-12/pkd-skip over pocket-6/pkd-skip",
-        "pocket-12/mc3kd over pocket-6/mc3kd",
-        *(f"pocket-12/mc3kd over pocket-12/{name}" for name in
-          ("finetune", "kd", "pkd-skip", "pkd-last", "takd", "dynakd", "only-selection", "only-mc3")),
-    ]),
+    "mc3kd_claims": ([], []),
     "xtc_pocket": (["xtc-1 over kd", "xtc-1 over finetune", "xtc-2 over xtc-1", "xtc-3 over xtc-1"],
                    [f"{shape}, {bits} over {shape}, 32 bits" for shape in ("4x128", "2x128")
                     for bits in ("2 bits", "1 bit")]),
