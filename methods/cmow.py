@@ -3,7 +3,7 @@
     python methods/cmow.py                                        # pocket task, about a minute on a laptop
     python methods/cmow.py --init random,general                  # also students that start from general distillation
     python methods/cmow.py --task pocket/mrpc --student hybrid-20-400 --head cnn --diffcat off --alpha 1
-    python -m bench word2mat hybrid.safetensors words.json        # embeddings of Mai et al., as a folder for --init
+    python -m bench word2mat hybrid.safetensors words.json --to DIR    # embeddings of Mai et al., for --init DIR
     python methods/cmow.py --task sst2 --data-dir GLUE_DIR --teacher bert-base-uncased --student bidirectional
     python -m bench sizes cmow                                    # tables VII and VIII beside the published numbers
 
