@@ -32,6 +32,7 @@ from common.tasks import GENERATED, WINDOWED, Columns, is_data_set
 FILE = results.ROOT / "bench" / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
+FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
@@ -98,15 +99,14 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
         cost = of_row[row.path]["milliseconds"]["1"], row.typical("ledger", "seconds"), len(row.values(task))
         rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.all(),
                          of_row[row.path]["bytes"], f"{cost[0]:.2f}", f"{cost[1]:.0f}", f"{cost[2]}"))  # fmt: skip
-    said = advice(found, task, order, of_row)
-    if own < order[0][1].mean:
-        said += f" The teacher itself has {100 * own:.1f}: it has to learn for longer, --teacher-epochs."
+    said = advice(found, task, order, of_row, own)
     return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "training s", "seeds"], rows), said
 
 
-def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]]) -> str:
-    """The best row, whether it can be told from vanilla KD, or KD from the next row, and what the fastest and the
-    smallest cost in points."""
+def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
+           teacher: float) -> str:  # fmt: skip
+    """The best row, whether it can be told from vanilla KD, or KD from the next row, what the fastest and the smallest
+    cost in points, and who has to learn for longer."""
 
     def gap(row: Row, other: Row) -> str:
         over = table.interval(*found.paired(row, other, [task]) or [[0.0]])
@@ -130,6 +130,10 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best)} it"
+    if teacher < score.mean:
+        said += f". The teacher itself has {100 * teacher:.1f}: it has to learn for longer, --teacher-epochs"
+    elif score.mean < FAR * teacher:
+        said += f". The teacher has {100 * teacher:.1f}: students that learn for longer, --budget, may come closer"
     return said + "."
 
 

@@ -582,19 +582,21 @@ def rows(**scores: list[float]) -> list[tuple[table.Row, table.Interval]]:
 
 
 def test_advice_follows_from_the_figures() -> None:
-    def said(**scores: list[float]) -> str:
+    def said(teacher: float = 0.92, **scores: list[float]) -> str:
         cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
         of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
                   for row, _ in rows(**scores)}  # fmt: skip
-        return arena.advice(table.Table({}, [], []), "t", rows(**scores), of_row)
+        return arena.advice(table.Table({}, [], []), "t", rows(**scores), of_row, teacher)
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
-    assert said(**close) == (
+    assert said(0.83, **close) == (
         "best has the highest score, 82.0, within the noise of vanilla KD; fast is 40.0 times faster, 3.0 points below"
         " it; small is 8.0 times smaller, within the noise of it."
     )
     clear = {"best": [0.90, 0.92], "kd": [0.80, 0.82]}
     assert said(**clear) == "best has the highest score, 91.0, 10.0 points above vanilla KD."
+    assert said(0.9, **clear).endswith(". The teacher itself has 90.0: it has to learn for longer, --teacher-epochs.")
+    assert "The teacher has 96.0: students that learn for longer, --budget, may come closer." in said(0.96, **clear)
     assert said(kd=[0.9, 0.9], fast=[0.8, 0.8]).startswith("kd has the highest score, 90.0, 10.0 points above fast; ")
     assert "2.0 points above (one seed: it may be noise) vanilla KD" in said(best=[0.82], kd=[0.80])
     assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row is above 40.0, always the largest class")
