@@ -271,6 +271,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-pocket": attention,
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
+    "mc3kd-factors": factors,
+    "mc3kd-few": few,
     "matrix-real": lambda: matrix("real"),
     "matrix-larger": lambda: matrix("real_larger"),
     "peers": lambda: speed.peers_text(saved("peers")),
