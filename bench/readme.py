@@ -9,7 +9,6 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key o
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import re
 import sys
@@ -89,32 +88,37 @@ ATTENTION = (
 )  # fmt: skip
 
 
+def over(found: claims.Scores, left: str, right: str, task: str) -> str:
+    """One row over another on a task, paired by seed."""
+    return table.verdict(table.interval(*claims.samples(found, {"more": left, "than": right, "tasks": [task]})))
+
+
 def attention() -> str:
     """Every row, and the differences that are of interest, paired by seed."""
     found, titles = claims.scores("attention_pocket"), {"ner": "ner, entity F1", "rte": "rte, accuracy"}
     rows = [[title, row, cell(list(tasks[task].values()))] for task, title in titles.items()
             for row, tasks in sorted(found.items()) if task in tasks and row.count("/") < 2]  # fmt: skip
-    pairs = []
-    for a, b in ATTENTION:
-        for task in found[a].keys() & found[b].keys():
-            left, right = found[a][task], found[b][task]
-            shared = sorted(left.keys() & right.keys())
-            points = difference([left[seed] for seed in shared], [right[seed] for seed in shared])
-            pairs.append([task, f"{a} over {b}", points])
+    pairs = [[task, f"{a} over {b}", over(found, a, b, task)]
+             for a, b in ATTENTION for task in found[a].keys() & found[b].keys()]  # fmt: skip
     return f"{grid(['task', 'row', 'score'], rows)}\n\n{grid(['task', '', 'points'], pairs)}"
 
 
-# Of bench/mc3kd_factors.toml: what differs in each factor, and which rows of two factors are of interest
-PLACES = [("cls", "out"), ("cls", "in"), ("all", "out"), ("all", "in")]
-LOSSES = {"MSE": ("pkd-skip", "only-selection"), "CCC": ("only-mc3", "mc3kd"), "Lin": ("lin",), "CKA": ("cka",)}
-CCC = {"loss": "CCC", "tokens": "all", "last": "in"}
+# Of bench/mc3kd_factors.toml: columns, the variant of each loss and choice of layers, and the levels that are compared
+COLUMNS = {
+    "[CLS], m - 1": {"tokens": "cls", "last": "out"}, "[CLS], m": {"tokens": "cls", "last": "in"},
+    "all tokens, m - 1": {"tokens": "all", "last": "out"}, "all tokens, m": {"tokens": "all", "last": "in"},
+}  # fmt: skip
+LINES = {("MSE", "skip"): "pkd-skip", ("MSE", "selected"): "only-selection",
+         ("CCC", "skip"): "only-mc3", ("CCC", "selected"): "mc3kd"}  # fmt: skip
+WHOLE = COLUMNS["all tokens, m"]
 FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("all tokens over [CLS]", {"tokens": "all"}, {"tokens": "cls"}),
     ("all layers over all but the last", {"last": "in"}, {"last": "out"}),
     ("selected layers over skip's", {"layers": "selected"}, {"layers": "skip"}),
-    *((f"{name} over MSE", {"loss": name}, {"loss": "MSE"}) for name in ("CCC", "Lin", "CKA")),
-    *((f"of all tokens and layers: CCC over {name}", CCC, CCC | {"loss": name}) for name in ("MSE", "Lin", "CKA")),
-    ("of all tokens and layers, CCC: selected over skip's", {"layers": "selected"} | CCC, {"layers": "skip"} | CCC),
+    ("CCC over MSE", {"loss": "CCC"}, {"loss": "MSE"}),
+    ("of all tokens and layers: CCC over MSE", WHOLE | {"loss": "CCC"}, WHOLE | {"loss": "MSE"}),
+    ("of all tokens and layers, CCC: selected over skip's", WHOLE | {"loss": "CCC", "layers": "selected"},
+     WHOLE | {"loss": "CCC", "layers": "skip"}),
 ]  # fmt: skip
 # Batches of few vectors, and a ridge that grows with D/n
 FEW = {
@@ -126,42 +130,33 @@ FEW = {
 
 
 def few() -> str:
-    rows = []
-    for title, names in FEW.items():
-        left, right = ([*claims.scores("mc3kd_factors")[name]["cola"].values()] for name in names)
-        rows.append([title, cell(left), cell(right), difference(left, right)])
+    found = claims.scores("mc3kd_factors")
+    rows = [[title, *(cell([*found[name]["cola"].values()]) for name in names), over(found, *names, "cola")]
+            for title, names in FEW.items()]  # fmt: skip
     return grid(["cola", "the first", "the second", "points"], rows)
 
 
 def factors() -> str:
     """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
-    found, cells = claims.scores("mc3kd_factors"), {}
-    for (tokens, last), loss, (i, layers) in itertools.product(PLACES, LOSSES, enumerate(("skip", "selected"))):
-        names = LOSSES[loss]
-        row = f"{tokens}-{last}/{names[i]}" if len(names) > 1 else f"{tokens}-{last}-{layers}/{names[0]}"
-        if row in found:  # those of cka may not have been run
-            cells[tokens, last, loss, layers] = found[row]
-    tasks, losses = sorted(found["outputs/kd"]), list(dict.fromkeys(loss for _, _, loss, _ in cells))
-    rows = [[task, loss, layers, *(cell([*cells[*place, loss, layers][task].values()]) for place in PLACES)]
-            for task in tasks for loss in losses for layers in ("skip", "selected")]  # fmt: skip
-    rows = [[task, name, "", cell([*found[f"outputs/{name}"][task].values()]), "", "", ""]
-            for task in tasks for name in ("finetune", "kd")] + rows  # fmt: skip
+    found = claims.scores("mc3kd_factors")
+    tasks = sorted(found["outputs/kd"])
+    cells = [(place | {"loss": loss, "layers": layers}, found[f"{place['tokens']}-{place['last']}/{variant}"])
+             for place in COLUMNS.values() for (loss, layers), variant in LINES.items()]  # fmt: skip
 
     def mean(wanted: dict[str, str], task: str) -> list[float]:
         """By seed, over all cells that have these levels."""
-        names = ("tokens", "last", "loss", "layers")
-        chosen = [by_task[task] for key, by_task in cells.items()
-                  if wanted.items() <= dict(zip(names, key, strict=True)).items()]  # fmt: skip
+        chosen = [scores[task] for levels, scores in cells if wanted.items() <= levels.items()]
         return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
 
-    pairs = [
-        [title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
-        for title, left, right in FACTORS
-        if {left.get("loss", "MSE"), right.get("loss", "MSE")} <= {*losses}
-    ]
-    columns = [f"{'[CLS]' if tokens == 'cls' else 'all tokens'}, {'m - 1' if last == 'out' else 'm'}"
-               for tokens, last in PLACES]  # fmt: skip
-    return f"{grid(['task', 'loss', 'layers', *columns], rows)}\n\n{grid(['', *tasks], pairs)}"
+    # what has no hidden loss is the same in every column
+    rows = [[task, SHOWN[name], "", *[cell([*found[f"outputs/{name}"][task].values()])] * len(COLUMNS)]
+            for task in tasks for name in ("finetune", "kd")]  # fmt: skip
+    rows += [[task, loss, layers, *(cell(mean(place | {"loss": loss, "layers": layers}, task))
+                                    for place in COLUMNS.values())]
+             for task in tasks for loss, layers in LINES]  # fmt: skip
+    pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
+             for title, left, right in FACTORS]  # fmt: skip
+    return f"{grid(['task', 'loss', 'layers', *COLUMNS], rows)}\n\n{grid(['', *tasks], pairs)}"
 
 
 # --- tables of the pocket suite ------------------------------------------------------------------------------

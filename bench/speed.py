@@ -917,14 +917,15 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     path = FOLDER / "kernels.json"
     machines = json.loads(path.read_text(encoding="utf-8"))["machines"]
-    here = f"{results.environment()['hardware']['device']}, {torch.backends.cpu.get_cpu_capability()}"
-    before = machines.get(here, next(iter(machines.values())))["ratios"]  # another machine's, if this one has none
+    environment = results.environment()
+    here = f"{environment['hardware']['device']}, {torch.backends.cpu.get_cpu_capability()}"
+    own = machines.get(here, {}).get("ratios", {})
+    before = own or next(iter(machines.values()))["ratios"]  # another machine's, if this one has none
     found = measure([name for name in CASES if not given.names or any(word in name for word in given.names)])
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
     print(results.columns(rows, ["ratio", "now", "checked in"]))
     if given.save:
-        kept = machines.get(here, {"ratios": {}})["ratios"] | found
-        entry = {"ratios": kept, "environment": results.environment()}
+        entry = {"ratios": own | found, "environment": environment}
         results.write_json(path, {"machines": machines | {here: entry}})
     if lines := worse(before, found):
         print("\n".join(lines))
