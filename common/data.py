@@ -627,14 +627,14 @@ class Batches:
         order = _permutation(len(self.encoded), self.seed, epoch)
         if not self.by_length:
             return order
-        size = self.POOL * self.batch_size
-        pools = [order[start : start + size] for start in range(0, len(order), size)]
+        N, B = len(order), self.batch_size
+        pools = [order[start : start + self.POOL * B] for start in range(0, N, self.POOL * B)]
         by_length = [i for pool in pools for i in sorted(pool, key=lambda i: self.encoded.lengths[i])]
-        batches = [by_length[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        # a short last batch stays last, or it would shift those after it
-        whole = len(order) // self.batch_size
+        lead = min(N, -epoch * N % B)  # these fill up the batch that the epoch before has begun
+        batches = [by_length[start : start + B] for start in range(lead, N, B)]
+        whole = (N - lead) // B  # a short last batch stays last, or it would shift those after it
         drawn = [*_permutation(whole, self.seed + 1, epoch), *range(whole, len(batches))]
-        return [i for at in drawn for i in batches[at]]
+        return [*by_length[:lead], *(i for at in drawn for i in batches[at])]
 
 
 class ShortFirst:

@@ -127,11 +127,15 @@ def test_batches_are_a_function_of_seed_and_step(count: int, size: int, by_lengt
     assert batch["attention_mask"].sum(1).tolist() == [made.lengths[int(i.removeprefix("x-"))] for i in ids]
 
 
-def test_batches_of_like_length_pad_less() -> None:
-    plain, grouped = (data.Batches(encoded(160), letters(), 8, 0, by_length) for by_length in (False, True))
+@pytest.mark.parametrize("count", [160, 163])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_batches_of_like_length_pad_less(count: int, epoch: int) -> None:
+    """In later epochs too, whose first batch the epoch before may have begun."""
+    plain, grouped = (data.Batches(encoded(count), letters(), 8, 0, by_length) for by_length in (False, True))
 
     def padding(batches: data.Batches) -> float:
-        return float(torch.cat([(batches[step]["attention_mask"] == 0).flatten() for step in range(20)]).float().mean())
+        masks = [batches[step]["attention_mask"] for step in range(20 * epoch, 20 * epoch + 20)]
+        return float(torch.cat([(mask == 0).flatten() for mask in masks]).float().mean())
 
     assert padding(grouped) < padding(plain) / 2
     longest = [max(grouped.encoded.lengths[i] for i in grouped.indices(step)) for step in range(20)]
