@@ -9,7 +9,7 @@ Of a folder that `bench run` has filled, the cells of its last matrix are read, 
 folder all results. Rows stand under their student's kind: its shape, its bits where they are fewer than 32, and its
 attention where it is not full. The kind with most rows, the arena, comes first. Scores are primary metrics in percent,
 mean ± standard deviation over seeds. Differences are paired by seed with the undistilled student and with vanilla KD of
-the same kind, the same start and the same teacher (of the same script where it has them); a 95% interval that holds
+the same kind, start, teacher and batch size, and of those the most alike in other settings; a 95% interval that holds
 zero is called "not distinguishable". bench/RULES.md has the rules. Results that are not comparable are refused: other
 data, splits or budgets; settings that differ between seeds; two results for one cell. Exit code 1: cells failed, or are
 missing.
@@ -156,6 +156,11 @@ class Row:
     def all(self) -> list[dict[str, Any]]:
         return [record for seeds in self.records.values() for record in seeds.values()]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of its first result."""
+        return self.all()[0]["settings"]
+
     def typical(self, part: str, name: str) -> float:
         """The median of a figure over all results of the row."""
         return statistics.median(record[part][name] for record in self.all())
@@ -203,13 +208,21 @@ class Table:
         return {kind: sorted(kinds[kind], key=place) for kind in sorted(kinds, key=size)}
 
     def baseline(self, row: Row, role: str) -> Row | None:
-        """The row of that role that a row is compared with: of its kind, start and teacher; of its own script if it
-        can be; of full attention if there is none with the row's."""
+        """The row of that role that a row is compared with: of its kind, start, teacher and batch size; of full
+        attention if there is none with the row's. Of several the one whose settings differ least, so far as all have
+        them; then one of its own place and script."""
         if row.role == role:
             return None
         rows = [r for r in self.rows if (r.role, r.start, r.teacher) == (role, row.start, row.teacher)]
         rows = [r for r in rows if r.kind in (row.kind, row.full)]
-        return min(rows, key=lambda r: (r.kind != row.kind, r.place != row.place, r.method != row.method), default=None)
+        rows = [r for r in rows if r.settings["batch_size"] == row.settings["batch_size"]]
+        shared = set.intersection(*(set(r.settings) for r in (row, *rows))) - {"seed"}
+
+        def distance(other: Row) -> tuple[Any, ...]:
+            unlike = sum(other.settings[name] != row.settings[name] for name in shared)
+            return other.kind != row.kind, unlike, other.place != row.place, other.method != row.method
+
+        return min(rows, key=distance, default=None)
 
     def pairs(self, row: Row, role: str, tasks: Iterable[str]) -> list[list[float]]:
         """A row minus its baseline, as `paired` has it; empty without a baseline."""

@@ -607,6 +607,13 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     assert found.difference(row(found, "kd-1bit"), "undistilled", found.tasks) is None
     baseline = found.baseline(row(found, "kd", "efficient_attention"), "undistilled")
     assert baseline is row(found, "finetune", "efficient_attention")
+    for place, settings in (("few", {"batch_size": 8}), ("hot", {"temperature": 4.0})):  # other KDs, which come first
+        write(folder / place, 0.2, 0, "kd", settings=settings)
+    write(folder / "all", 0.2, 0, "pkd")
+    apart = table.load([folder])
+    rival = apart.baseline(row(apart, "pkd"), "vanilla KD")
+    assert rival
+    assert (rival.place, rival.method) == (".", "mc3kd")
     assert list(found.kinds())[-1].endswith(", 1 bit")
     text = table.markdown(found)
     assert re.search(r"\| vanilla KD \(mc3kd\) \| [^|]+ \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
