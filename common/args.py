@@ -184,8 +184,8 @@ class CommonArgs:
                 raise BadInput(f"--{name.replace('_', '-')} '': names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
-        for name in ("teacher", "init"):
-            place, _ = cut(getattr(self, name))
+        for name, given in [("teacher", self.teacher), *(("init", part) for part in split_list(self.init))]:
+            place, _ = cut(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
         if self.resume and self.force:

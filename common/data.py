@@ -683,13 +683,18 @@ def _select(encoded: Encoded, chosen: list[int]) -> Encoded:
     return Encoded([encoded.ids[i] for i in chosen], features, encoded.labels[chosen], lengths, windows)
 
 
+EVAL_TOKENS = 16_384
+
+
 def eval_batches(
     encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Every example exactly once, longest first (little padding, and memory runs out at once or never).
 
-    Yields the examples' indices and their batch; the last one may be smaller.
+    Yields the examples' indices and their batch; the last one may be smaller. A batch has at most `EVAL_TOKENS` tokens,
+    padding included, or one example.
     """
+    batch_size = max(1, min(batch_size, EVAL_TOKENS // max(encoded.lengths, default=1)))
     order = sorted(range(len(encoded)), key=lambda i: -encoded.lengths[i])
     for start in range(0, len(order), batch_size):
         indices = order[start : start + batch_size]

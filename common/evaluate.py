@@ -338,10 +338,10 @@ def predict(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int 
     return np.stack([rows[i] for i in range(len(encoded))])
 
 
-def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any, batch_tokens: int = 16_384) -> list[np.ndarray]:
+def predict_windows(model: nn.Module, encoded: Encoded, tokenizer: Any) -> list[np.ndarray]:
     """Logits of every window (`models.token_logits`) without its padding, [L, T] or [L, 2], as float32, in order."""
     rows: dict[int, np.ndarray] = {}
-    for indices, padded, output in forward(model, encoded, tokenizer, max(1, batch_tokens // max(encoded.lengths))):
+    for indices, padded, output in forward(model, encoded, tokenizer, len(encoded)):
         for i, row in zip(indices, models.token_logits(output).float().cpu().numpy(), strict=True):
             first = padded - encoded.lengths[i] if tokenizer.padding_side == "left" else 0
             rows[i] = row[first : first + encoded.lengths[i]]

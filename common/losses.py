@@ -5,6 +5,7 @@ Shapes: n rows, one for each prediction; C classes, or 1 output for a score.
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -23,7 +24,9 @@ def kl_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     if student.shape[-1] == 1:
         return (student - teacher)[:, 0].square()
     # p = softmax(z / T); T^2 sum_c p_t (log p_t - log p_s)
-    s, t = (F.log_softmax(logits / temperature, dim=-1) for logits in (student, teacher))
+    # in float32 at least: in half precision the difference of two close models is lost
+    full = torch.promote_types(student.dtype, torch.float32)
+    s, t = (F.log_softmax(logits.to(full) / temperature, dim=-1) for logits in (student, teacher))
     return temperature**2 * F.kl_div(s, t, log_target=True, reduction="none").sum(-1)
 
 

@@ -81,8 +81,8 @@ class Ledger:
 
 
 def peak_memory() -> int:
-    """Peak bytes: of the CUDA allocator where there is one, otherwise of this process (teacher included)."""
-    if torch.cuda.is_available():
+    """Peak bytes: of the CUDA allocator where models are on a GPU, otherwise of this process (teacher included)."""
+    if parallel.device().type == "cuda":
         return torch.cuda.max_memory_allocated()
     if (status := Path("/proc/self/status")).exists():  # rusage also counts the process that started this one
         for line in status.read_text().splitlines():

@@ -357,7 +357,7 @@ def distil(args: Args, loop: Loop, objective: Objective, student: PreTrainedMode
     for batch in loop:
         if batch.first:
             sums = [ZERO for _ in objective.layers]
-            if objective.hidden == "cka" and args.history == "exact":
+            if objective.hidden == "cka" and args.history == "exact" and len(loop.parts) > 1:
                 sums = first_pass(objective, student, teacher, loop.parts)
         loop.minimise(step_loss(args, objective, student, teacher, batch, sums))
         if batch.last and loop.due(POINTS):
@@ -406,7 +406,8 @@ def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
     the first weights that grows as 1 / sqrt(width)."""
     scale = math.sqrt(teacher.hidden_size / student_shape(args.student)[1])
     spread = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
-    return spread | {"ffn": args.ffn or PAPER_FFN.get((teacher.model_type, args.student))}
+    narrower = student_shape(args.student)[1] < teacher.hidden_size  # as all of the paper's students are
+    return spread | {"ffn": args.ffn or (PAPER_FFN.get((teacher.model_type, args.student)) if narrower else None)}
 
 
 def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTrainedModel:

@@ -119,6 +119,8 @@ class Args(CommonArgs):
         for init in self.inits or [self.init]:
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
                 raise BadInput(f"--init {init}: must be random, general, or a folder of matrix embeddings")
+        if len({*self.inits} - {"random", "general"}) > 1:
+            raise BadInput(f"--init {self.init}: one folder at a time; the rows of two would have one name")
         if self.head == "cnn":
             image_side(**encoder_sizes(self.student))
         if self.corpus is not None:

@@ -163,7 +163,7 @@ from transformers import PreTrainedModel
 from common.data import Encoded, collate, encode, load
 from common.evaluate import evaluate, primary
 from common.losses import kd_loss, label_loss
-from common.models import POCKET, compared, vectors
+from common.models import POCKET, compared, default_lr, vectors
 from common.parallel import by_main, mean, whole
 from common.results import show
 from common.run import Run
@@ -449,15 +449,15 @@ class TeacherChoice(torch.nn.Module):
 
 
 def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teacher], layers: list[int], name: str,
-           steps: int | None = None, stage: str = "") -> dict[str, float]:  # fmt: skip
+           steps: int | None = None, stage: str = "", lr: float | None = None) -> dict[str, float]:  # fmt: skip
     """Train the student for `steps`, or all that is left of the budget; returns how probable each teacher is (DynaKD).
 
-    `layers`: the teacher layers that guide student layers 1, 2, ...
+    `layers`: the teacher layers that guide student layers 1, 2, ...; `lr`: of a model that is not the run's student.
     """
     choice = TeacherChoice(len(teachers))
     cache = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
     modules = {"student": student, "choice": choice}
-    with run.loop(modules, run.lr, steps=steps, stage=stage, cache=cache, layers=layers) as loop:
+    with run.loop(modules, lr or run.lr, steps=steps, stage=stage, cache=cache, layers=layers) as loop:
         for batch in loop:
             if batch.first:
                 k = choice.draw(args.seed, batch.step)
@@ -527,9 +527,10 @@ def main(args: Args) -> None:
                 half = run.steps if run.kind == "paper" else run.steps // 2
                 width = student_shape(shape := run.settings["assistant"])[1]
                 copied = teacher.pretrained and args.init != "random" and width == D_T
-                first = "pretrained" if copied else None if width == D_S else "random"  # None: as --init says
+                first = run.settings["init"] if width == D_S else "pretrained" if copied else "random"
                 assistant = run.student(init=first, shape=shape, keep="first")
-                distil(args, run, assistant, [teacher], [], name, half, "assistant")
+                lr = args.lr or default_lr(width, first, task.task.kind)  # for its own width and start
+                distil(args, run, assistant, [teacher], [], name, half, "assistant", lr)
                 assistant.eval().requires_grad_(False)
                 teachers = [replace(teacher, name=f"assistant {shape}", model=assistant)]
             student = run.student()

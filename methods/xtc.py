@@ -83,7 +83,7 @@ STAGES = {
 # Epochs of Budgets A, B, C (ours): over the task's own data; over augmented data, which are 17 to 62 times as many
 PAPER_EPOCHS = {"A": (3, 1), "B": (9, 3), "C": (18, 6)}
 EVALUATE_EVERY = 1000  # steps (B.2), with --budget paper alone
-CLIP = 2.5  # TernaryBERT's
+STE_CLIP = 2.5  # TernaryBERT's
 
 
 class Row(NamedTuple):
@@ -131,6 +131,8 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
+        if self.accumulate > 1 and "xtc" in self.variants:
+            raise BadInput(f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out")
         if self.export is None:
             return
         if sum(row.packed for row in self.rows) != 1 or len(self.tasks) != 1:
@@ -286,15 +288,14 @@ def quantizable(model: PreTrainedModel) -> dict[str, nn.Module]:
     return modules
 
 
-def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_rank: int = 0) -> list[str]:
-    """Make an encoder of the library train with weights of `bits` bits, in place; returns the modules' names.
+def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_rank: int = 0) -> None:
+    """Make an encoder of the library train with weights of `bits` bits, in place.
 
     The float weights stay behind as what is trained. 32 bits change nothing.
     """
     if bits == 32:
-        return []
-    chosen = quantizable(model)
-    for module in dict.fromkeys(chosen.values()):  # ALBERT's layers are one and the same
+        return
+    for module in dict.fromkeys(quantizable(model).values()):  # ALBERT's layers are one and the same
         if isinstance(module, nn.Linear):
             module.__class__ = QuantizedLinear
             shapes = ((module.out_features, lora_rank), (lora_rank, module.in_features))
@@ -305,7 +306,6 @@ def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_
             module.register_parameter("lora_V", V)
         per_row = isinstance(module, nn.Embedding)
         parametrize.register_parametrization(module, "weight", Quantizer(bits, per_row, clip))
-    return list(chosen)
 
 
 @torch.no_grad()
@@ -461,7 +461,7 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
     if share := run.settings["reduce_share"]:
         train("reduce", STAGES["1" if row.variant == "xtc" else row.variant][0], round(share * run.steps))
     torch.manual_seed(args.seed)  # of the adapters
-    quantize(student, row.bits, CLIP if args.ste == "clipped" else None, args.lora_rank)
+    quantize(student, row.bits, STE_CLIP if args.ste == "clipped" else None, args.lora_rank)
     if goes_on(args):
         load_latent(student, Path(args.init))
         run.started_from = f"the float weights of {run.settings['init']}"

@@ -132,6 +132,8 @@ TOGETHER = [
     ("cka", "--variant cka,wopt --task pocket/xsum", "--variant cka,wopt: are the same where nothing is pre-trained"),
     ("cka", "--pretraining-minibatches 5", "--pretraining-minibatches 5: must divide the batch size, 32"),
     ("cka", "--tokens cls --task pocket/translate", "--tokens cls: the encoder-decoders of pocket/translate have no"),
+    ("xtc", "--accumulate 4", "--accumulate 4: xtc's losses are of a batch's tokens"),
+    ("cmow", "--init random,runs/nowhere/made", "--init runs/nowhere/made: no such folder"),
     ("cmow", "--init nowhere", "--init nowhere: must be random, general, or a folder"),
     ("cmow", "--student lstm-3", "--student 'lstm-3': must be cbow"),
     ("cmow", "--head cnn --student hybrid-3-10", "--head cnn: needs matrices"),

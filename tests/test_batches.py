@@ -153,9 +153,11 @@ def test_short_examples_first_then_long_ones_in_as_many_tokens() -> None:
     assert len(data.ShortFirst(made, letters(), 4, 0, steps=2, tokens=1).ids(0)) == 4  # if all are long
 
 
-def test_evaluation_sees_every_example_once_longest_first() -> None:
+def test_evaluation_sees_every_example_once_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     made, seen = encoded(23), []
+    monkeypatch.setattr(data, "EVAL_TOKENS", 3 * max(made.lengths))
     for indices, batch in data.eval_batches(made, letters(), 5):
+        assert len(indices) <= 3
         assert batch["labels"].tolist() == made.labels[indices].tolist()
         seen += indices
     assert sorted(seen) == list(range(23))

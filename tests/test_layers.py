@@ -80,6 +80,8 @@ def test_activations_by_definition() -> None:
     assert (codes[1, 0] == 0).all()
     assert (codes == codes.round()).all()
     assert ((codes * scale - x).abs() <= scale / 2 * (1 + 1e-4)).all()
+    half, _ = packed.activation_codes(torch.randn(1000, 8, dtype=torch.bfloat16))
+    assert half.abs().max() == 127  # int8 has no 128
     codes, scale = packed.activation_codes(torch.tensor([[5.0, 1.0]]), clip=2.5)
     torch.testing.assert_close(codes * scale, torch.tensor([[2.5, 1.0]]), atol=0.01, rtol=0)
 

@@ -17,9 +17,9 @@ modules. A file of `save` holds beside the tensors the configuration (metadata "
 zlib-compressed JSON as uint8).
 
 Why integers: a linear's input is rounded to 8 bits per token, so its product with the weight's codes is a sum of
-integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, of floats
-or of integers, every bit of the result is the same. Sums reach 127 codes columns: 4
-bits are safe up to 18,000 columns, 8 bits up to 1,040, beyond which the float kernel is taken at both ends.
+integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, of floats or of
+integers, every bit of the result is the same. Sums reach 127 codes columns: 4 bits are safe up to 18,000 columns.
+Beyond that, and of 8 bits, all processors take the float kernel.
 
 Memory: what stays is the packed bytes. A forward pass unpacks one weight at a time, by a table from a byte to all of
 its codes, into int8 that lives as long as its product does. Shapes: ... leading, K columns (inputs), N rows (outputs).
@@ -97,6 +97,7 @@ def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tens
     """(..., K) -> float integers in [-127, 127] of that shape, and each token's scale (..., 1): x ~ codes scale."""
     if clip is not None:
         x = x.clamp(-clip, clip)
+    x = x.to(torch.promote_types(x.dtype, torch.float32))  # in half precision a code may be 128, which int8 has not
     # per token: scale = max |x| / 127
     scale = (x.abs().amax(-1, keepdim=True) / ACTIVATION).clamp(min=TINY)
     return (x / scale).round_(), scale

@@ -206,3 +206,5 @@ def test_layers_and_widths() -> None:
         cka.make_objective(cka.Args(), "both", "mse", BertConfig(hidden_size=16), BertConfig(hidden_size=32))
     settings = cka.student_settings(cka.Args(student="12x512"), BertConfig())
     assert settings == {"ffn": 3072, "initializer_range": pytest.approx(0.02 * 1.5**0.5)}
+    # of a teacher as wide as the student the width is no one's in the paper
+    assert cka.student_settings(cka.Args(student="6x768"), BartConfig(d_model=768))["ffn"] is None

@@ -49,6 +49,13 @@ def test_kl_is_from_the_teacher_to_the_student_times_the_temperatures_square(tem
     same(kl_loss(s, s, temperature), np.zeros(5))
 
 
+def test_kl_of_close_models_in_half_precision() -> None:
+    """Logits that bf16 holds exactly: the loss is that of float64, not lost in bf16's logarithms."""
+    t = draw(64, 3).bfloat16()
+    s = (t + 0.02 * draw(64, 3, seed=1)).bfloat16()
+    torch.testing.assert_close(kl_loss(s, t, 1.0).double(), kl_loss(s.double(), t.double(), 1.0), atol=1e-6, rtol=1e-3)
+
+
 def test_the_gradient_of_kl_is_the_difference_of_probabilities() -> None:
     """d/ds = T (q - p): with T^2 it does not shrink as T^-2."""
     s, t = draw(4, 3).requires_grad_(), draw(4, 3, seed=1)
