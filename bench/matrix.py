@@ -69,7 +69,7 @@ def module_of(script: str) -> Any:
 
 @dataclass(frozen=True)
 class Job:
-    """One command, whose result is a cell of the table: a variant of a row on a task with a seed."""
+    """One command, whose results are cells of the table: a variant of a row on a task with a seed."""
 
     row: str
     task: str

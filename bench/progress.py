@@ -28,18 +28,18 @@ class Progress:
         self.ended = self.lines = 0
         self.began, self.drawn = time.monotonic(), -REDRAW
 
-    def add(self, job: Job, path: str) -> str:
-        """Put the score of a command into the table; returns it for its line."""
+    def add(self, job: Job, paths: list[str]) -> str:
+        """Put the scores of a command into the table; returns them for its line."""
         self.ended += 1
         try:
-            primary = results.load(self.out / path)["primary"]
+            primary = [results.load(self.out / path)["primary"] for path in paths]
         except BadInput:
             return ""
         from common import evaluate  # which imports torch
 
-        value = primary["value"] * (1 if primary["name"] == "perplexity" else 100)
-        self.scores[label(job)].setdefault(job.task, []).append(value)
-        return f"{evaluate.TITLES[primary['name']]} {value:.1f}, "
+        values = [p["value"] * (1 if p["name"] == "perplexity" else 100) for p in primary]
+        self.scores[label(job)].setdefault(job.task, []).extend(values)
+        return f"{evaluate.TITLES[primary[0]['name']]} {', '.join(f'{value:.1f}' for value in values)}, "
 
     def tell(self, job: Job, said: str, remaining: int, left: str) -> None:
         """The line of a command that has ended."""

@@ -58,11 +58,11 @@ def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
             continue
         with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
             note = json.loads(text)
-            if note["status"] == "done":
-                paths += [folder / name for name in note["results"]]
-            else:
-                missing.append(f"{key}: {note.get('error', 'stopped')}")
-    return sorted(path for path in set(paths) if path.is_file()), missing
+            made = note["results"] if note["status"] == "done" else []
+            missing += [f"{key}: {name} is gone" for name in made if not (folder / name).is_file()]
+            missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
+            paths += [folder / name for name in made if (folder / name).is_file()]
+    return sorted(set(paths)), missing
 
 
 def kept_in(folder: Path) -> list[Path]:

@@ -29,8 +29,8 @@ content, with what it says itself in its place, and of its rows those that `rows
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
 that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the
-table; one that fails stops no other. OUT/jobs/ has the log of each command and a note on how it ended. The
-teacher of a task is made by the first command that needs it, while the others do something else. Commands are forked
+table, or several, as with `bits = "32,1"`; one that fails stops no other. OUT/jobs/ has the log of each command and a
+note on how it ended. The teacher of a task is made by the first command that needs it, while the others do something else. Commands are forked
 from one process that has the libraries, and the pocket tasks, ready.
 Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments, 130 or 143 when stopped.
 """
@@ -103,13 +103,13 @@ def done(out: Path, job: Job) -> bool:
     return bool(paths) and all((out / path).is_file() for path in paths)
 
 
-def result_of(out: Path, job: Job) -> str | None:
-    """The result that a command has named in its log, "saved: FOLDER", relative to OUT: what else lies in its folders
+def results_of(out: Path, job: Job) -> list[str]:
+    """The results that a command has named in its log, "saved: FOLDER", relative to OUT: what else lies in its folders
     was not made by this matrix."""
     text = log_path(out, job).read_text(encoding="utf-8", errors="replace")
     saved = [line.removeprefix("saved: ") for line in text.splitlines() if line.startswith("saved: ")]
-    paths = [path for folder in saved if (path := results.ROOT / folder / "result.json").is_file()]
-    return os.path.relpath(paths[-1], out) if paths else None
+    paths = [path for folder in dict.fromkeys(saved) if (path := results.ROOT / folder / "result.json").is_file()]
+    return [os.path.relpath(path, out) for path in paths]
 
 
 def last_line(log: Path) -> str:
@@ -251,7 +251,7 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     for job in finished:
         note = read_note(out, job)
         seconds.setdefault(job.row, []).append(note["seconds"])
-        progress.add(job, note["results"][-1])
+        progress.add(job, note["results"])
     running: list[Running] = []
     failed: list[Job] = []
     try:
@@ -265,12 +265,12 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
             for ended in [r for r in running if r.process.exitcode is not None]:
                 running.remove(ended)
                 job, took = ended.job, time.monotonic() - ended.started
-                path = None if ended.process.exitcode else result_of(out, job)
-                if path:
-                    write_note(out, job, "done", seconds=took, results=[path])
+                paths = [] if ended.process.exitcode else results_of(out, job)
+                if paths:
+                    write_note(out, job, "done", seconds=took, results=paths)
                     teachers.add(job.teacher)
                     seconds.setdefault(job.row, []).append(took)
-                    said = f"{progress.add(job, path)}done in {took:.0f} s"
+                    said = f"{progress.add(job, paths)}done in {took:.0f} s"
                 else:
                     said = f"FAILED ({ended.process.exitcode}): {last_line(log_path(out, job))}"
                     write_note(out, job, "failed", seconds=took, error=said)

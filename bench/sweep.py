@@ -98,7 +98,9 @@ def scores(plan: matrix.Matrix) -> dict[str, Any]:
         trial = trials.setdefault(job.part, {"point": job.point, "mean": None, "scores": {}})
         value = None
         if run.done(plan.out, job):
-            (path,) = run.read_note(plan.out, job)["results"]
+            path, *others = run.read_note(plan.out, job)["results"]
+            if others:
+                raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a row that is tuned trains one")
             primary = results.load(plan.out / path)["primary"]
             metrics[job.task], value = primary["name"], primary["value"]
         trial["scores"].setdefault(job.task, {})[str(job.seed)] = value

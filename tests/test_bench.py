@@ -43,8 +43,8 @@ def refused(capsys: Capture, *argv: str) -> str:
 
 # --- running a matrix: a small script stands in for the methods' ------------------------------------------------
 
-# Writes a result, its process id into it; fails at a variant for which there is a file FAIL-<variant>, and waits at a
-# seed for which there is a file HOLD-<seed>.
+# Writes a result, its process id into it, for each variant; fails at one for which there is a file FAIL-<variant>, and
+# waits at a seed for which there is a file HOLD-<seed>.
 STAND_IN = """
 import os, signal, sys, time
 from pathlib import Path
@@ -52,16 +52,17 @@ out, seed, seconds, _, variant = sys.argv[1:]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 with open(Path(out).parent / "starts.txt", "a") as file:
     file.write(f"{Path(out).name} {seed} {variant}\\n")
-place = Path(out) / "mc3kd" / "pocket" / "rte" / variant / f"seed{seed}" / "result.json"
-if not place.exists():
-    if (Path(out).parent / f"FAIL-{variant}").exists():
-        sys.exit(f"error: {variant} is broken")
-    time.sleep(float(seconds))
-    while (Path(out).parent / f"HOLD-{seed}").exists():
-        time.sleep(0.02)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(str(os.getpid()))
-print(f"saved: {place.parent}")
+for one in variant.split("+"):
+    place = Path(out) / "mc3kd" / "pocket" / "rte" / one / f"seed{seed}" / "result.json"
+    if not place.exists():
+        if (Path(out).parent / f"FAIL-{one}").exists():
+            sys.exit(f"error: {one} is broken")
+        time.sleep(float(seconds))
+        while (Path(out).parent / f"HOLD-{seed}").exists():
+            time.sleep(0.02)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(str(os.getpid()))
+    print(f"saved: {place.parent}")
 """
 
 
@@ -108,6 +109,21 @@ def test_commands_run_once_and_what_is_lost_runs_again(tmp_path: Path) -> None:
     (by_hand / "result.json").write_text("by hand")
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
     assert {str(path.relative_to(plan.out)) for path in records.cells_of(plan.out)[0]} == before.keys()
+
+
+def test_all_students_of_a_command_are_cells(tmp_path: Path) -> None:
+    """One that is lost is missing, and its command runs again; a trial trains one."""
+    plan = stand_in(tmp_path, 1, variants="kd+mc3kd")
+    run.execute(plan, 1, 1)
+    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    paths, missing = records.cells_of(plan.out)
+    assert ([path.parts[-3] for path in paths], missing) == (["kd", "mc3kd"], [])
+    with pytest.raises(BadInput, match="row: trains 2 students at once"):
+        sweep.scores(plan)
+    paths[0].unlink()
+    (left,), (said,) = records.cells_of(plan.out)
+    assert (left, said.split(": ")[1]) == (paths[1], f"{paths[0].relative_to(plan.out)} is gone")
+    assert not run.done(plan.out, plan.jobs[0])
 
 
 def test_a_command_that_fails_costs_one_cell(tmp_path: Path, capsys: Capture) -> None:
