@@ -45,7 +45,8 @@ from common.pocket.models import (
     pocket_recipe,
     shipped_teacher,
 )
-from common.tasks import GENERATED, Task, TaskData, label_order
+from common.sources import warn
+from common.tasks import GENERATED, TASKS, Task, TaskData, label_order
 from common.train import Batch, Ledger, Stage
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
@@ -123,7 +124,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     order = None
     # of a model that is cut, the head has to learn what the last layer left says
     if not layers and models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
-        order = order_of_outputs(name, config, task.task)
+        order = head_order(args, name, config, task.task)
     if order is not None:  # it is used as it is
         model = load_frozen(args, name, config, task)
         models.set_languages(model, tokenizer, task.task)
@@ -197,6 +198,21 @@ def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
         return label_order(dict(config.id2label or {}), task)
     except BadInput as error:
         raise BadInput(f"--teacher {name}: {error}") from error
+
+
+def head_order(args: CommonArgs, name: str, config: Any, task: Task) -> list[int] | None:
+    """`order_of_outputs` of a teacher that has a head. For data of one's own, whose classes no checkpoint of the hub
+    knows, one with other classes is fine-tuned like one without a head."""
+    try:
+        order = order_of_outputs(name, config, task)
+    except BadInput:
+        if task.name in TASKS or args.teacher_epochs == 0:
+            raise
+        warn(f"--teacher {name}: its outputs have other names than the classes of {task.name}; it is fine-tuned")
+        return None
+    if task.name not in TASKS and not task.labels and args.teacher_epochs > 0:
+        warn(f"--teacher {name}: has a head like that of {task.name}; it is used as it is, not fine-tuned")
+    return order
 
 
 def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData) -> PreTrainedModel:

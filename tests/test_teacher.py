@@ -61,7 +61,9 @@ def test_a_teacher_is_frozen_and_the_same_whoever_loads_it(
         get_teacher(some(teacher_epochs=0), sst2, str(backbone))
 
 
-def test_labels_are_joined_by_their_names(expert: Path, sst2: TaskData, tmp_path: Path) -> None:
+def test_labels_are_joined_by_their_names(
+    expert: Path, sst2: TaskData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same teacher with its two outputs swapped, and named accordingly; names of another task."""
     model = AutoModelForSequenceClassification.from_pretrained(expert)
     with torch.no_grad():
@@ -74,7 +76,13 @@ def test_labels_are_joined_by_their_names(expert: Path, sst2: TaskData, tmp_path
     assert torch.equal(swapped.model(**inputs).logits, straight.model(**inputs).logits)
     model.config.id2label = {0: "cat", 1: "dog"}
     with pytest.raises(BadInput, match="cat, dog"):
-        get_teacher(some(), sst2, str(saved(tmp_path / "other", model)))
+        get_teacher(some(), sst2, str(other := saved(tmp_path / "other", model)))
+    own = data.from_lists([f"book {i}" for i in range(40)], ["up", "down"] * 20)  # no checkpoint of a hub knows these
+    made = get_teacher(some(out_dir=str(tmp_path)), own, str(other))
+    assert made.pretrained == str(other)
+    assert "it is fine-tuned" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="cat, dog"):
+        get_teacher(some(teacher_epochs=0), own, str(other))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
