@@ -105,8 +105,8 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
 
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
            teacher: float) -> str:  # fmt: skip
-    """The best row, whether it can be told from vanilla KD, or KD from the next row, what the fastest and the smallest
-    cost in points, and who has to learn for longer."""
+    """The best row, whether it can be told from its vanilla KD, or KD from the next row, what the fastest and the
+    smallest cost in points, and who has to learn for longer."""
 
     def gap(row: Row, other: Row) -> str:
         over = table.interval(*found.paired(row, other, [task]) or [[0.0]])
@@ -120,9 +120,10 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
     if best.all()[0]["primary"]["name"] == "accuracy" and score.mean <= constant:
         return f"No row is above {100 * constant:.1f}, always the largest class: more --budget or --teacher-epochs."
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
-    rivals = [row for row, _ in order[1:] if "vanilla KD" in (best.role, row.role)]
-    if rivals:
-        said += f", {gap(best, rivals[0])} {rivals[0].place if best.role else 'vanilla KD'}"
+    baseline = Table(found.tasks, [row for row, _ in order], []).baseline(best, "vanilla KD")
+    others = (row for row, _ in order[1:] if "vanilla KD" in (best.role, row.role))
+    if rival := baseline or next(others, None):
+        said += f", {gap(best, rival)} {'vanilla KD' if rival is baseline else rival.place}"
     told = {best.path}
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
         row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))

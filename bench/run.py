@@ -30,8 +30,8 @@ content, with what it says itself in its place, and of its rows those that `rows
 Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
 that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the
 table, or several, as with `bits = "32,1"`; one that fails stops no other. OUT/jobs/ has the log of each command and a
-note on how it ended. The teacher of a task is made by the first command that needs it, while the others do something else. Commands are forked
-from one process that has the libraries, and the pocket tasks, ready.
+note on how it ended. The teacher of a task is made by the first command that needs it, while the others do something
+else. Commands are forked from one process that has the libraries, and the pocket tasks, ready.
 Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments, 130 or 143 when stopped.
 """
 

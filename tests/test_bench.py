@@ -22,7 +22,22 @@ from conftest import ENVIRONMENT, ROOT
 from scipy import stats
 
 from bench import __main__ as entry
-from bench import claims, figures, matrix, papers, plots, readme, records, report, run, sizes, speed, sweep, table
+from bench import (
+    arena,
+    claims,
+    figures,
+    matrix,
+    papers,
+    plots,
+    readme,
+    records,
+    report,
+    run,
+    sizes,
+    speed,
+    sweep,
+    table,
+)
 from bench.matrix import Job, Matrix
 from common import results, tasks
 from common.args import BadInput, CommonArgs
@@ -635,6 +650,22 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     assert re.search(r"\| vanilla KD \(mc3kd\) \| [^|]+ \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
     assert re.search(r"\| vanilla KD \(mc3kd\) .* \| \+10\.1 \[\+\S+, \+\S+\], higher \| - \|", text)
     assert re.search(r"\| mc3kd .* \| \+10\.0 \[.*\], higher \| -0\.1 \[.*\], not distinguishable \| \d+ \|", text)
+
+
+def test_advice_names_the_vanilla_kd_that_a_row_is_compared_with(tmp_path: Path) -> None:
+    """Of its own kind, though KD of another kind has a higher score; a rival of another kind goes by its place."""
+    for name, variant, shape, score in (
+        ("mc3kd", "mc3kd", "2x128", 0.90), ("kd", "kd", "2x128", 0.80), ("cmow-kd", "kd", "cmow", 0.88),
+    ):  # fmt: skip
+        for seed in range(3):
+            write(tmp_path / name, score, seed, variant, student={"shape": shape})
+    found = table.load([tmp_path])
+    order = sorted(((one, table.interval(one.values("rte"))) for one in found.rows), key=lambda pair: -pair[1].mean)
+    cost = {one.path: {"milliseconds": {"1": 1.0}, "bytes": 1.0} for one in found.rows}
+    said = arena.advice(found, "rte", order, cost, 0.9)
+    assert said == "mc3kd has the highest score, 90.0, 10.0 points above vanilla KD."
+    alone = [pair for pair in order if pair[0].place != "kd"]
+    assert ", 2.0 points above cmow-kd." in arena.advice(found, "rte", alone, cost, 0.9)
 
 
 def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
