@@ -20,7 +20,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,11 +38,10 @@ from common.tasks import (
     Source,
     Task,
     check_name,
+    files_of,
     find_files,
-    find_split,
     is_data_set,
     names_of,
-    wanted,
 )
 
 
@@ -91,7 +90,7 @@ def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
 
 # A commit that holds Parquet files, so that no loading script is run; likewise those in the table.
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
-# The hub's own conversion of a repository that holds a loading script; a branch, which may move.
+# The hub's own conversion of a repository that holds a loading script: a branch, which may move.
 CONVERTED = "refs/convert/parquet"
 TIMEOUT_SECONDS = 10.0
 
@@ -111,11 +110,6 @@ class HubSource:
     rows: tuple[int, ...]
     columns: dict[str, str]
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-
-    @property
-    def origin(self) -> str:
-        """The source in one word, as results record it: `repo@revision`."""
-        return f"{self.repo}@{self.revision}"
 
 
 def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -191,26 +185,26 @@ HUB: dict[str, HubSource] = {
 def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
     """The splits of the hub's repository at the pinned revision.
 
-    Without a connection the library's own cache is used if it holds that very revision. Raises BadInput, within
-    seconds, if the data cannot be had, and names the commands that work without a hub.
+    Without a connection the library's own cache is used if it holds that very revision, or one of a branch. Raises
+    BadInput, within seconds, if the data cannot be had, and names the commands that work without a hub.
     """
     source = HUB[task.name]
     instead = f"`--task pocket/{task.pocket}` (built in) or `--task {task.name} --data-dir DIR` (your own files)"
-    found, _ = _load(task.name, source.repo, source.config, source.revision, instead)
-    rows = {}
-    for split, stored in _splits(task, found, source.origin).items():
-        made = _dataset_rows(stored, source.columns, f"{source.origin} {split}", source.convert)
+    found, revision = _load(task.name, source.repo, source.config, source.revision, instead)
+    origin, rows = f"{source.repo}@{revision}", {}
+    for split, stored in _splits(found, task.splits, task.splits, origin).items():
+        made = _converted(_dataset_rows(stored, source.columns, f"{origin} {split}"), source)
         rows[split] = replace(made, blanks=True, official=True)
-    return rows, source.origin
+    return rows, origin
 
 
-def _splits(task: Task, found: Any, where: str) -> dict[str, Any]:
-    """The splits of a DatasetDict, which has "validation" where it is "dev" here."""
-    for split in task.splits:
+def _splits(found: Mapping[str, Any], splits: Sequence[str], needed: Sequence[str], where: str) -> dict[str, Any]:
+    """What is there of these splits: a DatasetDict may have "validation" where it is "dev" here."""
+    for split in needed:
         if not set(found) & set(names_of(split)):
             theirs = split.replace("dev", "validation")
-            raise BadInput(f"{where}: no {split} split for {task.name}; needs {theirs!r}, has {', '.join(found)}")
-    return {split: found[next(name for name in names_of(split) if name in found)] for split in task.splits}
+            raise BadInput(f"{where}: no {split} split; needs {theirs!r}, has {some(list(found))}")
+    return {split: found[name] for split in splits for name in names_of(split) if name in found}
 
 
 def _load(task: str, repo: str, config: str | None, revision: str | None, instead: str) -> tuple[Any, str]:
@@ -229,13 +223,12 @@ def _load(task: str, repo: str, config: str | None, revision: str | None, instea
 
 def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
     import datasets
-    import huggingface_hub
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     online = datasets.config.HF_HUB_OFFLINE
     try:
-        info = huggingface_hub.HfApi().dataset_info(repo, revision=revision, timeout=TIMEOUT_SECONDS)
+        commit = hub_commit(repo, revision)
     except Exception:
         datasets.config.HF_HUB_OFFLINE = True
         with contextlib.suppress(Exception):  # what the hub said is told
@@ -243,22 +236,24 @@ def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any,
             # the cache may settle for another revision of the same configuration: the folder's name tells
             files = [file["filename"] for split in found.values() for file in split.cache_files]
             there = set(re.findall(r"\b[0-9a-f]{40}\b", " ".join(files)))
-            if len(there) == 1 and revision in (None, *there):
+            named = re.fullmatch("[0-9a-f]{40}", revision or "")  # a branch may be at any commit
+            if len(there) == 1 and (not named or revision in there):
                 return found, there.pop()
         raise
     finally:
         datasets.config.HF_HUB_OFFLINE = online
-    revision = revision or str(info.sha)
-    return datasets.load_dataset(repo, config, revision=revision), revision
+    return datasets.load_dataset(repo, config, revision=commit), commit
 
 
-def _dataset_rows(
-    data: Any,
-    columns: dict[str, str],
-    where: str,
-    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-) -> Rows:
-    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's, `convert` is the hub table's."""
+def hub_commit(repo: str, revision: str | None = None) -> str:
+    """The commit that the hub serves as `revision` of a data set, by default the newest."""
+    from huggingface_hub import HfApi
+
+    return str(HfApi().dataset_info(repo, revision=revision, timeout=TIMEOUT_SECONDS).sha)
+
+
+def _dataset_rows(data: Any, columns: dict[str, str], where: str) -> Rows:
+    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's."""
     for theirs in columns.values():
         if theirs not in data.column_names:
             raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
@@ -268,9 +263,20 @@ def _dataset_rows(
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
     table = data.select_columns(list(dict.fromkeys(columns.values()))).to_dict()
     found = {ours: list(table[theirs]) for ours, theirs in columns.items()}
-    if convert is not None:
-        found = _by_column([convert(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)])
     return Rows(found, lambda i: f"{where} row {i}", columns, names, lines="label" not in columns, files=[where])
+
+
+def _converted(rows: Rows, source: HubSource | None) -> Rows:
+    """Rows with the hub's columns, wherever they were read, as the task reads them."""
+    if source is None or source.convert is None or rows.chosen != source.columns or not len(rows):
+        return rows
+    made: list[dict[str, Any]] = []
+    try:
+        for row in zip(*rows.columns.values(), strict=True):
+            made.append(source.convert(dict(zip(rows.columns, row, strict=True))))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{rows.place(len(made))}: not as {source.repo} has it ({error!r})") from error
+    return replace(rows, columns=_by_column(made))
 
 
 def _by_column(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -297,21 +303,22 @@ _NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels o
 
 def local_rows(task: Task, data_dir: str) -> tuple[dict[str, Rows], str]:
     """The splits of a folder, and their file names. Test files of GLUE carry no labels and are not read."""
-    splits: dict[str, Any] = find_files(task, data_dir)
-    if folder := splits.get(""):
-        splits, origin = _splits(task, _open_saved(folder), str(folder)), f"{folder.name}: {', '.join(task.splits)}"
-        origin += " (save_to_disk)"
-    else:
-        origin = f"{splits['train'].parent.name}: {', '.join(path.name for path in splits.values())}"
-    pick = functools.partial(_pick_columns, task)
-    return {split: _read(stored, f"{origin} {split}", pick, task) for split, stored in splits.items()}, origin
+    found, origin = _opened(find_files(task, data_dir))
+    rows = {}
+    for split, stored in _splits(found, task.splits, task.splits, origin).items():
+        made = _read(stored, f"{origin} {split}", functools.partial(_pick_columns, task), task)
+        rows[split] = _converted(made, HUB.get(task.name))
+    return rows, origin
 
 
-def _open_saved(folder: Path) -> Any:
+def _opened(files: dict[str, Path]) -> tuple[Mapping[str, Any], str]:
+    """What `find_files` found: the file or the `datasets.Dataset` of each split; and what results call it."""
+    if not (folder := files.get("")):
+        return files, f"{files['train'].parent.resolve().name}: {', '.join(file.name for file in files.values())}"
     import datasets
 
     try:
-        return datasets.load_from_disk(str(folder))
+        return datasets.load_from_disk(str(folder)), f"{folder.resolve().name} (save_to_disk)"
     except Exception as error:
         raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
 
@@ -320,13 +327,13 @@ Pick = Callable[[Sequence[str], str | Path], dict[str, str]]  # header, where it
 
 
 def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
-    """Canonical name -> the file's column: the canonical ones if all are there, else the official release's."""
+    """Canonical name -> the file's column: the canonical ones if all are there, else the official release's, or the
+    hub's."""
     needed = task.columns
-    if all(name in header for name in needed):
-        return {name: name for name in needed}
     other = _OFFICIAL_COLUMNS.get(task.name) or _KINDS_COLUMNS.get(task.kind)
-    if other and all(name in header for name in other.values()):
-        return other
+    for columns in ({name: name for name in needed}, other, HUB[task.name].columns if task.name in HUB else None):
+        if columns and all(name in header for name in columns.values()):
+            return columns
     if other and task.kind in GENERATED:
         needed = tuple(other.values())
     missing = [name for name in needed if name not in header]
@@ -345,6 +352,7 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
     """One split, a `datasets.Dataset` or a file, whose suffix says how it is read, and of a data set of one's own (no
     task yet) also what is in it."""
     if not isinstance(stored, Path):
+        stored = stored.rename_columns({name: name.strip() for name in stored.column_names})
         return _dataset_rows(stored, pick(stored.column_names, where), where)
     path, suffix = stored, stored.suffix.lower()
     if suffix == ".parquet":
@@ -395,17 +403,20 @@ def _read_table(path: Path, text: str, pick: Pick, name: str | None) -> Rows:
     csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
     suffix = path.suffix.lower()
     quoted = suffix == ".csv" or name is None
-    separator = _separator(re.split("[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
+    separator = _separator(re.split("[\r\n]", text.lstrip(" \r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
 
     def numbered(**quotes: Any) -> list[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **quotes)
         try:
-            return [(reader.line_num, row) for row in reader if row]  # a blank line is no row
+            return [(reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip()]  # no blank lines
         except csv.Error as error:
             raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
 
     try:
         rows = numbered(strict=True) if quoted else numbered(quoting=csv.QUOTE_NONE)
+        for line, row in rows if separator == "\t" else ():  # two marks that are no pair, and all between them
+            if any("\n" in cell and "\t" in cell for cell in row):
+                raise BadInput(f"{path} line {line}: a quotation mark closes a cell that began lines before")
     except BadInput as error:
         if separator != "\t":
             raise
@@ -467,6 +478,7 @@ def _read_json(path: Path, text: str, pick: Pick) -> Rows:
         where = f"{path} {what} {number}"
         if not isinstance(record, dict):
             raise BadInput(f"{where}: {type(record).__name__}; one JSON object a line is expected")
+        record = {name.strip(): value for name, value in record.items()}
         columns = columns or pick(list(record), where)
         if lacking := [name for name in columns.values() if name not in record]:
             raise BadInput(f"{where}: no {lacking[0]!r}; every row needs {', '.join(columns.values())}")
@@ -578,12 +590,13 @@ def _begun(tags: list[str]) -> list[str]:
 
 
 def _read_parquet(path: Path, pick: Pick) -> Rows:
-    """A Parquet file; class names that `datasets` stored in its schema are used."""
+    """A Parquet file, or those of a pattern; class names that `datasets` stored in their schema are used."""
     import datasets
     import pyarrow.parquet
 
     try:
-        table = datasets.Dataset(pyarrow.parquet.read_table(path))
+        parts = path if path.is_file() else sorted(path.parent.glob(path.name))
+        table = datasets.Dataset(pyarrow.parquet.read_table(parts))
         return _read(table, str(path), pick)
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
         raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error
@@ -620,8 +633,9 @@ def open_data(name: str, columns: Columns) -> DataSet:
     is not read again.
     """
     path = Path(name).expanduser()
-    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
-    return _open(name, columns, tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files))
+    files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
+    stamp = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files if file.exists())
+    return _open(name, columns, stamp)
 
 
 SPLITS = ("train", "dev", "test")
@@ -630,36 +644,32 @@ SPLITS = ("train", "dev", "test")
 @functools.lru_cache(maxsize=16)
 def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
     path = Path(name).expanduser()
-    stored: dict[str, Any] = {}  # a split's file, or its `datasets.Dataset`
+    found: Mapping[str, Any] = {"train": path}  # a split's file, or its `datasets.Dataset`
     source: Source = "local"
     origin = title = path.resolve().name
     if name.startswith("hub:"):
         repo, _, config = name.removeprefix("hub:").partition(":")
         repo, _, asked = repo.partition("@")
-        stored, revision = _load(name, repo, config or None, asked or None, "--task FILE or --task FOLDER")
+        found, revision = _load(name, repo, config or None, asked or None, "--task FILE or --task FOLDER")
         source, origin, title = "hub", f"{repo}@{revision}", repo
-    elif (path / "dataset_dict.json").is_file():
-        stored, origin = _open_saved(path), f"{origin} (save_to_disk)"
     elif path.is_dir():
-        stored = {split: file for split in SPLITS if (file := find_split(path, split))}
-        origin += f": {', '.join(file.name for file in stored.values())}"
+        found, origin = _opened(files_of(path, SPLITS, ("train",)))
     elif not path.is_file():
         raise BadInput(f"--task {name}: no such file or folder")
-    elif path.suffix.lower() in SUFFIXES:
-        stored = {"train": path}
-    else:
+    elif path.suffix.lower() not in SUFFIXES:
         kinds = ", ".join(filter(None, SUFFIXES))
         raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
-    splits = {split: stored[one] for split in SPLITS for one in names_of(split) if one in stored}
-    if "train" not in splits:
-        raise BadInput(f"--task {name}: no train split; "
-                       + (wanted(path, "train") if path.is_dir() else f"has {some(list(stored))}"))  # fmt: skip
-    rows = {}
-    for split, found in splits.items():
-        rows[split] = _read(found, f"{origin} {split}", functools.partial(_choose_columns, columns))
-        if chosen := rows["train"].chosen:  # the other splits have the same columns
-            texts = tuple(theirs for ours, theirs in chosen.items() if ours != "label")
-            columns = replace(columns, text=texts, label=chosen["label"])
+    rows: dict[str, Rows] = {}
+    pick: Pick = functools.partial(_choose_columns, columns)
+    for split, stored in _splits(found, SPLITS, ("train",), f"--task {name}").items():
+        made = _read(stored, f"{origin} {split}", pick)
+        if "label" not in made.columns:
+            label = rows["train"].chosen["label"]
+            warn(f"{split} is left out: no column {label!r}, which train has, in {made.files[0]}")
+            continue
+        rows[split] = made
+        if split == "train" and made.chosen:
+            pick = functools.partial(_same_columns, made.chosen)
     return described(Path(title).stem, rows, columns, source, origin)
 
 
@@ -751,6 +761,14 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
     return dict(zip(names, texts, strict=True)) | {"label": label}
 
 
+def _same_columns(chosen: dict[str, str], header: Sequence[str], where: str | Path) -> dict[str, str]:
+    """The columns of train in another split, which may lack the label's: then the texts' alone."""
+    there = {ours: theirs for ours, theirs in chosen.items() if ours != "label" or theirs in header}
+    if lacking := [theirs for theirs in there.values() if theirs not in header]:
+        raise BadInput(f"{where}: no column {lacking[0]!r}, which train has; it has {some(header)}")
+    return there
+
+
 # --- what its labels are -------------------------------------------------------------------------------------
 
 CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
@@ -773,14 +791,16 @@ def _without_blanks(split: str, rows: Rows) -> Rows | None:
             first = rows.place(lacking.index(True))
             warn(f"{split}: {count:,} of {len(rows):,} rows have no {what} and are left out; the first is {first}")
     kept = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
+    for values in fields:  # one side of a pair may be blank: null is
+        values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
     if not kept and split == "train":
         raise BadInput(f"{rows.files[0] if rows.files else split}: no row has both a text and a label")
     return replace(rows.keep(kept), blanks=len(fields) > 1) if kept else None
 
 
 def _number(value: Any) -> float | None:
-    """A cell as a number, a decimal comma allowed; None if it is none."""
-    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
+    """A cell as a number, a decimal comma allowed; None if it is none, or may be thousands: "1,036"."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?(0,\d+|\d+,(?!\d{3}\s*$)\d+)\s*", value):
         value = value.replace(",", ".")
     try:
         return None if isinstance(value, bool) else float(value)
@@ -827,10 +847,10 @@ def shown(value: Any) -> str:
 
 def _cell(kind: Kind, value: Any, names: Sequence[str] | None) -> Any:
     """A cell of labels as `data` reads it; `names` are those of its integers, if they have any."""
-    if kind == "classification":  # 1.0, which readers of tables make of 1 where cells are blank, is 1
+    if kind == "classification":
         if names and isinstance(value, int) and 0 <= value < len(names):
             return names[value]
-        return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+        return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
     if kind == "token classification":
         tags = value if isinstance(value, list) else str(value).split()
         return [_cell("classification", tag, names) for tag in tags]

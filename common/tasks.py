@@ -11,6 +11,7 @@ import csv
 import difflib
 import functools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +83,7 @@ class Columns:
         """What the arguments of a script say; a comma stands between the two columns of a pair, unless it is quoted."""
         said = csv.reader((settings.get("text") or "").splitlines(), skipinitialspace=True)
         text = tuple(part.strip() for row in said for part in row if part.strip())
-        return cls(text, *(settings.get(name) for name in ("label", "kind", "metric")))
+        return cls(text, (settings.get("label") or "").strip() or None, settings.get("kind"), settings.get("metric"))
 
 
 @dataclass(frozen=True)
@@ -251,33 +252,38 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
     if not root.is_dir():
         raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
     folder = next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
+    return files_of(folder, task.splits, task.splits)
+
+
+def files_of(folder: Path, splits: Sequence[str], needed: Sequence[str]) -> dict[str, Path]:
+    """The files of a folder's splits, likewise; of those that are `needed`, none may be missing."""
     if (folder / "dataset_dict.json").is_file():
         return {"": folder}
     if (folder / "state.json").is_file():
         raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
-    files = {}
-    for split in task.splits:
-        if (found := find_split(folder, split)) is None:
-            raise BadInput(f"--data-dir {folder}: no {split} split for {task.name}; {wanted(folder, split)}")
-        files[split] = found
+    files = {split: file for split in splits if (file := find_split(folder, split))}
+    if lacking := [split for split in needed if split not in files]:
+        names = " or ".join(name for name in names_of(lacking[0])[:2] if "." not in name)
+        has = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
+        raise BadInput(f"{folder}: no {lacking[0]} split; needs {names} with {', '.join(filter(None, SUFFIXES))};"
+                       f" has {has}")  # fmt: skip
     return files
 
 
 def find_split(folder: Path, split: str) -> Path | None:
-    """The one file of a split; None if there is none."""
+    """The one file of a split, or the pattern of the names of its parts; None if there is none."""
     names = names_of(split)
     found = [path for name in names for end in SUFFIXES if (path := folder / f"{name}{end}").is_file()]
-    found += [path for name in names for path in sorted(folder.glob(f"{name}-*-of-*.parquet"))]  # as on the hub
+    part = re.compile(rf"({'|'.join(names)})-\d+-of-(\d+)[-\w]*\.parquet")  # as on the hub, some with a hash
+    parts = Counter(match.group(1, 2) for path in folder.iterdir() if (match := part.fullmatch(path.name)))
+    for (name, total), count in parts.items():
+        pattern = f"{name}-*-of-{total}*.parquet"
+        if count != int(total):
+            raise BadInput(f"{folder}: {count} of the {int(total)} files {pattern}; all of them are needed")
+        found.append(folder / pattern if count > 1 else next(folder.glob(pattern)))
     if len(found) > 1:
         raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
     return found[0] if found else None
-
-
-def wanted(folder: Path, split: str) -> str:
-    """What a folder needs for a split, and what it has, for an error line."""
-    has = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
-    names = " or ".join(name for name in names_of(split)[:2] if "." not in name)
-    return f"needs {names} with {', '.join(filter(None, SUFFIXES))}; has {has}"
 
 
 # --- class names ---------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from common.args import split_list
 from common.data import Encoded
 from common.errors import BadInput, first_line
 from common.losses import label_loss
-from common.sources import json_lines
+from common.sources import hub_commit, json_lines
 from common.tasks import Split, Task, TaskData
 from common.train import Stage
 
@@ -199,7 +199,7 @@ def _streamed(spec: str, parts: list[Part], task: TaskData) -> Texts:
     signatures = []
     for part in parts:
         if part.hub:
-            signatures.append(f"hub:{part.place}@{_revision(part.place.partition(':')[0])}")
+            signatures.append(f"hub:{part.place}@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}")
         else:
             signatures.append(f"task@{task.fingerprint}" if part.name == "task" else part.named)
     start = functools.partial(_in_turn, parts, task)
@@ -396,7 +396,7 @@ def _lines(path: Path) -> Iterator[str]:
             raise BadInput(f"{path}: `pip install zstandard` is needed to read .zst") from None
         open_text = zstandard.open
     try:
-        with open_text(path, "rt", encoding="utf-8") as file:
+        with open_text(path, "rt", encoding="utf-8-sig") as file:
             yield from file
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise BadInput(f"{path}: cannot be read ({error})") from error
@@ -407,7 +407,7 @@ def _hub_texts(place: str, dropped: Counter[str]) -> Iterator[str]:
 
     repo, _, config = place.partition(":")
     try:
-        for row in load_dataset(repo, config or None, split="train", streaming=True):
+        for row in load_dataset(repo, config or None, split="train", streaming=True, revision=_commit(repo)):
             yield from _text_of(row, f"--corpus {HUB}{repo}", dropped)
     except BadInput:
         raise
@@ -415,14 +415,13 @@ def _hub_texts(place: str, dropped: Counter[str]) -> Iterator[str]:
         raise BadInput(f"--corpus {HUB}{repo}: cannot be streamed ({first_line(error)})") from error
 
 
-def _revision(repo: str) -> str:
-    """The commit that the hub serves; of a folder on this machine, none."""
+@functools.cache
+def _commit(repo: str) -> str | None:
+    """The commit that the hub serves, the same in every epoch; of a folder on this machine, none."""
     if Path(repo).is_dir():
-        return "local"
-    from huggingface_hub import HfApi
-
+        return None
     try:
-        return str(HfApi().dataset_info(repo).sha)[:12]
+        return hub_commit(repo)
     except Exception as error:
         raise BadInput(f"--corpus {HUB}{repo}: not to be had from the hub ({type(error).__name__})") from error
 
@@ -503,13 +502,13 @@ def token_weights(encoded: Encoded, tokenizer: Any, smoothing: float) -> Tensor:
     return weights.float()
 
 
-def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any, share: float = SHARE) -> Tensor:
-    """BERT's masking (`hide`) of (B, L) ids, in place: `share` of the batch's valid tokens are chosen, by `weights`.
+def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any) -> Tensor:
+    """BERT's masking (`hide`) of (B, L) ids, in place: SHARE of the batch's valid tokens are chosen, by `weights`.
 
     Returns labels (B, L). Draws from torch's global generator.
     """
     chances = (weights[ids] * mask).flatten()
-    count = min(math.ceil(share * int(mask.sum())), int((chances > 0).sum()))
+    count = min(math.ceil(SHARE * int(mask.sum())), int((chances > 0).sum()))
     chosen = torch.zeros_like(chances, dtype=torch.bool)
     if count:
         chosen[torch.multinomial(chances, count)] = True

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -17,11 +18,12 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import MOODS, QUESTION, refused, write
 
 from common import data, pocket, sources
-from common.sources import GLUE_REVISION, HUB
+from common.sources import CONVERTED, GLUE_REVISION, HUB
 from common.tasks import TASKS, label_order
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT.parent / "shared" / "realdata"
+MOVED = "c" * 40  # where the branch is
 GLUE = [name for name in HUB if HUB[name].revision == GLUE_REVISION]
 NER, SQUAD, SST2, RTE = (TASKS[name] for name in ("ner", "squad", "sst2", "rte"))
 
@@ -113,7 +115,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[t
 
     def answer(what: Callable[[], Any]) -> list[tuple]:
         calls: list[tuple] = []
-        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args, **kwargs: None)
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, revision, **__: SimpleNamespace(
+            sha=MOVED if revision == CONVERTED else revision))  # fmt: skip
         monkeypatch.setattr(
             datasets, "load_dataset", lambda repo, config, revision: calls.append((repo, config, revision)) or what()
         )
@@ -123,11 +126,20 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[t
 
 
 @pytest.mark.parametrize("name", HUB)
-def test_hub(name: str, hub: Callable, capsys: pytest.CaptureFixture) -> None:
+def test_hub(name: str, hub: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """At its commit; saved to disk, or as Parquet, it is read as it is from there."""
     calls = hub(lambda: recorded(name))
     task, source = data.load(name), HUB[name]
-    assert calls == [(source.repo, source.config, source.revision)]
-    assert task.origin == f"{source.repo}@{source.revision}"
+    commit = MOVED if source.revision == CONVERTED else source.revision
+    assert calls == [(source.repo, source.config, commit)]
+    assert task.origin == f"{source.repo}@{commit}"
+    recorded(name).save_to_disk(tmp_path / "disk")
+    for split, rows in recorded(name).items():
+        write(tmp_path / "files" / "x", "")
+        rows.to_parquet(tmp_path / "files" / f"{split}.parquet")
+    for folder in ("disk", "files"):
+        for split, found in data.load(name, str(tmp_path / folder)).splits.items():
+            assert (found.texts, found.labels) == (task.splits[split].texts, task.splits[split].labels)
     assert tuple(task.splits) == TASKS[name].splits
     found = task.splits[task.reported[0]]
     if name in GLUE:
@@ -147,7 +159,7 @@ def test_hub_labels_are_mapped_by_name_and_columns_checked(hub: Callable) -> Non
     hub(lambda: recorded("sst2"))
     refused(lambda: data.load("qqp"), "train: no column 'question1', only sentence")
     hub(lambda: DatasetDict({"train": recorded("mnli")["train"]}))
-    refused(lambda: data.load("mnli"), "no dev_matched split for mnli; needs 'validation_matched', has train")
+    refused(lambda: data.load("mnli"), "no dev_matched split; needs 'validation_matched', has train")
 
 
 @pytest.mark.parametrize("fault", [OSError("Name or service not known"), ValueError(""), TimeoutError("slow\nline")])
@@ -157,23 +169,25 @@ def test_a_hub_that_fails(fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
-    refused(lambda: data.load("rte"), "--task rte", HUB["rte"].origin, type(fault).__name__, "`--task pocket/rte`",
-            "--data-dir DIR")  # fmt: skip
+    refused(lambda: data.load("rte"), "--task rte", f"nyu-mll/glue@{GLUE_REVISION}", type(fault).__name__,
+            "`--task pocket/rte`", "--data-dir DIR")  # fmt: skip
     assert datasets.config.HF_HUB_OFFLINE is False
 
 
-@pytest.mark.parametrize("revision", [GLUE_REVISION, "0" * 40])
+@pytest.mark.parametrize(("name", "revision"), [("rte", GLUE_REVISION), ("rte", "0" * 40), ("xsum", MOVED)])
 def test_without_a_connection_only_the_pinned_revision_is_taken_from_the_cache(
-    revision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, revision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Of a branch, the one that is there."""
+
     def offline(*args: Any, **kwargs: Any) -> None:
         raise OSError("offline")
 
-    recorded("rte").save_to_disk(tmp_path / revision)
+    recorded(name).save_to_disk(tmp_path / revision)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.load_from_disk(str(tmp_path / revision)))
-    if revision == GLUE_REVISION:
-        assert data.load("rte").splits["dev"].labels == [0, 1, 0]
+    if revision in (GLUE_REVISION, MOVED):
+        assert data.load(name).origin == f"{HUB[name].repo}@{revision}"
     else:
         refused(lambda: data.load("rte"), "could not be loaded from the hub or its cache (OSError: offline)")
     assert datasets.config.HF_HUB_OFFLINE is False
@@ -248,14 +262,17 @@ def test_named_columns(suffix: str, labels: tuple, tmp_path: Path) -> None:
 def test_class_names_of_a_schema(tmp_path: Path) -> None:
     saved = recorded("rte", ("not_entailment", "entailment"))
     saved.save_to_disk(tmp_path / "disk")
-    for split in ("train", "validation"):
-        write(tmp_path / "parquet" / "x", "")
-        saved[split].to_parquet(tmp_path / "parquet" / f"{split}-00000-of-00001.parquet")
+    write(tmp_path / "parquet" / "x", "")
+    saved["validation"].to_parquet(tmp_path / "parquet" / "validation-00000-of-00001.parquet")
+    for i, rows in enumerate(([0, 1], [2])):  # of some files of the hub, the name ends with a hash
+        saved["train"].select(rows).to_parquet(tmp_path / "parquet" / f"train-0000{i}-of-00002-{i}a.parquet")
     for folder in ("disk", "parquet"):
         assert data.load("rte", str(tmp_path / folder)).splits["train"].labels == [1, 0, 1]
+    (tmp_path / "parquet" / "train-00000-of-00002-0a.parquet").unlink()
+    refused(lambda: data.load("rte", str(tmp_path / "parquet")), "1 of the 2 files train-*-of-00002*.parquet; all")
     del saved["validation"]
     saved.save_to_disk(tmp_path / "lacks")
-    refused(lambda: data.load("rte", str(tmp_path / "lacks")), "no dev split for rte; needs 'validation', has train")
+    refused(lambda: data.load("rte", str(tmp_path / "lacks")), "no dev split; needs 'validation', has train")
     write(tmp_path / "lacks" / "train" / "state.json", "{")
     refused(lambda: data.load("rte", str(tmp_path / "lacks")), "save_to_disk folder cannot be read")
 

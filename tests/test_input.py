@@ -102,6 +102,7 @@ GOOD: dict[str, dict[str, str]] = {
     "litbank": dict.fromkeys(("train.txt", "dev.txt", "test.txt"), WORDS),
     "squad": {"train.json": squad(), "dev.json": squad()},
     "tatoeba/en-fr": dict.fromkeys(("train.tsv", "dev.tsv", "test.tsv"), TRANSLATIONS),
+    "wmt16/en-ro": dict.fromkeys(("train.tsv", "dev.tsv", "test.tsv"), TRANSLATIONS),
 }
 # Task, the file that is wrong, what is in it, what the line must hold. The other splits are good.
 FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
@@ -140,6 +141,7 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("rte", "train.tsv", PAIRS.replace("sentence1", "a"), ("train.tsv: no column 'sentence1'", "rte needs")),
     ("rte", "train.tsv", pairs("1\ta\t\tentailment").replace("index", "idx"), ("line 3: sentence2 is empty",)),
     ("rte", "train.tsv", pairs("1\t\t\tentailment"), ("line 3: sentence1 is empty",)),
+    ("wmt16/en-ro", "train.jsonl", '{"translation": {"en": "a"}}\n', ("train.jsonl line 1: not as wmt/wmt16 has it",)),
     ("stsb", "train.tsv", scores("a\tb\tnan"), ("train.tsv line 3: score 'nan'", SCORE)),
     ("stsb", "train.tsv", scores("a\tb\t5.1"), ("train.tsv line 3: score '5.1'", SCORE)),
     ("stsb", "dev.tsv", scores("a\tb\t1,5"), ("dev.tsv line 3: score '1,5'", SCORE)),
@@ -180,10 +182,10 @@ def test_files(task: str, file: str, content: str | bytes, says: tuple[str, ...]
 @pytest.mark.parametrize(
     ("task", "files", "says"),
     [
-        ("sst2", ["train.tsv"], ("no dev split for sst2", "needs dev or validation with .csv, .tsv", "has train.tsv")),
+        ("sst2", ["train.tsv"], ("no dev split; needs dev or validation with .csv, .tsv", "has train.tsv")),
         ("sst2", [], ("no train split", "no files")),
         ("mnli", ["train.tsv", "dev_matched.tsv"], ("no dev_mismatched split", "or validation_mismatched with")),
-        ("wikitext-2", [], ("no train split for wikitext-2; needs train with",)),
+        ("wikitext-2", [], ("no train split; needs train with",)),
         ("rte", ["state.json"], ("one split written by save_to_disk",)),
     ],
 )

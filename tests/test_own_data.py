@@ -75,7 +75,9 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
         ("t.jsonl", values(*range(5)), Columns(kind="scores"), "regression", "scores from 0 to 4"),
         ("t.jsonl", values(*(i / 10 for i in range(40))), Columns(), "regression", "scores from 0"),
         ("t.csv", sheet(teams=("1.5", "2.5", "4")), Columns(), "regression", "scores from 1.5 to 4"),
-        ("t.csv", sheet(40, ("1,5", "2,5"), ";"), Columns(), "regression", "scores from 1.5 to 2.5"),
+        ("t.csv", sheet(40, ("1,5", "0,125", "-3,25"), ";"), Columns(), "regression", "scores from -3.25 to 1.5"),
+        ("t.csv", sheet(teams=("1", "2", "1.0")), Columns(), "classification", "2 classes (1 "),
+        ("t.csv", " \n" + sheet(sep=";", more="  \n"), Columns(), "classification", "train 54, dev 6"),
         ("t.jsonl", values(*range(77), count=154), Columns(), "classification", "77 classes"),
         ("t.jsonl", values(*range(100, 140)), Columns(), "regression", "scores from 10"),
         ("t.conll", TAGGED, Columns(), "token classification", "tags of 2 types (LOC, PER)"),
@@ -89,6 +91,10 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
          Columns(metric="bleu"), "translation", "by bleu"),
         ("t.csv", "a,b,label\n" + "".join(f"one {i},two {i},{i % 2}\n" for i in range(20)), Columns(("a", "b"), None),
          "classification", "text1 from 'a', text2 from 'b'"),
+        ("t.jsonl", lines(*({"text1": f"one {i}", "text2": None, "label": i % 2} for i in range(20))), Columns(),
+         "classification", "train 18, dev 2"),
+        ("t.jsonl", lines(*({" body": f"text {i}", "team ": i % 2} for i in range(20))),
+         Columns.of({"text": "body ", "label": " team"}), "classification", "text from 'body', label from 'team'"),
         ("t.csv", sheet().replace("text,", '"to, from",'), Columns.of({"text": '"to, from"'}), "classification",
          "text from 'to, from'"),
     ],
@@ -119,16 +125,17 @@ def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     """The splits of a folder, of `save_to_disk`, of the hub at the revision that it names; unlabelled tests are not."""
     write(tmp_path / "mine" / "train.csv", sheet())
     write(tmp_path / "mine" / "val.jsonl", lines({"text": "ticket number 3 about billing", "label": "billing"}))
+    (tmp_path / "mine" / "gone.csv").symlink_to("nowhere")
     task = data.load(f"{tmp_path}/mine/")
     assert (list(task.splits), task.reported, task.origin) == (["train", "dev"], ("dev",), "mine: train.csv, val.jsonl")
     told = capsys.readouterr().err
     assert "warning: dev: 1 of its 1 texts stand in train too" in told
     assert "warning: dev: no row of 2 of 3 classes (login, refund)" in told
 
-    features = Features({"text": Value("string"), "label": ClassLabel(names=["world", "sports"])})
-    made = {name: Dataset.from_list([{"text": f"{name} {i}", "label": i % 2} for i in range(20)], features)
+    features = Features({"text ": Value("string"), "label": ClassLabel(names=["world", "sports"])})
+    made = {name: Dataset.from_list([{"text ": f"{name} {i}", "label": i % 2} for i in range(20)], features)
             for name in ("train", "validation")}  # fmt: skip
-    made["test"] = Dataset.from_list([{"text": "x", "label": -1}], features)
+    made["test"] = Dataset.from_list([{"text ": "x", "label": -1}], features)
     DatasetDict(made).save_to_disk(tmp_path / "saved")
     saved = data.load(str(tmp_path / "saved"))
     assert saved.task.labels == ("world", "sports")
@@ -139,11 +146,12 @@ def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args, **kwargs: info)
     calls = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: calls.append((*a, k)) or DatasetDict(made))
-    hub = data.load("hub:x/news:en")
-    assert calls == [("x/news", "en", {"revision": "5" * 40})]
-    assert (hub.source, hub.origin) == ("hub", f"x/news@{'5' * 40}")
-    assert hub.fingerprint == saved.fingerprint
-    assert hub.name == f"news-{hub.fingerprint[:8]}"
+    for name in ("hub:x/news:en", "hub:x/news@main:en"):
+        hub = data.load(name)
+        assert calls.pop() == ("x/news", "en", {"revision": "5" * 40})
+        assert (hub.source, hub.origin) == ("hub", f"x/news@{'5' * 40}")
+        assert hub.fingerprint == saved.fingerprint
+        assert hub.name == f"news-{hub.fingerprint[:8]}"
 
 
 def test_the_tenth_that_is_held_out(tmp_path: Path) -> None:
@@ -243,6 +251,8 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
     ("t.csv", sheet(more='"one,two\nthree,four\n'), Columns(), ("t.csv line 63", "check the quotes")),
     ("t.csv", sheet(more='"one" two,three\n'), Columns(), ("t.csv line 62", "check the quotes")),
     ("t.tsv", sheet(sep="\t", more='"one" two\tlogin\n'), Columns(), ("warning", "t.tsv line 62", "are read as text")),
+    ("t.tsv", sheet(sep="\t", more='"one\tlogin\nother\tlogin\ntwo"\tlogin\n'), Columns(),
+     ("warning", "t.tsv line 64: a quotation mark", "are read as text")),
     ("t.csv", sheet(60, tuple(map(str, range(60)))), Columns(), ("0 of 60 rows", "and a class of several rows")),
     ("t.jsonl", values("a", "b") + '{"text": "x"}\n', Columns(), ("t.jsonl line 41: no 'label'",)),
     # texts
@@ -263,6 +273,7 @@ BAD: list[tuple[str, str | bytes, Columns, tuple[str, ...]]] = [
     ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), Columns(), ("60 different labels in 60 rows", "--kind")),
     ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), Columns(),
      ("t.csv line 61: score 'n/a' is wrong; t needs a number",)),
+    ("t.csv", sheet(60, (*map(str, range(941, 1000)), "1,036"), ";"), Columns(), ("t.csv line 61: score '1,036' is",)),
     ("t.csv", sheet(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
     ("t.csv", sheet(teams=("1e999", "2.5")), Columns(), ("score", "is wrong; t needs a number")),
     ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
@@ -301,8 +312,10 @@ def test_bad_files(
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
         (
             {"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"},
-            "dev.csv: no column 'text' for --text; it has id, name",
+            "dev.csv: no column 'text', which train has; it has id, name",
         ),
+        ({"train.csv": sheet(), "test.csv": "text\nx\n"}, "warning: test is left out: no column 'label', which"),
+        ({"state.json": "{}"}, "one split written by save_to_disk"),
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
         ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
         ({"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),

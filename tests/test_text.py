@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import math
@@ -10,8 +11,11 @@ import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import datasets
+import huggingface_hub
 import pytest
 import torch
 from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, word_tokenizer
@@ -38,10 +42,10 @@ def passages(count: int) -> list[str]:
     return [" ".join([*words[i % 7 : i % 7 + 5 + i % 3], str(i)]) for i in range(count)]
 
 
-def write(path: Path, texts: list[str]) -> Path:
+def write(path: Path, texts: list[str], mark: bytes = b"") -> Path:
     """A file of passages, as its name says."""
     rows = [json.dumps({"text": row, "n": i}) for i, row in enumerate(texts)] if "jsonl" in path.name else texts
-    whole = "\n".join(rows).encode() + b"\n\n"
+    whole = mark + "\n".join(rows).encode() + b"\n\n"
     if path.suffix == ".gz":
         whole = gzip.compress(whole)
     if path.suffix == ".zst":
@@ -66,7 +70,7 @@ def test_a_file_gives_the_same_texts_at_once_and_streamed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text, "HEAD", 8)
-    path = write(tmp_path / name, passages(30))
+    path = write(tmp_path / name, passages(30), codecs.BOM_UTF8)
     whole = text.open_texts(str(path), POCKET)
     streamed = text.open_texts(f"stream:{path}", POCKET)
     assert whole.head == passages(30)
@@ -197,7 +201,7 @@ def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `datasets` streams it; here from a folder, which it takes for one."""
+    """As `datasets` streams it, at one commit; here from a folder, which it takes for one."""
     monkeypatch.setattr(text, "HEAD", 8)
     (tmp_path / "repo").mkdir()
     write(tmp_path / "repo" / "train.jsonl", passages(20))
@@ -206,6 +210,15 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(islice(found.drawn(0), 12)) == sorted(passages(20)[8:])
     (tmp_path / "none").mkdir()
     refused(lambda: text.open_texts(f"stream:hub:{tmp_path / 'none'}", POCKET), "cannot be streamed")
+    commits, asked = iter(("5" * 40, "6" * 40)), []
+    info = lambda *_, timeout, **__: SimpleNamespace(sha=next(commits))  # noqa: E731
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: asked.append((*a, k["revision"])) or (
+        {"text": row} for row in passages(20)))  # fmt: skip
+    found = text.open_texts("stream:hub:x/texts:en", POCKET)
+    assert found.signature == f"hub:x/texts:en@{'5' * 12}"
+    assert len(list(islice(found.drawn(0), 24))) == 24
+    assert set(asked) == {("x/texts", "en", "5" * 40)}
 
 
 READER = """
