@@ -104,7 +104,7 @@ class Matrix:
 
 
 def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
-    """A file as a table. `trials` in it is the name of the file whose trials are its rows'. `part`: which file needs
+    """A file as a table. `trials` in it is the path of the file whose trials are its rows'. `part`: which file needs
     this one, its whole."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -113,7 +113,8 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML ({error})") from error
     if "of" not in table:
-        return {"trials": path.stem} | table
+        full = path.resolve()
+        return {"trials": str(full.relative_to(results.ROOT) if full.is_relative_to(results.ROOT) else full)} | table
     if part is not None:
         raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
     whole = read_file(results.ROOT / str(table["of"]), path)
@@ -192,14 +193,19 @@ def plain(table: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
+def trials_path(table: dict[str, Any]) -> Path:
+    return FOLDER / f"{Path(table['trials']).stem}_trials.json"
+
+
 def trials(table: dict[str, Any]) -> dict[str, Any]:
     """The trials of each row, and its winner; {} for a file without [tune], or whose trials were not run."""
-    path = FOLDER / f"{table.get('trials')}_trials.json"
-    if not isinstance(table.get("tune"), dict) or not path.exists():
+    if not isinstance(table.get("tune"), dict) or not (path := trials_path(table)).exists():
         return {}
     with reading(path, "trials of `python -m bench sweep`") as text:
-        rows = json.loads(text)["rows"]
-        return {name: row for name, row in rows.items() if row["winner"] is not None}
+        kept = json.loads(text)
+        if kept["file"] != table["trials"]:
+            raise BadInput(f"{path}: has the trials of {kept['file']}; give {table['trials']} another name")
+        return {name: row for name, row in kept["rows"].items() if row["winner"] is not None}
 
 
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
@@ -213,7 +219,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
         jobs += jobs_of(row, row.table | point, Path(out) / row.label)
     said = ""
     if isinstance(table.get("tune"), dict):
-        said = f"rows have the values that have won the trials of bench/results/{table['trials']}_trials.json"
+        said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
         said += f"; without trials, and with their scripts' defaults: {', '.join(without)}" if without else ""
     return Matrix(results.ROOT / out, jobs, said)
 

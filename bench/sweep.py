@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import matrix, run
-from bench.cli import FOLDER, Parser, add_engine, check_engine
+from bench.cli import Parser, add_engine, check_engine
 from common import evaluate, results
 from common.args import BadInput, read, split_list
 
@@ -143,20 +143,20 @@ def main(argv: list[str]) -> None:
             raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
         path = Path(options.what)
         table, out = matrix.read_file(path), f"{matrix.out_of(path)}/trials"
-        file = FOLDER / f"{table['trials']}_trials.json"
+        file, before = matrix.trials_path(table), matrix.trials(table)
     else:
         script = matrix.script_of(options.what)
         if not options.variants:
             raise BadInput("--variants: of which variants? For example finetune,kd")
         table, out = table_of(script, words, split_list(options.variants), options.trials)
-        file = Path(out) / "trials.json"
+        file, before = Path(out) / "trials.json", {}
     plan = plan_of(table, Path(out), options.what)
     failed = run.carry_out(plan, options)
     found = scores(plan)
     show(found)
     if "of" in table:  # a part of a file: its other rows keep theirs
-        found["rows"] = matrix.trials(table) | found["rows"]
-    results.write_json(file, {"file": table.get("of", options.what)} | found)
+        found["rows"] = before | found["rows"]
+    results.write_json(file, {"file": table.get("trials", options.what)} | found)
     print(f"\ntrials and winners: {file}")
     if failed:
         raise SystemExit(1)

@@ -420,7 +420,6 @@ def test_the_winner_has_the_best_mean_of_its_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """And a run of the file has its values; a trial that has failed anywhere cannot win."""
-    monkeypatch.setattr(sweep, "FOLDER", tmp_path)
     monkeypatch.setattr(matrix, "FOLDER", tmp_path)
     path = tmp_path / "tuned.toml"
     path.write_text(TUNED)
@@ -455,6 +454,10 @@ def test_the_winner_has_the_best_mean_of_its_trials(
     entry.main(["sweep", str(part)])  # a part of the file leaves the other rows' trials
     assert json.loads((tmp_path / "tuned_trials.json").read_text())["rows"] == rows
     capsys.readouterr()
+    (other := tmp_path / "other" / path.name).parent.mkdir()
+    other.write_text(TUNED)  # another file of that name
+    for command in ("run", "sweep"):
+        assert f"tuned_trials.json: has the trials of {path}; give {other}" in refused(capsys, command, str(other))
     entry.main(["run", str(path), "--dry-run"])
     commands = [line.split() for line in capsys.readouterr().out.splitlines()[:-1]]
     values = {"--lr": "0.0005", **{f"--{key}": str(value) for key, value in rows["ours"]["winner"].items()}}
