@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
 import torch.nn.functional as F
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -67,17 +70,31 @@ def source(name: str, kind: str = "classification") -> str:
     return f"{POCKET[base]}:{layers}" if layers and base in POCKET else str(POCKET.get(name, name))
 
 
+@functools.cache
+def ask_hub(name: str) -> None:
+    """One quick question to the hub. Where it does not answer the library reads its cache alone, instead of asking for
+    half a minute about every file."""
+    try:
+        huggingface_hub.HfApi().model_info(name, timeout=10)
+    except (HfHubHTTPError, HFValidationError):  # it has answered, or was not asked: the name is no repository's
+        pass
+    except Exception:  # as many as there are ways to have no network
+        huggingface_hub.constants.HF_HUB_OFFLINE = True
+
+
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     """The configuration behind a hub id or a folder, of "NAME:6" with 6 layers; `BadInput` names the argument and says
     what would work."""
     name, layers = cut(name)
+    if not Path(name).is_dir():
+        ask_hub(name)
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the library has many ways to say that a file is no configuration
         what = "is no folder here and cannot be had from the hub"
         if Path(name).is_dir():
             what = "is a folder without a config.json that names a known model_type"
-        instead = "give pocket, or a folder written by save_pretrained"
+        instead = "give a folder written by save_pretrained; for a pocket task pocket works"
         raise BadInput(f"{argument} {name}: {what}; {instead} ({first_line(error)})") from error
     if layers is not None:
         if layers > (deep := sum(stack_depths(config))):

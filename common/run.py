@@ -135,12 +135,13 @@ class Run:
 
     @contextlib.contextmanager
     def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
-             cache: Teacher | None = None, layers: tuple[int, ...] | list[int] = (), whole_batch: bool = False,
+             cached: Teacher | None = None, layers: tuple[int, ...] | list[int] = (), whole_batch: bool = False,
              batches: train.Batches | None = None, **options: Any) -> Iterator[train.Loop]:  # fmt: skip
         """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
 
         `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
-        `cache`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays.
+        `cached`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays;
+        the loop then reads them, whatever it asks the teacher for.
         `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
         """
         args = self.args
@@ -161,7 +162,7 @@ class Run:
         if selected:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
         kind = self.task.task.kind
-        kept = cache and keep_outputs(args, cache, self.encoded, kind, steps, tuple(sorted(set(layers))))
+        kept = cached and keep_outputs(args, cached, self.encoded, kind, steps, tuple(sorted(set(layers))))
         set_seed(args.seed, deterministic=False)
         loop = train.Loop(
             modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
@@ -174,16 +175,16 @@ class Run:
         with loop:
             if loop.step < loop.steps:
                 self.start(self.taken + loop.step)
-            if cache and kept:
-                cache.kept = kept[0]
+            if cached and kept:
+                cached.kept = kept[0]
                 if not loop.step and kept[0].path not in self.charged:  # a checkpoint's ledger has this cost already
                     loop.ledger.add(kept[1])
                 self.charged.add(kept[0].path)
             try:
                 yield loop
             finally:
-                if cache:
-                    cache.kept = None
+                if cached:
+                    cached.kept = None
         if selected:
             modules["student"].load_state_dict(modules["best"].state_dict())
         self.taken += loop.step

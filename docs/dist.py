@@ -87,8 +87,8 @@ def main(args: Args) -> None:
             run = Run(args, "dist", name, task, teacher, PAPER_EPOCHS)
             record = run.finished
             if record is None:
-                student, cache = run.student(), None if name == "finetune" else teacher
-                with run.loop({"student": student}, run.lr, cache=cache, whole_batch=name == "dist") as loop:
+                student, cached = run.student(), None if name == "finetune" else teacher
+                with run.loop({"student": student}, run.lr, cached=cached, whole_batch=name == "dist") as loop:
                     for batch in loop:
                         loop.minimise(step_loss(args, name, student, teacher, batch))
                 record = run.finish(student)

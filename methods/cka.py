@@ -45,6 +45,7 @@ Differences from the paper, and how its gaps are read
       always. The loss is the mean over pairs; whether the paper sums is unstated. `--beta` weighs it (paper: 1).
     - AdamW with the decay of all scripts here (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
     - the spread of the first weights grows as 1 / sqrt(width): with the teacher's, narrow students learn much slower.
+    - Lin's projections are drawn anew for the task, those of pre-training are gone; CKA has none to lose.
     - the feed-forward widths of its students are not in the paper; PAPER_FFN holds what its sizes imply.
     - "cosine" in its distilBART rows is read as DistilBERT's cosine. The distilBART script, which it cites, has a
       squared distance: `mse`. That script also freezes the encoder and learns from texts that the teacher wrote;
@@ -522,13 +523,13 @@ def main(args: Args) -> None:
             if pretrained:
                 made = pretraining(args, run, hidden, teacher, student)
                 start, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
-            cache = None if (outputs, on_task) == ("labels", "none") else teacher
+            cached = None if (outputs, on_task) == ("labels", "none") else teacher
             layers = [layer for stack in objective.layers for layer in stack]
             modules = {"student": student, "projections": objective.projections}
-            with run.loop(modules, run.lr, cache=cache, layers=layers, parts=args.minibatches) as loop:
+            with run.loop(modules, run.lr, cached=cached, layers=layers, parts=args.minibatches) as loop:
                 distil(args, loop, objective, student, teacher, held_out)
             curves["task"] = loop.notes["validation"]
-            analysis = {"teacher": cache is not None, "validation": curves}
+            analysis = {"teacher": cached is not None, "validation": curves}
             records.append(run.finish(student, init=start, analysis=analysis))
         show(records, args.out_dir)
 

@@ -525,8 +525,8 @@ def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher)
     if args.augment and kd:
         words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
         run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
-    cache, batch_norm = teacher if kd else None, args.head == "cnn"
-    with run.loop({"student": student}, run.lr, cache=cache, warmup=0.0, whole_batch=batch_norm) as loop:
+    cached, batch_norm = teacher if kd else None, args.head == "cnn"
+    with run.loop({"student": student}, run.lr, cached=cached, warmup=0.0, whole_batch=batch_norm) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
             if kd:

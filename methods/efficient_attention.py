@@ -366,8 +366,8 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         share, tokens = SHORT_FIRST
         how = (run.encoded, teacher.tokenizer, args.batch_size, args.seed)
         batches = data.ShortFirst(*how, round(share * run.left), tokens)
-    cache = teacher if soft else None
-    with run.loop({"student": student}, run.lr, batches=batches, cache=cache) as loop:
+    cached = teacher if soft else None
+    with run.loop({"student": student}, run.lr, batches=batches, cached=cached) as loop:
         for batch in loop:
             logits, labels = batch.predictions(student(**batch.inputs))
             if soft:

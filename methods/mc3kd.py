@@ -455,9 +455,9 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
     `layers`: the teacher layers that guide student layers 1, 2, ...; `lr`: of a model that is not the run's student.
     """
     choice = TeacherChoice(len(teachers))
-    cache = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
+    cached = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
     modules = {"student": student, "choice": choice}
-    with run.loop(modules, lr or run.lr, steps=steps, stage=stage, cache=cache, layers=layers) as loop:
+    with run.loop(modules, lr or run.lr, steps=steps, stage=stage, cached=cached, layers=layers) as loop:
         for batch in loop:
             if batch.first:
                 k = choice.draw(args.seed, batch.step)

@@ -452,8 +452,8 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
 
     def train(name: str, stage: Stage, steps: int) -> None:
         # a stage begins as a run does: optimiser, warm-up and decay start again
-        cache = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
-        with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name, cache=cache) as loop:
+        cached = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
+        with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name, cached=cached) as loop:
             for batch in loop:
                 loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from conftest import FAMILIES, bert_config, tiny_bert, word_tokenizer
+from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
@@ -404,3 +406,22 @@ def test_heads(tmp_path: Path) -> None:
     model = models.load_model(str(folder), config, "classification")
     assert model.classifier.out_features == 2
     assert all(torch.equal(v, model.bert.state_dict()[k]) for k, v in three.bert.state_dict().items())
+
+
+@pytest.mark.parametrize(("error", "offline"), [(ConnectionError(), True), (HFValidationError(), False)])
+def test_a_hub_that_does_not_answer_is_asked_once(
+    error: Exception, offline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(_self: Any, name: str, **_: Any) -> None:
+        asked.append(name)
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    models.ask_hub.cache_clear()
+    for _ in range(2):
+        models.ask_hub("some/model")
+    assert asked == ["some/model"]
+    assert offline == huggingface_hub.constants.HF_HUB_OFFLINE
