@@ -507,7 +507,7 @@ def _guess_answers(task: TaskData, name: str) -> float:
         known.setdefault(question.split()[0], set()).add(answers[0][0])
     scores = []
     for (question, context), answers in zip(task.splits[name].texts, task.splits[name].labels, strict=True):
-        options = [option for option in known[question.split()[0]] if f" {option} " in f" {context} "]
+        options = [option for option in known.get(question.split()[0], ()) if f" {option} " in f" {context} "]
         truths = [text for text, _ in answers]
         scores.append(evaluate.questions(options, [truths] * len(options))["answer_f1"] if options else 0.0)
     return float(np.mean(scores))

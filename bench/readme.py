@@ -222,17 +222,13 @@ def pocket_suite() -> str:
     columns = ("bag_of_words", "teacher", "finetune", "kd")
     means = [np.mean([np.mean(row[k]) for row in report["tasks"].values()]) for k in columns]
     rows.append(["**mean**", "", *(f"**{percent(float(value))}**" for value in means)])
-    figures = report["summary"]
-
-    def points(name: str) -> str:
-        mean, low, high = figures[name]
-        return f"{percent(mean)} [{percent(low)}, {percent(high)}]"
-
+    every = report["tasks"].values()
+    lead = table.interval(*([row["teacher"] - score for score in row["finetune"]] for row in every))
+    gain = table.interval(*([a - b for a, b in zip(row["kd"], row["finetune"], strict=True)] for row in every))
     text = (
-        f"Teacher over bag of words: {percent(figures['lead_over_bag_of_words'])} points. Teacher over the undistilled"
-        f" student: {points('lead_over_finetune')} points. KD over the undistilled student:"
-        f" {points('kd_minus_finetune')} points, {points('share_recovered')}% of that gap (95% intervals over"
-        f" {len(report['seeds'])} seeds; student {report['student']}, budget {report['budget']})."
+        f"Teacher over bag of words: {percent(float(means[1] - means[0]))} points. Teacher over the undistilled"
+        f" student: {table.mean_cell(lead)} points. KD over the undistilled student: {table.mean_cell(gain)} points"
+        f" (95% intervals over {len(report['seeds'])} seeds; student {report['student']}, budget {report['budget']})."
     )
     return grid(["task", "metric", "bag of words", "teacher", "undistilled", "KD"], rows) + f"\n\n{text}"
 

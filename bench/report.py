@@ -132,15 +132,13 @@ def losses(folders: list[Path], row: Row, record: dict[str, Any]) -> dict[int, f
 def summary(found: Table) -> str:
     """What was compared, in a paragraph."""
     rows = found.arena()
-    records = [record for row in rows for record in row.all()]
-    seeds, budgets = {r["seed"] for r in records}, sorted({f"{r['budget']['amount']:,}" for r in records})
-    count, others = len(rows), len(found.rows) - len(rows)
+    budgets = sorted({f"{r['budget']['amount']:,} {r['budget']['kind']}" for row in rows for r in row.all()})
+    others = len(found.rows) - len(rows)
     more = f" {others} more rows of other kinds, or from another start, stand below." if others else ""
     return (
-        f"The arena: {count} ways to train one {rows[0].kind} ({table.sizes(rows)}). Every student starts from"
-        f" {rows[0].start}, sees {' or '.join(budgets)} {records[0]['budget']['kind']} in one order for a seed, and"
-        f" learns {', '.join(map(table.short, found.tasks))} with {len(seeds)} seed{'s' * (len(seeds) > 1)}; only the"
-        f" loss, and what it is trained on before the task, differ.{more}"
+        f"The arena: {len(rows)} ways to train one {rows[0].kind} ({table.sizes(rows)}). Every student starts from"
+        f" {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The signatures below"
+        f" name all settings.{more}"
     )
 
 

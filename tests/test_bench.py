@@ -788,6 +788,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     links = re.findall(r"""(?:src|href|url)[=(]["']?([^"')]+)""", text)
     assert links
     assert all(link.startswith("#") for link in links), "nothing comes from elsewhere"
+    assert "only the loss" not in text  # settings differ, too
     for words in ("How a difference is called", 'class="higher"', RECORD["environment"]["versions"]["torch"],
                   "started from something else (random)"):  # fmt: skip
         assert words in text
@@ -919,6 +920,9 @@ def test_words_alone_do_not_know_their_order() -> None:
         splits = {"train": split, "dev": split}
         task = TaskData("sst2", tasks.TASKS["sst2"], "local", "here", splits, "0", ("dev",))
         assert figures.words_alone(task) == expected
+    train, dev = (Split([word], [(f"{word} is it ?", "it is red .")], [[("red", 6)]]) for word in ("what", "how"))
+    task = TaskData("squad", tasks.TASKS["squad"], "local", "here", {"train": train, "dev": dev}, "0", ("dev",))
+    assert figures.words_alone(task) == 0  # the training questions have another first word
 
 
 # --- the papers' tables -----------------------------------------------------------------------------------------
