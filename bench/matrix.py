@@ -270,7 +270,10 @@ def digest(name: str, task: Task, data_dir: str | None) -> str | None:
     files: list[Path] = []
     for place in places:
         saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
-        files += sorted(place.glob("**/*" if saved else "*")) if place.is_dir() else [place]
+        if place.is_dir():
+            files += sorted(place.glob("**/*" if saved else "*"))
+        else:
+            files += [place] if place.is_file() else sorted(place.parent.glob(place.name))  # the parts of a split
     stamped = tuple((file, file.stat().st_mtime_ns) for file in files if file.is_file())
     return digest_of(stamped) if stamped else None
 

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data, parallel, pocket, results
-from common.args import split_list
+from common import data, models, parallel, pocket, results
+from common.args import cut, split_list
 from common.data import Encoded
 from common.errors import BadInput, first_line
 from common.losses import label_loss
@@ -531,22 +531,25 @@ def hide(ids: Tensor, chosen: Tensor, dice: Tensor, other: Tensor, mask_token_id
 
 
 def load_masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
-    """The masked language model of a hub id or a folder, and whether its head came with it.
+    """The masked language model of a hub id or a folder, and whether its head came with it: not that of "NAME:6", which
+    has learnt what the last layer says.
 
     A head that is not in the file is random, but for the output embeddings, which are tied to the input's. Raises
     `BadInput` for a family without masked language models, and for a file that lacks other weights.
     """
+    (name, layers), config = cut(source), models.load_config(source)
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
-            source, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
-        )
+            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
+            output_loading_info=True,
+        )  # fmt: skip
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise BadInput(f"--teacher {source}: gives no masked language model ({first_line(error)})") from error
     body = model.base_model_prefix + "."
     lost = sorted(key for key in report["missing_keys"] if key.startswith(body))
     if lost:
         raise BadInput(f"--teacher {source}: {len(lost)} weights are not in its file, the first is {lost[0]}")
-    return model, not report["missing_keys"]
+    return model, not report["missing_keys"] and layers is None
 
 
 def logits_at(model: PreTrainedModel, inputs: Mapping[str, Tensor], chosen: Tensor) -> Tensor:
