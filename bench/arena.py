@@ -25,7 +25,7 @@ from bench.cli import Parser, add_engine, check_engine, seeds_of
 from bench.matrix import Matrix, build, module_of, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
-from common.args import BadInput, cut, split_list, student_shape
+from common.args import BadInput, parse_model, split_list, student_shape
 from common.pocket.models import POCKET
 from common.tasks import GENERATED, WINDOWED, Columns, is_data_set
 
@@ -161,7 +161,7 @@ def main(argv: list[str]) -> None:
     check_engine(options)
     given = arguments(others)
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of(given))
-    if task.source != "pocket" and cut(options.teacher)[0] in POCKET:
+    if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")
     if task.task.kind in ("language modelling", *GENERATED):
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")

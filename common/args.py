@@ -185,7 +185,7 @@ class CommonArgs:
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         for name, given in [("teacher", self.teacher), *(("init", part) for part in split_list(self.init))]:
-            place, _ = cut(given)
+            place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
         if self.resume and self.force:
@@ -239,7 +239,7 @@ def layer_list(text: str) -> list[int]:
     return layers
 
 
-def cut(name: str) -> tuple[str, int | None]:
+def parse_model(name: str) -> tuple[str, int | None]:
     """`"MODEL:6"` -> ("MODEL", 6), the first 6 layers of a model; `"MODEL"` -> ("MODEL", None), all of them."""
     match = re.fullmatch(r"(.+):([1-9]\d{0,3})", name)
     return (match[1], int(match[2])) if match else (name, None)

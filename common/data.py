@@ -437,7 +437,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     tokenised before, by this tokenizer or one like it, is not tokenised again.
 
     For language modelling, `token_stream` is cut into blocks of `max_length` tokens; the remainder, which does not
-    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.cut`. Raises BadInput if
+    fill a block, is left out. Documents to be tagged or asked about are cut by `windows.encode`. Raises BadInput if
     `max_length` leaves no room for text beside the special tokens, or if the text does not fill one block.
     """
     key = _identity(tokenizer), task.kind, max_length
@@ -451,7 +451,7 @@ def tokenise(
 ) -> Encoded:
     """`encode`, for a split that is needed once. `tell`: a warning says how many texts lose their ends."""
     if task.kind in WINDOWED:
-        return Encoded(*windows.cut(tokenizer, split, task, max_length))
+        return Encoded(*windows.encode(tokenizer, split, task, max_length))
     if task.kind == "language modelling":
         stream = token_stream(tokenizer, split)
         count = len(stream) // max_length

@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from common import parallel
-from common.args import KEEP, BadInput, cut, first_line, layer_list
+from common.args import KEEP, BadInput, first_line, layer_list, parse_model
 from common.layers import attention
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
@@ -66,7 +66,7 @@ def source(name: str, kind: str = "classification") -> str:
     """What the loaders below take for the name of a model: a pocket model's folder, otherwise the name itself."""
     if name == "pocket" and kind in WINDOWED:
         return str(POCKET_ASKED_FOLDER if kind == "span QA" else POCKET_LONG_FOLDER)
-    base, layers = cut(name)
+    base, layers = parse_model(name)
     return f"{POCKET[base]}:{layers}" if layers and base in POCKET else str(POCKET.get(name, name))
 
 
@@ -85,7 +85,7 @@ def ask_hub(name: str) -> None:
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     """The configuration behind a hub id or a folder, of "NAME:6" with 6 layers; `BadInput` names the argument and says
     what would work."""
-    name, layers = cut(name)
+    name, layers = parse_model(name)
     if not Path(name).is_dir():
         ask_hub(name)
     try:
@@ -104,7 +104,7 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
 
 
 def load_tokenizer(name: str) -> Any:
-    name, _ = cut(name)
+    name, _ = parse_model(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers' own errors are plain ones
@@ -141,12 +141,12 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
         raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; --init random works")
     try:
         if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
-            model, lost = attention.read(cut(name)[0], HEADS[kind], config)
+            model, lost = attention.read(parse_model(name)[0], HEADS[kind], config)
             model.to(dtype)  # type: ignore[arg-type]
             report: dict[str, Any] = {"missing_keys": lost, "mismatched_keys": []}
         else:
             model, report = HEADS[kind].from_pretrained(
-                cut(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
+                parse_model(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
     except SafetensorError as error:
@@ -442,6 +442,6 @@ def file_digest(folder: Path) -> str:
 
 def model_name(source: str) -> str:
     """A hub id as it is; a folder by its name and its digest."""
-    name, layers = cut(source)
+    name, layers = parse_model(source)
     suffix = f":{layers}" if layers else ""
     return f"{Path(name).name}@{file_digest(Path(name))}{suffix}" if Path(name).is_dir() else source

@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
-from common.args import BadInput, CommonArgs, cut
+from common.args import BadInput, CommonArgs, parse_model
 from common.data import Encoded
 from common.layers import packed
 from common.losses import label_loss
@@ -101,7 +101,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     """Load, or fine-tune and cache, a teacher (`--teacher` unless another is named) for the task."""
     name = name or args.teacher
     kind = task.task.kind
-    base, layers = cut(name)
+    base, layers = parse_model(name)
     if base in POCKET and task.source != "pocket":
         raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
     language, written = kind == "language modelling", kind in GENERATED

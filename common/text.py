@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from common import data, models, parallel, pocket, results
-from common.args import cut, split_list
+from common.args import parse_model, split_list
 from common.data import Encoded
 from common.errors import BadInput, first_line
 from common.losses import label_loss
@@ -245,12 +245,12 @@ class Texts:
 
         Pieces of like length meet in a batch. `most`: from so many pieces on, no more of the head is tokenised.
         """
-        encoded = as_examples(list(cut(tokenizer, self.head, length, most)))
+        encoded = as_examples(list(pieces_of(tokenizer, self.head, length, most)))
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed, by_length=True)
 
         def start() -> Iterator[list[int]]:
-            pieces, size, rng = cut(tokenizer, self.drawn(seed), length), batch_size, Random(seed)
+            pieces, size, rng = pieces_of(tokenizer, self.drawn(seed), length), batch_size, Random(seed)
             while True:
                 pool = sorted(islice(pieces, data.Batches.POOL * size), key=len)
                 for at in rng.sample(range(0, len(pool), size), len(pool) // size):
@@ -440,7 +440,7 @@ def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = Fa
     return data.tokenise(tokenizer, split, _COPY if written else _TEXT, max_length, tell)
 
 
-def cut(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:
+def pieces_of(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:
     """Texts in pieces of at most `length` tokens, each between the tokenizer's special tokens; none of two texts.
 
     From `most` pieces on, no more texts are read. Raises `BadInput` for a tokenizer without [CLS] and [SEP].
@@ -537,7 +537,7 @@ def load_masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
     A head that is not in the file is random, but for the output embeddings, which are tied to the input's. Raises
     `BadInput` for a family without masked language models, and for a file that lacks other weights.
     """
-    (name, layers), config = cut(source), models.load_config(source)
+    (name, layers), config = parse_model(source), models.load_config(source)
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
             name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,

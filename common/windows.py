@@ -48,7 +48,7 @@ def words(text: str) -> list[str]:
     return text.replace("\n", " ").split(" ")
 
 
-def cut(
+def encode(
     tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int
 ) -> tuple[list[str], dict[str, list[list[int]]], Tensor, list[int], list[Window]]:
     """Windows of every document of a split, in order: ids, features, labels, lengths and places, as `data.Encoded`

@@ -258,17 +258,18 @@ def test_texts_stay_whole() -> None:
     tokenizer, texts = word_tokenizer(), [*passages(60), " ".join(passages(20))]
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
     whole = [tokenizer(row, add_special_tokens=False)["input_ids"] for row in texts]
-    made = list(text.cut(tokenizer, texts, 12))
+    made = list(text.pieces_of(tokenizer, texts, 12))
     assert {(piece[0], piece[-1]) for piece in made} == {special}
     assert [piece[1:-1] for piece in made] == [row[i : i + 10] for row in whole for i in range(0, len(row), 10)]
-    assert len(list(text.cut(tokenizer, texts * 10, 12, most=3))) < len(list(text.cut(tokenizer, texts * 10, 12)))
+    few, all_ = (list(text.pieces_of(tokenizer, texts * 10, 12, most=most)) for most in (3, None))
+    assert len(few) < len(all_)
     batches = text.Texts(texts, "").pieces(tokenizer, 12, 4, 0)
     assert batches.steps_per_epoch == math.ceil(len(made) / 4)
     taken = [batches[step] for step in range(batches.steps_per_epoch)]
     seen = {tuple(row[row != tokenizer.pad_token_id].tolist()) for batch in taken for row in batch["input_ids"]}
     assert seen == {tuple(piece) for piece in made}
     tokenizer.cls_token = None
-    refused(lambda: list(text.cut(tokenizer, texts, 12)), "no [CLS] and [SEP]")
+    refused(lambda: list(text.pieces_of(tokenizer, texts, 12)), "no [CLS] and [SEP]")
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
