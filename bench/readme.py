@@ -268,6 +268,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "matrix-larger": lambda: matrix("real_larger"),
     "peers": lambda: speed.peers_text(saved("peers")),
     "steps": lambda: speed.steps_text(saved("steps")),
+    "step-parts": lambda: speed.profile_text(saved("step_parts")),
     "pocket": pocket_suite,
     "cka-pretraining": lambda: runs("cka-pretraining"),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
