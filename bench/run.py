@@ -44,7 +44,6 @@ import os
 import runpy
 import shlex
 import signal
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -53,10 +52,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
+from tqdm import tqdm
 
 from bench.cli import Parser, add_engine, check_engine, seeds_of
 from bench.matrix import Job, Matrix, build, out_of, read_file
-from bench.progress import Progress
 from common import results
 from common.args import BadInput, Interrupted, split_list
 
@@ -110,6 +109,18 @@ def results_of(out: Path, job: Job) -> list[str]:
     saved = [line.removeprefix("saved: ") for line in text.splitlines() if line.startswith("saved: ")]
     paths = [path for folder in dict.fromkeys(saved) if (path := results.ROOT / folder / "result.json").is_file()]
     return [os.path.relpath(path, out) for path in paths]
+
+
+def scores_of(out: Path, paths: list[str]) -> str:
+    """The scores of a command's students, for its line; nothing of a result that cannot be read."""
+    from common import evaluate  # which imports torch
+
+    try:
+        primary = [results.load(out / path)["primary"] for path in paths]
+    except BadInput:
+        return ""
+    values = [f"{p['value'] * (1 if p['name'] == 'perplexity' else 100):.1f}" for p in primary]
+    return f"{evaluate.TITLES[primary[0]['name']]} {', '.join(values)}, "
 
 
 def last_line(log: Path) -> str:
@@ -223,20 +234,6 @@ def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any
     return next(iter([*makers, *(job for job in ready if job.row not in rows), *ready]), None)
 
 
-def time_left(waiting: list[Job], running: list[Running], seconds: dict[str, list[float]], at_once: int) -> str:
-    """From how long commands of the same row took, or any."""
-    every = [value for values in seconds.values() for value in values]
-    if not every:
-        return "time left unknown"
-
-    def expected(job: Job) -> float:
-        return statistics.median(seconds.get(job.row) or every)
-
-    now = time.monotonic()
-    total = sum(map(expected, waiting)) + sum(max(0.0, expected(r.job) - (now - r.started)) for r in running)
-    return f"about {total / at_once / 60:.0f} min left"
-
-
 def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
     """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
@@ -246,22 +243,20 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     finished = [job for job in plan.jobs if done(out, job)]
     waiting = in_order([job for job in plan.jobs if job not in finished])
     teachers = {job.teacher for job in finished}
-    seconds: dict[str, list[float]] = {}
-    progress = Progress(out, plan.jobs)
-    for job in finished:
-        note = read_note(out, job)
-        seconds.setdefault(job.row, []).append(note["seconds"])
-        progress.add(job, note["results"])
     running: list[Running] = []
     failed: list[Job] = []
+    total = len(plan.jobs)
+    # nothing but the lines where the output is no terminal; redrawn each second, also while no command ends
+    bar = tqdm(
+        total=total, initial=len(finished), unit="command", disable=None, leave=False, miniters=0, mininterval=1.0
+    )
     try:
         while waiting or running:
             while len(running) < at_once and (chosen := next_job(waiting, running, teachers)) is not None:
                 waiting.remove(chosen)
                 running.append(start(out, chosen, threads, cluster))
-            left = time_left(waiting, running, seconds, at_once)
-            progress.show([(r.job, r.started) for r in running], len(waiting), left)
             time.sleep(POLL)
+            bar.update(0)
             for ended in [r for r in running if r.process.exitcode is not None]:
                 running.remove(ended)
                 job, took = ended.job, time.monotonic() - ended.started
@@ -269,13 +264,14 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
                 if paths:
                     write_note(out, job, "done", seconds=took, results=paths)
                     teachers.add(job.teacher)
-                    seconds.setdefault(job.row, []).append(took)
-                    said = f"{progress.add(job, paths)}done in {took:.0f} s"
+                    said = f"{scores_of(out, paths)}done in {took:.0f} s"
                 else:
                     said = f"FAILED ({ended.process.exitcode}): {last_line(log_path(out, job))}"
                     write_note(out, job, "failed", seconds=took, error=said)
                     failed.append(job)
-                progress.tell(job, said, len(waiting) + len(running), time_left(waiting, running, seconds, at_once))
+                with tqdm.external_write_mode():
+                    print(f"[{total - len(waiting) - len(running)}/{total}] {job.name}: {said}", flush=True)
+                bar.update()
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -285,7 +281,7 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
             stop_commands(out, [r.job for r in running])
         raise
     finally:
-        progress.close()
+        bar.close()
     return failed
 
 
@@ -313,7 +309,6 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
           flush=True)  # fmt: skip
     if plan.said:
         print(plan.said, flush=True)
-    started, clock = time.time(), time.monotonic()
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
     try:
         failed = execute(plan, at_once, threads, cluster)
@@ -322,24 +317,9 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
         raise SystemExit(128 + stopped.number) from None
     finally:
         lock.release()
-    wall = time.monotonic() - clock
-    trained = training_seconds(plan, started)
-    print(f"{wall / 60:.1f} min, of which {100 * trained / (wall * at_once):.0f}% of {at_once} processes were training",
-          flush=True)  # fmt: skip
     for job in failed:
         print(f"failed: {job.name}; log: {log_path(plan.out, job)}", file=sys.stderr)
     return failed
-
-
-def training_seconds(plan: Matrix, since: float) -> float:
-    """What the ledgers of results that were made since then have on the clock, without stages that were found made."""
-    total = 0.0
-    for job in plan.jobs:
-        for path in (plan.out / path for path in read_note(plan.out, job).get("results", [])):
-            if path.stat().st_mtime >= since:
-                ledger = results.load(path)["ledger"]
-                total += ledger["seconds"] - ledger["shared_seconds"]
-    return total
 
 
 # --- the command ---------------------------------------------------------------------------------------------
