@@ -7,15 +7,13 @@
     python -m bench figures mc3kd MODEL,MODEL --task sst2    # and what differs between two models: figure 9
     python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
-    python -m bench figures hours RUNS                       # score by hours of training: XTC's figure 7
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
-    python -m bench figures cka-sizes RUNS                   # score by size, a line for each variant: figures 2, 3
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
     python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
     python -m bench figures arena bench/results/arena.json --out docs/img     # docs/img/arena.png: a bar for each row
 
-RUN is the folder of a finished run, RUNS a folder with several. `python -m bench speed` draws time by length.
+RUN is the folder of a finished run. `python -m bench speed` draws time by length.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ import numpy as np
 
 from bench import report, table
 from bench.cli import Parser
-from bench.plots import Line, Point, heatmap, lines, pareto, pyplot, save
+from bench.plots import Line, heatmap, lines, pyplot, save
 from common import data, evaluate, results, windows
 from common.args import BadInput, CommonArgs, read, split_list
 from common.tasks import GENERATED, Split, TaskData
@@ -191,21 +189,6 @@ def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> No
     save(figure, path)
 
 
-def hours(runs: str, folder: Path, words: list[str]) -> None:
-    """Figure 7 of XTC: scores against the hours of training, of all runs in a folder, a picture for each task."""
-    tasks: dict[str, dict[str, list[Point]]] = {}
-    for path in sorted(Path(runs).rglob("result.json")):
-        record = results.load(path)
-        hours, shape = record["ledger"]["seconds"] / 3600, record["student"]["shape"]
-        point = hours, 100 * record["primary"]["value"], f"{record['variant']}, {record['budget']['amount']} examples"
-        tasks.setdefault(record["task"], {}).setdefault(f"{record['method']} {shape}", []).append(point)
-    if not tasks:
-        raise BadInput(f"{runs}: holds no result.json")
-    for task, groups in tasks.items():
-        path = folder / "hours" / f"{task}.svg"
-        pareto(groups, set(groups), path, task, "hours of training on this device", "score, %")
-
-
 # --- cmow ----------------------------------------------------------------------------------------------------
 
 
@@ -297,25 +280,6 @@ def cka(runs: str, folder: Path, words: list[str]) -> None:
         if series:
             lines(series, folder / "cka" / records[0]["task"] / f"{stage}.png", f"{stage}, {records[0]['task']}",
                   "% of the stage", "validation loss")  # fmt: skip
-
-
-def cka_sizes(runs: str, folder: Path, words: list[str]) -> None:
-    """Figures 2 and 3: the mean score over seeds against the student's size, a line for each variant, task by task."""
-    scores: dict[str, dict[str, dict[float, list[float]]]] = {}
-    titles: dict[str, str] = {}
-    for path in sorted(Path(runs).rglob("result.json")):
-        record = results.load(path)
-        sizes = scores.setdefault(record["task"], {}).setdefault(record["variant"], {})
-        sizes.setdefault(record["student"]["parameters"] / 1e6, []).append(100 * record["primary"]["value"])
-        titles[record["task"]] = evaluate.TITLES[record["primary"]["name"]]
-    if not scores:
-        raise BadInput(f"{runs}: holds no result.json")
-    for task, variants in scores.items():
-        series: dict[str, Line] = {
-            name: (sorted(sizes), [float(np.mean(sizes[size])) for size in sorted(sizes)])
-            for name, sizes in variants.items()
-        }
-        lines(series, folder / "cka" / f"{task}.png", task, "million parameters", titles[task])
 
 
 def cka_latency(places: str, folder: Path, words: list[str]) -> None:
@@ -536,8 +500,7 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
-    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "hours": hours, "cka": cka, "cka-sizes": cka_sizes,
-    "cka-latency": cka_latency,
+    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-latency": cka_latency,
     "ner-data": ner_data, "words": words_table, "arena": arena_of,
 }  # fmt: skip
 

@@ -166,25 +166,3 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
             axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
             last = height + rise
         save(figure, path)
-
-
-def curves(panels: dict[str, dict[str, Line]], path: Path, title: str, x: str, y: str) -> None:
-    """Named panels below each other, each with named lines."""
-    plt = pyplot()
-    with plt.rc_context(styled(title) | {"font.size": 8}):
-        figure, rows = plt.subplots(len(panels), 1, figsize=(3.6, 0.9 + 1.9 * len(panels)), sharex=True, squeeze=False,
-                                    layout="constrained")  # fmt: skip
-        names = list(dict.fromkeys(name for series in panels.values() for name in series))
-        for (panel, series), axes in zip(panels.items(), rows[:, 0], strict=True):
-            for name, (xs, ys) in series.items():
-                number = names.index(name)
-                style = ("-", "--", ":")[number // 10 % 3]
-                axes.plot(xs, ys, style, color=f"C{number % 10}", linewidth=1.2, label=name)
-            axes.set(title=panel, ylabel=y)
-            axes.grid(alpha=0.3)
-        rows[-1, 0].set_xlabel(x)
-        handles = {
-            name: handle for axes in rows[:, 0] for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=7, frameon=False)
-        save(figure, path)

@@ -1,12 +1,12 @@
-"""One page about a matrix of runs: the arena as a plot and a table, the kinds, size against score, how it was trained.
+"""One page about a matrix of runs: the arena as a plot and a table, the kinds, score against size and time.
 
     python -m bench report bench/quick.toml             # runs/report/index.html
     python -m bench report runs/quick runs/more --to DIR
     python -m bench report bench/results/arena.json     # also of what `python -m bench table --save` has kept
 
 index.html is one file without anything from elsewhere; its tables are sorted by a click on a column. Milliseconds are
-those of `python -m bench profile`, where it was run for these results. Training curves are of runs whose log.jsonl is
-still there. `python -m bench figures arena` draws the first plot alone, for a page elsewhere.
+those of `python -m bench profile`, where it was run for these results. `python -m bench figures arena` draws the first
+plot alone, for a page elsewhere.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from __future__ import annotations
 import html
 import json
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from bench import plots, table
 from bench.cli import Parser, reading
-from bench.table import ROLES, Grid, Row, Table
+from bench.table import ROLES, Grid, Table
 from common import results
 
 RULES = results.ROOT / "bench" / "RULES.md"
@@ -43,12 +40,6 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
     for name, axis, x in (("bytes", "MB on disk", megabytes), ("time", "ms, batch 1", profiled(folders))):
         if said := draw_frontier(found, x, to / f"frontier-{name}.svg", f"score against {name}", axis):
             drawn[f"frontier-{name}.svg"] = said
-    if draw_curves(found, folders, to / "curves.svg"):
-        drawn["curves.svg"] = (
-            "Training loss of the arena's rows, mean over seeds, with its lowest value at 0 and its highest at 1. Each"
-            " row has a loss of its own: heights do not compare; that a curve still falls says that the budget was"
-            " short."
-        )
     return drawn
 
 
@@ -98,34 +89,6 @@ def profiled(folders: list[Path]) -> dict[str, float]:
     return found
 
 
-def draw_curves(found: Table, folders: list[Path], path: Path) -> bool:
-    """Training loss by examples, task by task, of the arena's runs whose log is there; whether there are some."""
-    panels: dict[str, dict[str, plots.Line]] = {}
-    for row in found.arena():
-        for task, seeds in row.records.items():
-            logs = [log for record in seeds.values() if len(log := losses(folders, row, record)) > 1]
-            steps = sorted(set.intersection(*map(set, logs))) if logs else []
-            if len(steps) > 1:
-                mean = np.mean([[log[step] for step in steps] for log in logs], axis=0)
-                ys = ((mean - mean.min()) / (np.ptp(mean) or 1.0)).tolist()  # MC3KD's loss falls below zero
-                xs = [step * row.all()[0]["settings"]["batch_size"] for step in steps]
-                panels.setdefault(table.short(task), {})[row.label] = (xs, ys)
-    if panels:
-        plots.curves(panels, path, "training loss", "examples through the student", "lowest 0, highest 1")
-    return bool(panels)
-
-
-def losses(folders: list[Path], row: Row, record: dict[str, Any]) -> dict[int, float]:
-    """Step -> loss, of a run's log.jsonl; {} if it is gone."""
-    for folder in folders:
-        place = results.folder_of(folder / row.place, row.method, record["task"], row.variant, record["seed"])
-        if (path := place / "log.jsonl").is_file():
-            with reading(path, "the log of a run") as text:
-                lines = map(json.loads, text.splitlines())
-                return {line["step"]: line["loss"] for line in lines if line.get("loss")}
-    return {}
-
-
 # --- what it says --------------------------------------------------------------------------------------------
 
 
@@ -140,23 +103,6 @@ def summary(found: Table) -> str:
         f" {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The signatures below"
         f" name all settings.{more}"
     )
-
-
-def undecided_grid(found: Table) -> Grid | None:
-    """The differences whose interval holds zero, and with how many seeds each, were it true, would be told."""
-
-    def line(row: Row) -> list[str]:
-        role, samples = found.rival(row)
-        gap = table.interval(*samples) if samples else None
-        if gap is None or gap.word != "not distinguishable":
-            return []
-        many = (table.seeds_cell(table.seeds_to_tell(size, *samples)) for size in (table.WANTED, gap.mean))
-        return [f"over {role}", table.verdict(gap), str(max(map(len, samples))), *many]
-
-    lines = {id(row): line(row) for row in found.rows}
-    header = ["compared", "difference", "seeds", table.POWER, "seeds for this difference"]
-    rows = [row for row in found.rows if lines[id(row)]]
-    return table.grid(found, header, lambda row: lines[id(row)], rows) if rows else None
 
 
 def made_with(found: Table) -> list[str]:
@@ -275,15 +221,13 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[st
 
     arena = {id(row) for row in found.arena()}
     others = [row for row in found.rows if id(row) not in arena]
-    footnote, undecided = table.footnote(found), undecided_grid(found)
+    footnote = table.footnote(found)
     parts = {
         "The arena": [html_text(summary(found)), *plots("arena"), html_grid(table.scores(found, found.arena())),
                       *[html_text(footnote)] * bool(footnote), html_text(table.how(found))],
         f"Failed or missing: {len(found.missing)}": [html_list(found.missing)] if found.missing else [],
         "The kinds": [html_grid(table.scores(found, others))] if others else [],
         "Score against cost": plots("frontier"),
-        "Training": plots("curves"),
-        "Not distinguishable": [html_grid(undecided)] if undecided else [],
         "Differences by task": [html_grid(table.by_task(found))],
         "Made with": [html_list(made_with(found))],
         "Signatures": [html_list(signatures(found))],

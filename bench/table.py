@@ -97,10 +97,6 @@ def seeds_to_tell(difference: float, *samples: list[float]) -> float | None:
     return math.inf
 
 
-def seeds_cell(count: float | None) -> str:
-    return "-" if count is None else f"> {MOST_SEEDS}" if math.isinf(count) else f"{count:.0f}"
-
-
 def verdict(found: Interval) -> str:
     """A difference in points, its interval, and what it says."""
     if found.low is None or found.high is None:
@@ -237,14 +233,6 @@ class Table:
             if seeds := sorted(ours.keys() & theirs.keys()):
                 samples.append([ours[s]["primary"]["value"] - theirs[s]["primary"]["value"] for s in seeds])
         return samples
-
-    def rival(self, row: Row) -> tuple[str, list[list[float]]]:
-        """The role of what a row is to be told from, and the row minus it, as `paired` has it: of vanilla KD, or of the
-        undistilled student where there is no KD; none of the undistilled student itself."""
-        for role in (ROLES["kd"], ROLES["finetune"]):
-            if row.role != ROLES["finetune"] and (samples := self.pairs(row, role, self.tasks)):
-                return role, samples
-        return "", []
 
     def difference(self, row: Row, role: str, tasks: Iterable[str]) -> tuple[Interval, int] | None:
         """A row over its baseline, and on how many tasks; None without a baseline, or a seed that both have."""
@@ -389,9 +377,11 @@ def difference_cells(table: Table, row: Row, groups: list[list[str]]) -> list[st
 
 
 def power_cell(table: Table, row: Row) -> str:
-    """Seeds that would tell a difference of `WANTED` from KD; of KD itself, from the undistilled student."""
-    _, samples = table.rival(row)
-    return seeds_cell(seeds_to_tell(WANTED, *samples)) if samples else "-"
+    """Seeds that would tell a difference of `WANTED` from KD, or from the undistilled student where there is no KD."""
+    roles = (ROLES["kd"], ROLES["finetune"]) if row.role != ROLES["finetune"] else ()
+    samples = next(filter(None, (table.pairs(row, role, table.tasks) for role in roles)), None)
+    count = seeds_to_tell(WANTED, *samples) if samples else None
+    return "-" if count is None else f"> {MOST_SEEDS}" if math.isinf(count) else f"{count:.0f}"
 
 
 POWER = f"seeds for {100 * WANTED:.0f} points"
