@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,6 +198,7 @@ def flops(model: Any) -> int:
     return counter.get_total_flops()
 
 
+@cache  # a pass of every model: tables ask one by one
 def cka_cells() -> list[Cell]:
     """The paper rounds to a million, and BERTs to a tenth."""
     cells = []

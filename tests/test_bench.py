@@ -924,6 +924,8 @@ def test_words_alone_do_not_know_their_order() -> None:
 # --- the papers' tables -----------------------------------------------------------------------------------------
 
 PAPERS = {method: papers.load(method) for method in papers.methods()}
+# The starts of the reasons why a row has no command; others are of the teacher, and of tasks that no hub has
+REASONS = ("from the literature", "from other rows", "counts of examples", "the teacher")
 
 
 @pytest.mark.parametrize("method", PAPERS)
@@ -935,7 +937,9 @@ def test_every_row_means_something(method: str, capsys: Capture, tmp_path: Path)
             said = papers.meaning(paper, one, line)
             commands, why = papers.commands(paper, one, line)
             assert said.teacher or said.reason or said.values
-            assert commands or why
+            local = said.reason is None  # it runs, on data that --data-dir brings
+            measured = one.run is None  # times and counts of data: other commands of the bench
+            assert commands or (why and (said.teacher or local or measured or why.startswith(REASONS))), (one.name, why)
             assert all(papers.filled(paper.columns[column], said.values) for column in one.columns)
             lines |= {tuple(command) for command in commands}
     assert lines

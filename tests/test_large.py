@@ -1,4 +1,4 @@
-"""Large models: teachers in half precision, activations that are computed again."""
+"""Large models: activations that are computed again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from test_input import refused
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
-from common import models, teacher, text
-from common.args import CommonArgs
-from common.data import TaskData
+from common import models, text
 from common.train import Loop
 
 TEXTS = text.Texts([f"the film was {word} and the plot was {word}" for word in ("good", "bad", "dull", "warm")] * 8, "")
@@ -57,24 +55,6 @@ def test_checkpointing_keeps_less() -> None:
             student(torch.randint(5, 30, (4, 32))).logits.sum()
         held.append(sum(sizes))
     assert held[1] < held[0] / 2
-
-
-def test_a_teacher_in_half_precision(expert: Path, sst2: TaskData) -> None:
-    """Half the bytes, nearly the same outputs, in float32; a signature and figures of its own."""
-    ids = torch.randint(5, 30, (4, 12))
-    made = {}
-    for precision in ("fp32", "bf16"):
-        args = CommonArgs(teacher=str(expert), max_length=16, teacher_precision=precision)
-        made[precision] = teacher.get_teacher(args, sst2)
-    full, half = made.values()
-    assert half.bytes == full.bytes / 2
-    assert half.signature == full.signature + "@bf16"
-    outputs = [guide.model(input_ids=ids, output_hidden_states=True) for guide in (full, half)]
-    assert {x.dtype for x in (outputs[1].logits, *outputs[1].hidden_states)} == {torch.float32}
-    assert not any(p.requires_grad for p in half.model.parameters())
-    gap = (outputs[0].logits - outputs[1].logits).abs().max()
-    assert 0 < gap < 0.1 * outputs[0].logits.abs().max()
-    assert half.metrics["dev"]["accuracy"] == pytest.approx(full.metrics["dev"]["accuracy"], abs=0.05)
 
 
 def test_what_cannot_be() -> None:

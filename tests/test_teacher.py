@@ -95,6 +95,8 @@ def test_a_teacher_in_half_precision_gives_float32(precision: Any, expert: Path,
     expected, found = (t.model(**inputs, output_hidden_states=True) for t in (whole, half))
     assert {found.logits.dtype, found.hidden_states[1].dtype} == {torch.float32}
     assert half.signature == f"{whole.signature}@{precision}"
+    assert half.bytes == whole.bytes / 2
+    assert half.metrics["dev"]["accuracy"] == pytest.approx(whole.metrics["dev"]["accuracy"], abs=0.05)
     # a dozen roundings to 8 bits, in a model whose logits are about 3
     torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=0.3)
     assert not torch.equal(found.logits, expected.logits)

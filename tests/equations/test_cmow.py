@@ -108,18 +108,10 @@ def test_padding_is_the_identity_and_diffcat_encodes_texts_apart() -> None:
         close(found, torch.cat([a, b, (a - b).abs()]))
 
 
-@pytest.mark.parametrize(
-    ("encoder", "diffcat", "head", "C", "printed"),
-    [("cmow", False, "linear", 2, 3_138), ("cmow", False, "mlp", 2, 789_002), ("cmow", False, "bilstm", 21, 11_093_621),
-     ("hybrid", False, "cnn", 2, 2_958), ("hybrid", False, "bilstm", 21, 5_930_517),
-     ("bidirectional", True, "mlp", 2, 3_605_002), ("bidirectional", True, "cnn", 2, 11_764)],
-)  # fmt: skip
-def test_heads_have_the_papers_sizes(encoder: str, diffcat: bool, head: str, C: int, printed: int) -> None:
+@pytest.mark.parametrize(("encoder", "width"), [("cmow", 784), ("hybrid", 800), ("bidirectional", 1200)])
+def test_encodings_have_the_papers_width(encoder: str, width: int) -> None:
     with torch.device("meta"):
-        config = cmow.MatrixEmbeddingConfig(**encoder_sizes(encoder), diffcat=diffcat, head=head, num_labels=C)
-        net = cmow.MatrixEmbeddingForSequenceClassification(config)
-    assert sum(p.numel() for p in net.head.parameters()) == printed
-    assert net.embeddings.width == {"cmow": 784, "hybrid": 800, "bidirectional": 1200}[encoder]
+        assert cmow.MatrixEmbeddings(cmow.MatrixEmbeddingConfig(**encoder_sizes(encoder))).width == width
 
 
 def test_general_distillations_loss() -> None:
