@@ -155,7 +155,7 @@ class Row:
     @property
     def settings(self) -> dict[str, Any]:
         """Of its first result."""
-        return self.all()[0].get("settings", {})
+        return self.all()[0]["settings"]
 
     def typical(self, part: str, name: str) -> float:
         """The median of a figure over all results of the row."""
@@ -211,7 +211,7 @@ class Table:
             return None
         rows = [r for r in self.rows if (r.role, r.start, r.teacher) == (role, row.start, row.teacher)]
         rows = [r for r in rows if r.kind in (row.kind, row.full)]
-        rows = [r for r in rows if r.settings.get("batch_size") == row.settings.get("batch_size")]
+        rows = [r for r in rows if r.settings["batch_size"] == row.settings["batch_size"]]
         shared = set.intersection(*(set(r.settings) for r in (row, *rows))) - {"seed"}
 
         def distance(other: Row) -> tuple[Any, ...]:

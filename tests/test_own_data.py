@@ -588,7 +588,7 @@ def rows(**scores: list[float]) -> list[tuple[table.Row, table.Interval]]:
     for place, values in scores.items():
         variant = place if place in ("kd", "finetune") else "x"
         row = table.Row(place, "m", variant, "student 2x32", "random", "T")
-        more = {"metrics": {"dev": {"majority": 0.4}}}
+        more = {"metrics": {"dev": {"majority": 0.4}}, "settings": {"batch_size": 32}}
         row.records["t"] = {i: {"primary": {"name": "accuracy", "value": v}, **more} for i, v in enumerate(values)}
         made.append((row, table.interval(values)))
     return sorted(made, key=lambda pair: -pair[1].mean)
@@ -599,7 +599,8 @@ def test_advice_follows_from_the_figures() -> None:
         cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
         of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
                   for row, _ in rows(**scores)}  # fmt: skip
-        return arena.advice(table.Table({}, [], []), "t", rows(**scores), of_row, teacher)
+        measured = rows(**scores)
+        return arena.advice(table.Table({}, [row for row, _ in measured], []), "t", measured, of_row, teacher)
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
     assert said(0.83, **close) == (
