@@ -93,14 +93,24 @@ def over(found: claims.Scores, left: str, right: str, task: str) -> str:
     return table.verdict(table.interval(*claims.samples(found, {"more": left, "than": right, "tasks": [task]})))
 
 
+def compared(found: claims.Scores, pairs: tuple[tuple[str, str], ...]) -> str:
+    """The first row of each pair over the second, on every task that both have."""
+    rows = [[task, f"{a} over {b}", over(found, a, b, task)]
+            for a, b in pairs for task in sorted(found[a].keys() & found[b].keys())]  # fmt: skip
+    return grid(["task", "", "points"], rows)
+
+
+# Of bench/real.toml
+REAL = (("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mc3kd-ridge", "mc3kd"),
+        ("cmow-kd", "cmow-undistilled"))  # fmt: skip
+
+
 def attention() -> str:
     """Every row, and the differences that are of interest, paired by seed."""
     found, titles = claims.scores("attention_pocket"), {"ner": "ner, entity F1", "rte": "rte, accuracy"}
     rows = [[title, row, cell(list(tasks[task].values()))] for task, title in titles.items()
             for row, tasks in sorted(found.items()) if task in tasks and row.count("/") < 2]  # fmt: skip
-    pairs = [[task, f"{a} over {b}", over(found, a, b, task)]
-             for a, b in ATTENTION for task in found[a].keys() & found[b].keys()]  # fmt: skip
-    return f"{grid(['task', 'row', 'score'], rows)}\n\n{grid(['task', '', 'points'], pairs)}"
+    return f"{grid(['task', 'row', 'score'], rows)}\n\n{compared(found, ATTENTION)}"
 
 
 # Of bench/mc3kd_factors.toml: columns, the variant of each loss and choice of layers, and the levels that are compared
@@ -264,7 +274,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "mc3kd-factors": factors,
     "mc3kd-few": few,
-    "matrix-real": lambda: matrix("real"),
+    "matrix-real": lambda: f"{matrix('real')}\n\n{compared(claims.scores('real'), REAL)}",
     "matrix-larger": lambda: matrix("real_larger"),
     "peers": lambda: speed.peers_text(saved("peers")),
     "steps": lambda: speed.steps_text(saved("steps")),
