@@ -32,6 +32,7 @@ from common.args import KEEP, BadInput, first_line, layer_list, parse_model
 from common.layers import attention
 from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
+from common.sources import TIMEOUT_SECONDS
 from common.tasks import GENERATED, WINDOWED, Task
 
 HEADS = {
@@ -75,7 +76,7 @@ def ask_hub(name: str) -> None:
     """One quick question to the hub. Where it does not answer the library reads its cache alone, instead of asking for
     half a minute about every file."""
     try:
-        huggingface_hub.HfApi().model_info(name, timeout=10)
+        huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT_SECONDS)
     except (HfHubHTTPError, HFValidationError):  # it has answered, or was not asked: the name is no repository's
         pass
     except Exception:  # as many as there are ways to have no network

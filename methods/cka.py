@@ -405,10 +405,12 @@ PAPER_FFN = {("bart", "6x640"): 4096, ("bart", "6x768"): 4096, ("bart", "12x768"
 def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
     """What a student's configuration has besides its layers and width: the paper's feed-forward width, and a spread of
     the first weights that grows as 1 / sqrt(width)."""
-    scale = math.sqrt(teacher.hidden_size / student_shape(args.student)[1])
+    width = student_shape(args.student)[1]
+    scale = math.sqrt(teacher.hidden_size / width)
     spread = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
-    narrower = student_shape(args.student)[1] < teacher.hidden_size  # as all of the paper's students are
-    return spread | {"ffn": args.ffn or (PAPER_FFN.get((teacher.model_type, args.student)) if narrower else None)}
+    # the paper's students are all narrower than their teachers
+    paper = PAPER_FFN.get((teacher.model_type, args.student)) if width < teacher.hidden_size else None
+    return spread | {"ffn": args.ffn or paper}
 
 
 def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTrainedModel:
