@@ -48,6 +48,7 @@ DEFAULT_RESULTS = ("runs", str(results.ROOT / "bench" / "results"))
 # A cell as printed: one or two numbers, or nothing
 CELL = re.compile(r"-|[+-]?\d*\.?\d+%?(/[+-]?\d*\.?\d+)?")
 HEADER = ["", "column", "paper", "ours", "difference", ""]
+WORDS = (0, 1, 5)  # its columns that hold no figures
 ABSENT = "not in this version"
 
 
@@ -458,17 +459,8 @@ def remarks_of(table: Table, shown: list[Found]) -> str:
 
 def table_text(paper: Paper, table: Table, records: list[dict[str, Any]], used: set[int]) -> str:
     lines = [line for row in table.rows for line in row_lines(paper, table, row, records, used)]
-    return "\n".join([f"Table {table.name}. {table.what}", columns(lines), *map(wrapped, table.remarks)])
-
-
-def columns(lines: list[list[str]]) -> str:
-    """Aligned text: figures to the right, words to the left."""
-    rows = [HEADER, *lines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<<>>><"
-    texts = ["  ".join(f"{text:{side}{width}}" for text, side, width in zip(row, sides, widths, strict=True)).rstrip()
-             for row in rows]  # fmt: skip
-    return "\n".join([texts[0], "-" * len(texts[0]), *texts[1:]])
+    text = results.columns(lines, HEADER, WORDS)
+    return "\n".join([f"Table {table.name}. {table.what}", text, *map(wrapped, table.remarks)])
 
 
 def wrapped(remark: str) -> str:
@@ -489,7 +481,7 @@ def sizes_text(paper: Paper, name: str) -> str:
             row = "" if cell.row == last else cell.row
             lines.append([row, cell.column, cell.printed, sizes.shown(cell), difference, cell.remark])
             last = cell.row
-    return f"Table {name}. {paper.sizes[name]}\n{columns(lines)}"
+    return f"Table {name}. {paper.sizes[name]}\n{results.columns(lines, HEADER, WORDS)}"
 
 
 def commands_text(paper: Paper, table: Table) -> str:

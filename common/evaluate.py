@@ -122,16 +122,14 @@ METRICS: dict[str, Callable[[Any, Any], float]] = {
 }
 
 
-def strided_windows(count: int, max_length: int, stride: int | None = None) -> list[tuple[int, int, int]]:
+def strided_windows(count: int, max_length: int) -> list[tuple[int, int, int]]:
     """How a stream of `count` tokens is scored: windows (start, end, first) over its positions.
 
     A window reads tokens start..end - 1 and predicts from each its next one; it scores the tokens first + 1..end,
-    those that no window before it has scored. Windows lie `stride` apart (default: half of `max_length`) and read
-    `max_length` tokens, but for the last, which may be shorter.
+    those that no window before it has scored. Windows lie half of `max_length` apart and read `max_length` tokens, but
+    for the last, which may be shorter.
     """
-    stride = max(1, max_length // 2) if stride is None else stride
-    if not 1 <= stride <= max_length:
-        raise ValueError(f"stride {stride}: must be between 1 and the window's {max_length} tokens")
+    stride = max(1, max_length // 2)
     found = []
     start = first = 0
     while first < count - 1:
@@ -141,24 +139,20 @@ def strided_windows(count: int, max_length: int, stride: int | None = None) -> l
     return found
 
 
-def perplexity(
-    model: Any, stream: torch.Tensor, max_length: int, stride: int | None = None, batch_size: int | None = None
-) -> float:
+def perplexity(model: Any, stream: torch.Tensor, max_length: int) -> float:
     """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
 
     The first token (end-of-text, as `data.token_stream` makes it) is given; every other one is scored exactly once,
-    in a strided evaluation: windows of `max_length` tokens that lie `stride` apart (default: half of that), so each
-    token is predicted from at least max_length - stride + 1 tokens before it, where there are so many. A smaller
-    stride gives more context, a lower figure and more work; stride = max_length cuts the text into pieces.
+    in a strided evaluation: windows of `max_length` tokens that lie half of that apart, so each token is predicted
+    from more than half of `max_length` tokens before it, where there are so many.
     The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do not compare.
-    `batch_size`: windows per forward pass (default: 4,096 tokens), which does not change the result.
     Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
     if len(stream) < 2:
         raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
     stream = stream.to(next(model.parameters()).device)
-    parts = strided_windows(len(stream), max_length, stride)
-    batch_size = batch_size or max(1, 4096 // max_length)
+    parts = strided_windows(len(stream), max_length)
+    batch_size = max(1, 4096 // max_length)
     # only the last window may be shorter: alone in its batch, nothing needs padding
     batches = [parts[i : min(i + batch_size, len(parts) - 1)] for i in range(0, len(parts) - 1, batch_size)]
     was_training = model.training

@@ -16,7 +16,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +164,14 @@ def percent(metrics: dict[str, float]) -> str:
     return "/".join(f"{value if name == 'perplexity' else 100 * value:.2f}" for name, value in metrics.items())
 
 
-def columns(rows: Iterable[list[str]], header: list[str]) -> str:
-    """Aligned plain text; the first column to the left, numbers to the right."""
+def columns(rows: Iterable[list[str]], header: list[str], left: Collection[int] = (0,)) -> str:
+    """Aligned plain text; words, in the columns `left`, to the left, numbers to the right."""
     table = [header, *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     lines = [
         "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
+            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in table
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

@@ -310,7 +310,7 @@ def test_a_random_start_follows_the_seed_and_other_starts_are_refused(backbone: 
     ("rule", "N", "m", "layers"),
     [("first", 12, 3, [1, 2, 3]), ("top", 12, 3, [10, 11, 12]), ("skip", 12, 6, [2, 4, 6, 8, 10, 12]),
      ("skip", 12, 5, [3, 5, 7, 9, 11]), ("spread", 12, 6, [1, 3, 5, 8, 10, 12]), ("spread", 4, 2, [1, 4]),
-     ("2,4", 4, 2, [2, 4])],
+     ("2,4", 4, 2, [2, 4]), ("skip", 12, 4, [3, 6, 9, 12])],
 )  # fmt: skip
 def test_layers_by_rule(rule: str, N: int, m: int, layers: list[int]) -> None:
     assert models.layer_numbers(rule, N, m) == layers

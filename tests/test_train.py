@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common import args as arguments
-from common import parallel, results, train
+from common import models, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
 from common.run import Run
 from common.train import Ledger, Loop, split_batch
@@ -256,6 +256,31 @@ def test_half_precision_leaves_out_steps_that_overflow(tmp_path: Path) -> None:
     assert scaler.get_scale() == 2**10  # six were halved
     with pytest.raises(BadInput, match="--precision fp16: every gradient overflows"):
         run(lambda step: True, torch.amp.GradScaler("cpu"))
+
+
+def test_activations_that_are_computed_again(tmp_path: Path) -> None:
+    """The same losses, dropout drawn again as it was; between the passes a layer's inputs alone are held."""
+    curves, held = [], []
+    for again in (False, True):
+        model, losses, sizes = tiny_bert(3, 32), list[float](), list[int]()
+
+        def pack(x: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(x.numel())
+            return x
+
+        with Loop({"model": model}, Stream(), 10, 1e-3, tmp_path / str(again), "", checkpointing=again) as loop:
+            for batch in loop:
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+                    logits = model(**batch.inputs).logits
+                loop.minimise(F.cross_entropy(logits, batch.labels % 2))
+                losses.append(loop.loss)
+        curves.append(losses)
+        held.append(sum(sizes))
+    assert curves[1] == pytest.approx(curves[0], rel=1e-6)
+    assert held[1] < held[0] / 2
+    model.supports_gradient_checkpointing = False
+    with pytest.raises(BadInput, match="--gradient-checkpointing: bert does not support it"):
+        models.checkpoint_activations(model)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------------

@@ -28,31 +28,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from common.pocket import corpus, documents, sentences, texts
-from common.pocket.corpus import unlabelled
-from common.pocket.documents import people
+from common.pocket.corpus import unlabelled as unlabelled
+from common.pocket.documents import people as people
 from common.pocket.grammar import Dice
-from common.pocket.lexicon import vocabulary
+from common.pocket.lexicon import vocabulary as vocabulary
 from common.pocket.splits import Split, in_split
-from common.pocket.texts import foreign_words, unlabelled_bilingual
-
-__all__ = [
-    "COLUMNS",
-    "CORPUS",
-    "DOCUMENTS",
-    "LABELS",
-    "NOISE",
-    "SPLITS",
-    "TASKS",
-    "TEXTS",
-    "VERSION",
-    "foreign_words",
-    "generate",
-    "in_split",
-    "people",
-    "unlabelled",
-    "unlabelled_bilingual",
-    "vocabulary",
-]
+from common.pocket.texts import foreign_words as foreign_words
+from common.pocket.texts import unlabelled_bilingual as unlabelled_bilingual
 
 VERSION = "2"
 NOISE = 0.15  # the share of wrong training labels, where a task has no other
@@ -106,7 +88,7 @@ CORPUS = "lm"  # the one task without labels
 _CORPUS = {CORPUS: Task(corpus.lm, ("text",), sizes=(20_000, 500, 1_000), documents=True)}
 _ALL = _SENTENCES | _CORPUS | _LONG | _WRITTEN
 
-TASKS, DOCUMENTS, TEXTS = tuple(_SENTENCES), tuple(_LONG), tuple(_WRITTEN)
+TASKS, DOCUMENTS = tuple(_SENTENCES), tuple(_LONG)
 SPLITS = {name: task.splits for name, task in _ALL.items()}
 COLUMNS = {name: task.columns for name, task in _ALL.items()}
 LABELS = {name: task.labels for name, task in _SENTENCES.items()}

@@ -16,7 +16,6 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common.args import BadInput
 from common.losses import kd_loss
-from common.models import layer_numbers
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import xtc
@@ -198,12 +197,6 @@ def test_going_on_from_the_float_weights(tmp_path: Path) -> None:
     for other in (plain, tiny_bert(3, 16), tiny_bert(2, 32)):
         with pytest.raises(BadInput, match="do not fit"):
             xtc.load_latent(other, tmp_path)
-
-
-def test_layer_maps() -> None:
-    skip = {6: [2, 4, 6, 8, 10, 12], 5: [3, 5, 7, 9, 11], 4: [3, 6, 9, 12]}
-    assert {m: layer_numbers("skip", 12, m) for m in skip} == skip
-    assert [layer_numbers(rule, 12, 3) for rule in ("top", "first", "1,5,6")] == [[10, 11, 12], [1, 2, 3], [1, 5, 6]]
 
 
 @pytest.mark.parametrize(("fields", "texts", "lines"), [(["sentence"], 3, 3), (["one", "two"], 2, 1)])
