@@ -80,9 +80,10 @@ def arena_pairs() -> str:
 # What is compared with what, in rows of bench/attention_pocket.toml
 ATTENTION = (
     ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
-    ("long/convert-distil", "full"), ("long/convert-distil", "off"), ("long/convert-distil", "long/convert"),
-    ("long/distil-convert", "long/convert-distil"), ("long/convert-distil-kd", "long/convert-distil"),
-    ("alpha-half", "long/convert-distil-kd"), ("sentences/distil", "sentences/finetune"),
+    ("long/convert-distil", "full"), ("off", "full"), ("long/convert-distil", "off"),
+    ("long/convert-distil", "long/convert"), ("long/distil-convert", "long/convert-distil"),
+    ("long/convert-distil-kd", "long/convert-distil"), ("alpha-half", "long/convert-distil-kd"),
+    ("sentences/distil", "sentences/finetune"),
     ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
     ("sentences/convert-distil", "sentences/convert"),
 )  # fmt: skip
@@ -100,9 +101,10 @@ def compared(found: claims.Scores, pairs: tuple[tuple[str, str], ...]) -> str:
     return grid(["task", "", "points"], rows)
 
 
-# Of bench/real.toml
+# Of bench/real.toml, and of bench/real_larger.toml: under 6 layers (MiniLM) and 12 (gte-small)
 REAL = (("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mc3kd-ridge", "mc3kd"),
-        ("cmow-kd", "cmow-undistilled"))  # fmt: skip
+        ("mc3kd-ridge", "kd"), ("cmow-kd", "cmow-undistilled"))  # fmt: skip
+LARGER = (("mc3kd-6/mc3kd", "mc3kd-6/kd"), ("mc3kd-12/mc3kd", "mc3kd-12/kd"), ("mc3kd-12/mc3kd", "mc3kd-6/mc3kd"))
 
 
 def attention() -> str:
@@ -118,15 +120,18 @@ COLUMNS = {
     "[CLS], m - 1": {"tokens": "cls", "last": "out"}, "[CLS], m": {"tokens": "cls", "last": "in"},
     "all tokens, m - 1": {"tokens": "all", "last": "out"}, "all tokens, m": {"tokens": "all", "last": "in"},
 }  # fmt: skip
-LINES = {("MSE", "skip"): "pkd-skip", ("MSE", "selected"): "only-selection",
-         ("CCC", "skip"): "only-mc3", ("CCC", "selected"): "mc3kd"}  # fmt: skip
+LINES = {("MSE", "skip"): "/pkd-skip", ("MSE", "selected"): "/only-selection",
+         ("CCC", "skip"): "/only-mc3", ("CCC", "selected"): "/mc3kd",
+         ("Lin", "skip"): "-skip/lin", ("Lin", "selected"): "-selected/lin",
+         ("CKA", "skip"): "-skip/cka", ("CKA", "selected"): "-selected/cka"}  # fmt: skip
 WHOLE = COLUMNS["all tokens, m"]
 FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("all tokens over [CLS]", {"tokens": "all"}, {"tokens": "cls"}),
     ("all layers over all but the last", {"last": "in"}, {"last": "out"}),
     ("selected layers over skip's", {"layers": "selected"}, {"layers": "skip"}),
-    ("CCC over MSE", {"loss": "CCC"}, {"loss": "MSE"}),
-    ("of all tokens and layers: CCC over MSE", WHOLE | {"loss": "CCC"}, WHOLE | {"loss": "MSE"}),
+    *((f"{loss} over MSE", {"loss": loss}, {"loss": "MSE"}) for loss in ("CCC", "Lin", "CKA")),
+    *((f"of all tokens and layers: {loss} over MSE", WHOLE | {"loss": loss}, WHOLE | {"loss": "MSE"})
+      for loss in ("CCC", "Lin", "CKA")),
     ("of all tokens and layers, CCC: selected over skip's", WHOLE | {"loss": "CCC", "layers": "selected"},
      WHOLE | {"loss": "CCC", "layers": "skip"}),
 ]  # fmt: skip
@@ -150,8 +155,8 @@ def factors() -> str:
     """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
     found = claims.scores("mc3kd_factors")
     tasks = sorted(found["outputs/kd"])
-    cells = [(place | {"loss": loss, "layers": layers}, found[f"{place['tokens']}-{place['last']}/{variant}"])
-             for place in COLUMNS.values() for (loss, layers), variant in LINES.items()]  # fmt: skip
+    cells = [(place | {"loss": loss, "layers": layers}, found[f"{place['tokens']}-{place['last']}{name}"])
+             for place in COLUMNS.values() for (loss, layers), name in LINES.items()]  # fmt: skip
 
     def mean(wanted: dict[str, str], task: str) -> list[float]:
         """By seed, over all cells that have these levels."""
@@ -159,14 +164,14 @@ def factors() -> str:
         return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
 
     # what has no hidden loss is the same in every column
-    rows = [[task, SHOWN[name], "", *[cell([*found[f"outputs/{name}"][task].values()])] * len(COLUMNS)]
-            for task in tasks for name in ("finetune", "kd")]  # fmt: skip
-    rows += [[task, loss, layers, *(cell(mean(place | {"loss": loss, "layers": layers}, task))
-                                    for place in COLUMNS.values())]
-             for task in tasks for loss, layers in LINES]  # fmt: skip
+    rows = [[SHOWN[name], "", *(cell([*found[f"outputs/{name}"][task].values()]) for task in tasks for _ in COLUMNS)]
+            for name in ("finetune", "kd")]  # fmt: skip
+    rows += [[loss, layers, *(cell(mean(place | {"loss": loss, "layers": layers}, task))
+                              for task in tasks for place in COLUMNS.values())] for loss, layers in LINES]  # fmt: skip
     pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
              for title, left, right in FACTORS]  # fmt: skip
-    return f"{grid(['task', 'loss', 'layers', *COLUMNS], rows)}\n\n{grid(['', *tasks], pairs)}"
+    titles = [f"{task}: {column}" for task in tasks for column in COLUMNS]
+    return f"{grid(['loss', 'layers', *titles], rows)}\n\n{grid(['', *tasks], pairs)}"
 
 
 # --- tables of the pocket suite ------------------------------------------------------------------------------
@@ -275,7 +280,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mc3kd-factors": factors,
     "mc3kd-few": few,
     "matrix-real": lambda: f"{matrix('real')}\n\n{compared(claims.scores('real'), REAL)}",
-    "matrix-larger": lambda: matrix("real_larger"),
+    "matrix-larger": lambda: f"{matrix('real_larger')}\n\n{compared(claims.scores('real_larger'), LARGER)}",
     "peers": lambda: speed.peers_text(saved("peers")),
     "steps": lambda: speed.steps_text(saved("steps")),
     "step-parts": lambda: speed.profile_text(saved("step_parts")),

@@ -7,6 +7,7 @@
     python -m bench speed --table peers        # our distillation beside the library's Trainer, and TextBrewer
     python -m bench speed --table packed       # BERT-base packed in 8, 2 and 1 bits beside float32 and others' int8
     python -m bench speed --table lengths      # efficient attentions and full attention by length, with a plot
+    python -m bench speed --table training     # training steps of these over long texts with padding
     python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, in batches of 16
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
 
@@ -816,6 +817,40 @@ def lengths_text(report: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
+TRAINED = (1024, 4096, 16384)
+
+
+def attention_trainer(name: str, length: int, device: str) -> Callable[[], None]:
+    """Forward and backward pass over two texts, of which one is half as long and padded. Without dropout: with it, full
+    attention has no fused kernel on CPUs."""
+    model = attention_model(name, length).eval().to(device)
+    ids, mask = torch.randint(5, 1000, (2, length), device=device), torch.ones(2, length, device=device).long()
+    mask[1, length // 2 :] = 0
+
+    def step(tokens: int = length) -> None:
+        states = model(ids[:, :tokens], attention_mask=mask[:, :tokens]).last_hidden_state
+        loss = states[mask[:, :tokens] == 1].square().mean()
+        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)[0].sum().item()  # waits for a GPU
+
+    step(8)
+    return step
+
+
+def training() -> dict[str, Any]:
+    """A training step's two passes over a padded batch."""
+    rows = {name: (name,) for name in (*attention.ATTENTIONS, "sdpa")}
+    return {"shape": "2x256", "attentions": by_length(attention_trainer, rows, TRAINED)}
+
+
+def training_text(report: dict[str, Any]) -> str:
+    full, rows = report["attentions"]["sdpa"], []
+    for name, row in report["attentions"].items():
+        cells = [f"{value:.2f} (x {value / full['seconds'][L]:.2f}), {row['bytes'][L] / 1e6:,.0f}"
+                 for L, value in row["seconds"].items()]  # fmt: skip
+        rows.append([name, *cells])
+    return markdown(["attention", *(f"{L}: s (of sdpa's), MB" for L in full["seconds"])], rows)
+
+
 # --- the encoders of the efficient-attention paper's tables 2 and 4 ------------------------------------------
 
 BATCH, ENCODER_LENGTHS = 16, (512, 4096)  # the paper's
@@ -894,6 +929,7 @@ TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]],
     "steps": (steps, steps_text, "steps"), "profile": (profile, profile_text, "step_parts"),
     "peers": (peers, peers_text, "peers"), "packed": (packed, packed_text, "xtc_inference"),
     "lengths": (lengths, lengths_text, "attention_profile"),
+    "training": (training, training_text, "attention_training"),
     "encoders": (encoders, encoders_text, "attention_encoders"), "students": (students, students_text, "cmow_students"),
 }  # fmt: skip
 
