@@ -102,8 +102,9 @@ def compared(found: claims.Scores, pairs: tuple[tuple[str, str], ...]) -> str:
 
 
 # Of bench/real.toml, and of bench/real_larger.toml: under 6 layers (MiniLM) and 12 (gte-small)
-REAL = (("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mc3kd-ridge", "mc3kd"),
-        ("mc3kd-ridge", "kd"), ("cmow-kd", "cmow-undistilled"))  # fmt: skip
+REAL = (("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mse-selected", "kd"),
+        ("mc3kd", "mse-selected"), ("mc3kd-ridge", "mc3kd"), ("mc3kd-ridge", "kd"),
+        ("cmow-kd", "cmow-undistilled"))  # fmt: skip
 LARGER = (("mc3kd-6/mc3kd", "mc3kd-6/kd"), ("mc3kd-12/mc3kd", "mc3kd-12/kd"), ("mc3kd-12/mc3kd", "mc3kd-6/mc3kd"))
 
 
