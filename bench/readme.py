@@ -284,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "matrix-larger": lambda: f"{matrix('real_larger')}\n\n{compared(claims.scores('real_larger'), LARGER)}",
     "peers": lambda: speed.peers_text(saved("peers")),
     "steps": lambda: speed.steps_text(saved("steps")),
+    "attention-training": lambda: speed.training_text(saved("attention_training")),
     "step-parts": lambda: speed.profile_text(saved("step_parts")),
     "pocket": pocket_suite,
     "cka-pretraining": lambda: runs("cka-pretraining"),
