@@ -116,7 +116,7 @@ def attention() -> str:
     return f"{grid(['task', 'row', 'score'], rows)}\n\n{compared(found, ATTENTION)}"
 
 
-# Of bench/mc3kd_factors.toml: columns, the variant of each loss and choice of layers, and the levels that are compared
+# Of bench/mc3kd_factors.toml: columns, how the rows of each loss and choice of layers end, and the levels compared
 COLUMNS = {
     "[CLS], m - 1": {"tokens": "cls", "last": "out"}, "[CLS], m": {"tokens": "cls", "last": "in"},
     "all tokens, m - 1": {"tokens": "all", "last": "out"}, "all tokens, m": {"tokens": "all", "last": "in"},
