@@ -51,6 +51,7 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -232,20 +233,27 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
     """The folder (or hub id) of the masked LM at the end of a variant's chain of stages.
 
     Each stage is made on first use and kept under `OUT/cache/efficient/`, for all variants and tasks that share it;
-    every row is charged for it in full. A teacher that is long already needs no conversion.
+    every row is charged for it in full. A teacher that is long already needs no conversion. A masked-LM head that the
+    checkpoint lacks is trained once for all seeds.
     """
     source, long = teacher.pretrained or teacher.name, attention.kind_of(teacher.model.config) is not None
     layers, keep = depth(args, teacher, variant)
     paper = args.budget == "paper"
-    for name in VARIANTS[variant]:
-        if name == "kd" or (name == "convert" and long):
-            continue
+    shares = {"convert": args.convert_share, "distil": args.distil_share}
+    stages = [name for name in VARIANTS[variant] if name in shares and not (name == "convert" and long)]
+    recipe: dict[str, Any]
+    if any(shares[name] for name in stages) and not masked_lm(source)[1]:  # before the model is another
+        length = min(64, args.short_length, args.max_length)
+        recipe = {"parent": models.model_name(source), "stage": "head", "texts": texts.signature, "length": length}
+        make_head = partial(with_lm_head, source, teacher.tokenizer, texts)
+        source = str(run.shared("efficient", recipe | {"seed": 0}, make_head).folder)
+    for name in stages:
         long |= name == "convert"
-        share = args.convert_share if name == "convert" else args.distil_share
+        share = shares[name]
         steps: int | None = max(1, round(share * run.steps)) if share else 0
         if paper and share:
             steps = PAPER_CONVERT_STEPS if name == "convert" else None
-        recipe: dict[str, Any] = {
+        recipe = {
             "parent": models.model_name(source),
             "stage": name,
             "texts": texts.signature,
@@ -277,14 +285,18 @@ def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
     return attention.from_library(model), has_head
 
 
+def with_lm_head(source: str, tokenizer: Any, texts: text.Texts, stage: Stage) -> PreTrainedModel:
+    """A masked LM whose checkpoint had no such head."""
+    model, _ = masked_lm(source)
+    text.train_head(stage, model, tokenizer, texts.pieces(tokenizer, stage.recipe["length"], 32, 0, 10_000).encoded)
+    return model
+
+
 def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: text.Texts) -> PreTrainedModel:
     """A masked LM that is converted, or distilled into fewer layers, and trained on unlabelled text."""
     recipe = stage.recipe
     distils = recipe["stage"] == "distil"
-    model, has_head = masked_lm(source)
-    if not has_head:  # the checkpoint has no such head: one is trained while it still is what it was
-        length = min(64, args.short_length, args.max_length)
-        text.train_head(stage, model, tokenizer, texts.pieces(tokenizer, length, 32, 0, 10_000).encoded)
+    model, _ = masked_lm(source)
     if not distils:
         attention.convert(model, args.attention, args.max_length, tokenizer, **attention_settings(args))
     student, teacher = model, None

@@ -83,9 +83,12 @@ def test_every_other_layer(name: str, teacher: Any) -> None:
         assert torch.equal(weight, weights[key.replace("layer.1.", "layer.2.")]), key
 
 
-def test_both_orders_share_one_budget(teacher: Any) -> None:
-    """Stages take their shares of the steps, none of them for a share of 0; each seed has its own."""
+def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages take their shares of the steps, none of them for a share of 0; each seed has its own. A head that the
+    checkpoint lacks is the first stage, one for all seeds, where another stage trains."""
     recipes: list[dict[str, Any]] = []
+    monkeypatch.setattr(ea, "masked_lm", lambda source: (None, source != "t" or has_head))
+    has_head = True
 
     def shared(_kind: str, recipe: dict[str, Any], _make: Any) -> Any:
         recipes.append(recipe)
@@ -97,8 +100,8 @@ def test_both_orders_share_one_budget(teacher: Any) -> None:
         run: Any = SimpleNamespace(steps=40, shared=shared)
         end = ea.before_the_task(args, run, teacher, Texts([], "texts"), variant)
         assert end == "/".join(["t", *(recipe["stage"] for recipe in recipes)])
-        assert {recipe["seed"] for recipe in recipes} <= {3}
-        return [tuple(recipe[key] for key in ("stage", "length", "steps", "batch_size")) for recipe in recipes]
+        assert all(recipe["seed"] == (0 if recipe["stage"] == "head" else 3) for recipe in recipes)
+        return [tuple(recipe.get(key) for key in ("stage", "length", "steps", "batch_size")) for recipe in recipes]
 
     shares = {"convert_share": 0.1, "distil_share": 0.4}
     assert stages("convert-distil", **shares) == [("convert", 128, 4, 16), ("distil", 128, 16, 16)]
@@ -107,6 +110,10 @@ def test_both_orders_share_one_budget(teacher: Any) -> None:
     assert stages("kd") == []
     paper = stages("convert-distil", budget="paper")  # batches of 2^18 tokens; epochs are counted when texts are there
     assert paper == [("convert", 128, 3000, 2048), ("distil", 128, None, 2048)]
+    has_head = False
+    assert stages("distil-convert", **shares)[:2] == [("head", 16, None, None), ("distil", 16, 16, 16)]
+    assert stages("convert", convert_share=0) == [("convert", 128, 0, 16)]
+    has_head = True
     attention.convert(teacher.model, "longformer", 128, teacher.tokenizer)
     assert stages("convert-distil") == [("distil", 128, 6, 16)]  # a teacher that is long already stays what it is
 
