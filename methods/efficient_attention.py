@@ -331,16 +331,20 @@ def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: tex
 SHORT_FIRST = (0.5, 420)
 
 
-def with_head(source: str, task: Task, tokenizer: Any, seed: int) -> PreTrainedModel:
-    """The body of a stage's masked LM below a new head for the task. For questions, Longformer's question tokens become
-    global."""
+def with_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: Any = None) -> PreTrainedModel:
+    """The body of a stage's masked LM below a new head for the task, or below that of the model `tuned`. For questions,
+    Longformer's question tokens become global."""
     config: Any = models.load_config(source)
     for key, value in models.task_settings(task).items():
         setattr(config, key, value)
     if task.kind == "span QA" and attention.kind_of(config) == "longformer":
         config.efficient_attention["question"] = tokenizer.sep_token_id
     torch.manual_seed(seed)
-    return models.load_model(source, config, task.kind)
+    model = models.load_model(source, config, task.kind)
+    if tuned is not None:
+        body = masked_lm(source)[0].state_dict()
+        model.load_state_dict({k: v for k, v in tuned.state_dict().items() if k not in body}, strict=False)
+    return model
 
 
 def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, texts: text.Texts) -> dict[str, Any]:
@@ -364,9 +368,9 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
     if (record := run.finished) is not None:
         return record
     if stages:
-        student = with_head(
-            before_the_task(args, run, teacher, texts, variant), task.task, teacher.tokenizer, args.seed
-        )
+        source = before_the_task(args, run, teacher, texts, variant)
+        tuned = teacher.model if init == "teacher" else None
+        student = with_head(source, task.task, teacher.tokenizer, args.seed, tuned)
         first = "all layers" if "distil" not in stages else models.named_layers(keep, layers)
         start = teacher.name if long else teacher.pretrained or teacher.name
         init = " then ".join((f"{first} of {Path(start).name}", *stages))

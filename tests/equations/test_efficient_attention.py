@@ -146,6 +146,18 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
     refused(lambda: ea.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
 
 
+def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
+    """Of a teacher that is known only as it was fine-tuned, converted students have the pooler and the head, too."""
+    tuned = models.build(bert_config(2, 16, initializer_range=0.3, num_labels=2), "classification")
+    body = BertForMaskedLM(bert_config(1, 16))
+    models.save(body, word_tokenizer(), tmp_path, "")
+    made = ea.with_head(str(tmp_path), TASKS["sst2"], word_tokenizer(), 0, tuned).state_dict()
+    for name, weight in made.items():
+        source = body if name in body.state_dict() else tuned
+        assert torch.equal(weight, source.state_dict()[name]), name
+    assert {"classifier.weight", "bert.pooler.dense.weight"} <= made.keys() - body.state_dict().keys()
+
+
 def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) -> None:
     """A teacher of full attention reads --short-length tokens, a long one what its students do; the soft labels of a
     long student need the second."""
