@@ -24,7 +24,7 @@ from common import results
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
 COLUMNS = ("pocket", "real")
 GROUPS = {"rows", "score"}  # keys that are no part of a row's name
-RIVALS = ("sdpa", "eager")  # full attention, in the table by length
+RIVALS = ("sdpa", "windows", "eager")  # full attention, in the table by length
 Scores = dict[str, dict[str, dict[int, float]]]  # row -> task -> seed -> value
 
 
@@ -68,8 +68,8 @@ def by_task(report: dict[str, Any]) -> dict[str, Any]:
         found = [entry["ratios"] for entry in report["machines"].values()]
         shared = set.intersection(*(set(ratios) for ratios in found))
         return {key: {key.split(", ")[1]: float(np.mean([r[key] for r in found]))} for key in sorted(shared)}
-    if "attentions" in report:
-        entries = report["attentions"]
+    if "shapes" in report:
+        entries = report["shapes"]["2x256"]["attentions"]
         rivals = {name: entries[name] for name in RIVALS}
         return {name: entry | rivals for name, entry in entries.items() if name not in RIVALS}
     return report.get("tasks") or {"": report["models"]}

@@ -79,14 +79,18 @@ def arena_pairs() -> str:
 
 # What is compared with what, in rows of bench/attention_pocket.toml
 ATTENTION = (
-    ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
+    ("short/kd", "short/finetune"), ("full", "short/finetune"), ("full-1024", "short/finetune"), ("full", "full-1024"),
+    ("long/convert-distil", "short/finetune"),
     ("long/convert-distil", "full"), ("off", "full"), ("long/convert-distil", "off"),
     ("long/convert-distil", "long/convert"), ("long/distil-convert", "long/convert-distil"),
     ("long/convert-distil-kd", "long/convert-distil"), ("alpha-half", "long/convert-distil-kd"),
+    ("temperature-one", "long/convert-distil-kd"), ("temperature-one", "long/convert-distil"),
     ("sentences/distil", "sentences/finetune"),
     ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
     ("sentences/convert-distil", "sentences/convert"),
 )  # fmt: skip
+# And in rows of bench/attention_litbank.toml, with "windows" of bench/attention_windows.toml
+LITBANK = (("off", "windows"), ("long", "windows"), ("long", "off"))
 
 
 def over(found: claims.Scores, left: str, right: str, task: str) -> str:
@@ -108,12 +112,19 @@ REAL = (("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mse-
 LARGER = (("mc3kd-6/mc3kd", "mc3kd-6/kd"), ("mc3kd-12/mc3kd", "mc3kd-12/kd"), ("mc3kd-12/mc3kd", "mc3kd-6/mc3kd"))
 
 
-def attention() -> str:
+def attention(found: claims.Scores, titles: dict[str, str], pairs: tuple[tuple[str, str], ...]) -> str:
     """Every row, and the differences that are of interest, paired by seed."""
-    found, titles = claims.scores("attention_pocket"), {"ner": "ner, entity F1", "rte": "rte, accuracy"}
     rows = [[title, row, cell(list(tasks[task].values()))] for task, title in titles.items()
             for row, tasks in sorted(found.items()) if task in tasks and row.count("/") < 2]  # fmt: skip
-    return f"{grid(['task', 'row', 'score'], rows)}\n\n{compared(found, ATTENTION)}"
+    return f"{grid(['task', 'row', 'score'], rows)}\n\n{compared(found, pairs)}"
+
+
+def litbank() -> str:
+    """`short` has the others' examples and steps, `windows` their tokens."""
+    found = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
+    teacher = table.load([FOLDER / "attention_litbank.json"]).tasks["litbank"]["teacher"]
+    found["teacher"] = {"litbank": {0: teacher["metrics"]["test"]["entity_f1"]}}
+    return attention(found, {"litbank": "LitBank, entity F1"}, LITBANK)
 
 
 # Of bench/mc3kd_factors.toml: columns, how the rows of each loss and choice of layers end, and the levels compared
@@ -275,7 +286,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-twice": lambda: arena("arena_twice"),
     "arena-whole": lambda: matrix("arena"),
     "arena-pairs": arena_pairs,
-    "attention-pocket": attention,
+    "attention-litbank": litbank,
+    "attention-pocket": lambda: attention(
+        claims.scores("attention_pocket"), {"ner": "ner, entity F1", "rte": "rte, accuracy"}, ATTENTION
+    ),
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "mc3kd-factors": factors,

@@ -6,7 +6,7 @@
     python -m bench speed --table profile      # where the time of such a step goes
     python -m bench speed --table peers        # our distillation beside the library's Trainer, and TextBrewer
     python -m bench speed --table packed       # BERT-base packed in 8, 2 and 1 bits beside float32 and others' int8
-    python -m bench speed --table lengths      # efficient attentions and full attention by length, with a plot
+    python -m bench speed --table lengths      # attentions and windows by length, 2x256 and 12x768, with a plot
     python -m bench speed --table training     # training steps of these over long texts with padding
     python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, in batches of 16
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
@@ -340,15 +340,16 @@ def compositions(fast: str, folder: Path) -> Contenders:
     return {name: partial(seconds, partial(gradient, compose)) for name, compose in calls.items()}
 
 
-FULL = ("sdpa", "eager")  # full attention: the library's fused kernel, and the one that holds the scores
+# Full attention: the library's fused kernel, the same over windows of 512 tokens, and the one that holds the scores
+FULL, WINDOW = ("sdpa", "windows", "eager"), 512
 
 
-def attention_model(name: str, length: int, library: bool = False) -> Any:
-    """A random model of 2 layers of 256, 4 heads; `library`: its own implementation of the same shape."""
+def attention_model(name: str, length: int, library: bool = False, layers: int = 2, width: int = 256) -> Any:
+    """A random model with heads of 64; `library`: its own implementation of the same shape."""
     torch.manual_seed(0)
     settings: dict[str, Any] = {
-        "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 1024,
-        "vocab_size": 1000, "max_position_embeddings": length + 2 * library,
+        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64,
+        "intermediate_size": 4 * width, "vocab_size": 1000, "max_position_embeddings": length + 2 * library,
     }  # fmt: skip
     if library:
         more = {"longformer": {"attention_window": 512, "pad_token_id": 1}, "bigbird": {},
@@ -358,14 +359,20 @@ def attention_model(name: str, length: int, library: bool = False) -> Any:
         )
     model = transformers.BertModel(BertConfig(**settings))
     if name in FULL:
-        model.set_attn_implementation(name)
+        model.set_attn_implementation("eager" if name == "eager" else "sdpa")
     else:
         attention.convert(model, name, length, Specials)
     return model
 
 
+def shaped_reader(name: str, layers: int, width: int, length: int, device: str) -> Callable[[], None]:
+    """Of one text: whole, or in windows side by side, as tags are read. Those of questions overlap."""
+    texts, tokens = (length // WINDOW, WINDOW) if name == "windows" else (1, length)
+    return reader(attention_model(name, tokens, layers=layers, width=width), texts, tokens, device)
+
+
 def attention_reader(name: str, length: int, device: str = "cpu", library: bool = False) -> Callable[[], None]:
-    """Of one text."""
+    """Of one text, with the project's or the library's own implementation."""
     first = {"global_attention_mask": (torch.arange(length) == 0).long()[None]}
     masks = first if library and name == "longformer" else {}
     short = length if library else 8  # the library's Nystromformer reads no others
@@ -779,18 +786,30 @@ def by_length(make: Callable[..., Callable[[], None]], rows: dict[str, tuple[Any
 
 
 def lengths() -> dict[str, Any]:
-    """One forward pass of one text, without padding; and from which length each attention is faster than sdpa."""
-    table = by_length(attention_reader, {name: (name,) for name in (*attention.ATTENTIONS, *FULL)}, LENGTHS)
-    for name, row in table.items():
-        row["parameters"] = {str(length): models.parameters(attention_model(name, length)) for length in LENGTHS}
-    crossings = {name: crossing(table[name]["seconds"], table["sdpa"]["seconds"]) for name in attention.ATTENTIONS}
+    """One forward pass of one text, without padding; at two sizes."""
+    shapes = {"2x256": read_by_length(2, 256, FULL, LENGTHS),
+              "12x768": read_by_length(12, 768, ("sdpa", "windows"), (512, 2048, 4096))}  # fmt: skip
+    table = shapes["2x256"]["attentions"]
     series: dict[str, plots.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
     }
-    marks = [length for length in crossings.values() if length is not None]
+    marks = [length for length in shapes["2x256"]["faster_than_sdpa_from"].values() if length is not None]
     title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
     plots.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
-    return {"shape": "2x256", "attentions": table, "faster_than_sdpa_from": crossings}
+    return {"shapes": shapes}
+
+
+def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
+    """Each attention beside full attention of the names `full`; and from which length it is faster than that over the
+    whole text."""
+    names = (*attention.ATTENTIONS, *full)
+    table = by_length(shaped_reader, {name: (name, layers, width) for name in names}, lengths)
+    for name, row in table.items():
+        model = attention_model(name, WINDOW if name == "windows" else lengths[-1], layers=layers, width=width)
+        row["parameters"] = models.parameters(model)
+    whole = table["sdpa"]["seconds"]
+    crossings = {name: crossing(table[name]["seconds"], whole) for name in attention.ATTENTIONS}
+    return {"attentions": table, "faster_than_sdpa_from": crossings}
 
 
 def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
@@ -806,15 +825,19 @@ def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
 
 
 def lengths_text(report: dict[str, Any]) -> str:
-    named = list(next(iter(report["attentions"].values()))["seconds"])
+    """The last column: time at the greatest length, as a share of that of windows."""
     rows = []
-    for name, row in report["attentions"].items():
-        cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" for L in named]
-        found = report["faster_than_sdpa_from"].get(name)
-        start = "" if name in FULL else "-" if found is None else f"{found:.0f}"
-        rows.append([name, f"{row['parameters'][named[-1]] / 1e6:.2f}M", *cells, start])
-    header = ["attention", "parameters", *(f"{L}: ms, MB" for L in named), "faster than sdpa from"]
-    return markdown(header, rows)
+    for shape, entry in report["shapes"].items():
+        windows = entry["attentions"]["windows"]["seconds"]
+        for name, row in entry["attentions"].items():
+            cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" if L in row["seconds"] else ""
+                     for L in map(str, LENGTHS)]  # fmt: skip
+            found = entry["faster_than_sdpa_from"].get(name)
+            start = "" if name in FULL else "-" if found is None else f"{found:.0f}"
+            share = row["seconds"][list(windows)[-1]] / list(windows.values())[-1]
+            rows.append([shape, name, f"{row['parameters'] / 1e6:.2f}M", *cells, start, f"{share:.2f}"])
+    header = ["shape", "attention", "parameters", *(f"{L}: ms, MB" for L in LENGTHS)]
+    return markdown([*header, "faster than sdpa from", "of windows' time"], rows)
 
 
 TRAINED = (1024, 4096, 16384)

@@ -15,9 +15,10 @@ Efficient attentions cost a multiple of it: a sliding window with global tokens 
 global ones (BigBird), local, sparse and global tokens (LSG), landmarks (Nystromformer). "Convert": put one of them
 into a pretrained model, repeat its positions up to 4096 and go on with masked language modelling. "Distil": train a
 student of every other layer on the teacher's masked-LM predictions, as DistilBERT was. "Fine-tune": train the student
-on a task. The paper converts, then distils, with all four, and keeps most of the teacher's scores at half the time;
-it leaves distil-then-convert open, which is a variant here. It finds that long tasks lose more than short ones, and
-that a corpus of long and short texts is the best to distil on.
+on a task. The paper takes published long models, and pre-trains LSG itself; it distils and fine-tunes all four.
+Students keep most of the teacher's scores at about half the time. Questions over long texts lose most, named entities
+little. A corpus of long and short texts is the best to distil on. Distil-then-convert, which the paper leaves open, is
+a variant here.
 
 What the paper has -> code
     sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
@@ -39,9 +40,12 @@ Differences from the paper, and how its gaps are read
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
       fine-tuning an example is a text, or a piece of a long one; none are joined. The pocket suite's documents are
-      fine-tuned on short ones first (SHORT_FIRST). `--budget paper` has the paper's steps, epochs and batches of 2^18
-      tokens; a stream is measured for it.
-    - each seed has a chain of stages of its own; the paper has one. Its rates are for a width of 768 and 2^18 tokens.
+      fine-tuned on short ones first (SHORT_FIRST).
+    - a masked-LM head that a checkpoint lacks is trained first, on short pieces, outside of the budget: they count as
+      the teacher's examples.
+    - `--budget paper` has the paper's epochs of fine-tuning. It prints no more: the steps, rate and batches of 2^18
+      tokens of conversion are Longformer's, epochs and rate of distillation DistilBERT's. A stream is measured for it.
+    - each seed has a chain of stages of its own; the paper has one.
     - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
     - section 4.3 searches by population; `python -m bench sweep` draws the same grid.
 """
@@ -70,7 +74,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "convert-distil-kd": ("convert", "distil", "kd"),
 }
 PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5
-PAPER_DISTIL_EPOCHS, PAPER_CONVERT_STEPS, PAPER_TOKENS = 3, 3000, 2**18
+CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3  # Longformer's, and DistilBERT's
 
 
 @dataclass
@@ -124,7 +128,7 @@ class Args(CommonArgs):
                 " fine-tune with; their sum must be below 1"
             )
         if self.attention == "lsg" and (self.window or 128) % 4:
-            raise BadInput(f"--window {self.window}: LSG keeps every other token of a block; give a multiple of 4")
+            raise BadInput(f"--window {self.window}: LSG halves a block and pairs what is left; give a multiple of 4")
         if self.student == "half" and self.keep != "first":
             raise BadInput(f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it")
         for name in self.variants:
@@ -191,15 +195,15 @@ def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
 def attention_settings(args: Args) -> dict[str, Any]:
     """The arguments of the attention's class that the command line names."""
     window = args.window or (64 if args.teacher in models.POCKET else None)
-    sizes = {"longformer": ("window",), "bigbird": ("block",), "lsg": ("block", "sparse_block"),
-             "nystromformer": ("landmarks",)}  # fmt: skip
-    others: dict[str, dict[str, Any]] = {
-        "longformer": {"first": args.global_tokens},
-        "bigbird": {"random": args.random_blocks},
-        "lsg": {"sparsity": args.sparsity, "global_count": args.global_tokens},
-        "nystromformer": {},
-    }
-    return (dict.fromkeys(sizes[args.attention], window) if window else {}) | others[args.attention]
+    settings: dict[str, dict[str, Any]] = {
+        "longformer": {"window": window, "first": args.global_tokens},
+        "bigbird": {"block": window, "random": args.random_blocks},
+        "lsg": {
+            "block": window, "sparse_block": window, "sparsity": args.sparsity, "global_count": args.global_tokens,
+        },
+        "nystromformer": {"landmarks": window},
+    }  # fmt: skip
+    return {name: value for name, value in settings[args.attention].items() if value is not None}
 
 
 # --- before the task: masked language modelling and distillation (appendix B) --------------------------------
@@ -242,17 +246,23 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
     shares = {"convert": args.convert_share, "distil": args.distil_share}
     stages = [name for name in VARIANTS[variant] if name in shares and not (name == "convert" and long)]
     recipe: dict[str, Any]
-    if any(shares[name] for name in stages) and not masked_lm(source)[1]:  # before the model is another
-        length = min(64, args.short_length, args.max_length)
-        recipe = {"parent": models.model_name(source), "stage": "head", "texts": texts.signature, "length": length}
-        make_head = partial(with_lm_head, source, teacher.tokenizer, texts)
-        source = str(run.shared("efficient", recipe | {"seed": 0}, make_head).folder)
+    if any(shares[name] for name in stages) and not masked_lm(source)[1]:  # before its body is another
+        recipe = {
+            "parent": models.model_name(source),
+            "stage": "head",
+            "texts": texts.signature,
+            "length": min(64, args.short_length, args.max_length),
+            "precision": args.precision,
+            "seed": 0,
+        }
+        make = partial(with_lm_head, source, teacher.tokenizer, texts)
+        source = str(run.shared("efficient", recipe, make).folder)
     for name in stages:
         long |= name == "convert"
         share = shares[name]
         steps: int | None = max(1, round(share * run.steps)) if share else 0
         if paper and share:
-            steps = PAPER_CONVERT_STEPS if name == "convert" else None
+            steps = CONVERT_STEPS if name == "convert" else None
         recipe = {
             "parent": models.model_name(source),
             "stage": name,
@@ -262,7 +272,7 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
             "precision": args.precision,
             "seed": args.seed,
         }
-        recipe["batch_size"] = max(1, PAPER_TOKENS // recipe["length"]) if paper else args.batch_size
+        recipe["batch_size"] = max(1, TOKENS // recipe["length"]) if paper else args.batch_size
         if name == "convert":
             recipe |= {"attention": args.attention, "max_length": args.max_length, **attention_settings(args)}
             recipe |= {"lr": args.convert_lr or 3e-5 * 768 / teacher.model.config.hidden_size}
@@ -270,9 +280,7 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
             recipe |= {"lr": args.distil_lr, "soft_labels": args.soft_labels, "layers": layers, "keep": keep}
             recipe |= {"teacher_precision": args.teacher_precision}
 
-        def make(stage: Stage, source: str = source) -> PreTrainedModel:
-            return make_stage(args, stage, source, teacher.tokenizer, texts)
-
+        make = partial(make_stage, args, source, teacher.tokenizer, texts)
         source = str(run.shared("efficient", recipe, make).folder)
     return source
 
@@ -280,7 +288,8 @@ def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, v
 def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
     """A masked language model, converted or not, and whether its head came with it."""
     if hasattr(models.load_config(source), "efficient_attention"):
-        return attention.load(source, AutoModelForMaskedLM), True
+        model, lost = attention.read(source, AutoModelForMaskedLM)
+        return model, not lost
     model, has_head = text.load_masked_lm(source)
     return attention.from_library(model), has_head
 
@@ -288,11 +297,12 @@ def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
 def with_lm_head(source: str, tokenizer: Any, texts: text.Texts, stage: Stage) -> PreTrainedModel:
     """A masked LM whose checkpoint had no such head."""
     model, _ = masked_lm(source)
-    text.train_head(stage, model, tokenizer, texts.pieces(tokenizer, stage.recipe["length"], 32, 0, 10_000).encoded)
+    pieces = text.pieces_of(tokenizer, texts.head, stage.recipe["length"], 10_000)
+    text.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
     return model
 
 
-def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: text.Texts) -> PreTrainedModel:
+def make_stage(args: Args, source: str, tokenizer: Any, texts: text.Texts, stage: Stage) -> PreTrainedModel:
     """A masked LM that is converted, or distilled into fewer layers, and trained on unlabelled text."""
     recipe = stage.recipe
     distils = recipe["stage"] == "distil"
@@ -310,7 +320,7 @@ def make_stage(args: Args, stage: Stage, source: str, tokenizer: Any, texts: tex
     pieces = texts.pieces(tokenizer, recipe["length"], size, recipe["seed"], steps and steps * size)
     batches = text.Masked(pieces, tokenizer, SMOOTHING if distils else 0.0)
     settings = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0} if distils else {"warmup": 500 / 3000}
-    with stage.loop({"student": student}, batches, steps or PAPER_DISTIL_EPOCHS * pieces.steps_per_epoch, recipe["lr"],
+    with stage.loop({"student": student}, batches, steps or DISTIL_EPOCHS * pieces.steps_per_epoch, recipe["lr"],
                     eps=1e-6, clip=5.0, name=recipe["stage"], **settings) as loop:  # fmt: skip
         for batch in loop:
             if attention.kind_of(student.config) == "longformer":  # no token of a text is more important than others
@@ -342,8 +352,9 @@ def with_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: Any = N
     torch.manual_seed(seed)
     model = models.load_model(source, config, task.kind)
     if tuned is not None:
-        body = masked_lm(source)[0].state_dict()
-        model.load_state_dict({k: v for k, v in tuned.state_dict().items() if k not in body}, strict=False)
+        body = f"{model.base_model_prefix}."
+        head = {k: v for k, v in tuned.state_dict().items() if not k.startswith(body) or ".pooler." in k}
+        model.load_state_dict(head, strict=False)
     return model
 
 
@@ -369,7 +380,7 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
         return record
     if stages:
         source = before_the_task(args, run, teacher, texts, variant)
-        tuned = teacher.model if init == "teacher" else None
+        tuned = None if teacher.pretrained else teacher.model
         student = with_head(source, task.task, teacher.tokenizer, args.seed, tuned)
         first = "all layers" if "distil" not in stages else models.named_layers(keep, layers)
         start = teacher.name if long else teacher.pretrained or teacher.name
@@ -392,11 +403,8 @@ def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, text
                 loss = mean(label_loss(logits, labels))
             loop.minimise(loss)
 
-    # how many windows (texts) the reported splits have: what examples per second are of
-    reported = [replace(task, splits={"train": task.splits[name]}) for name in task.reported]
-    windows = sum(data.epoch_size(teacher.tokenizer, part, length) for part in reported)
     loading = Loading("from common.layers import attention", "attention.load(folder, {model})") if converted else None
-    return run.finish(student, init=init, analysis={"windows_of_reported": windows}, loading=loading)
+    return run.finish(student, init=init, loading=loading)
 
 
 def long_teacher(args: Args, task: Task) -> str:

@@ -141,7 +141,7 @@ TOGETHER = [
     ("xtc", "--export a.packed --bits 1,2", "--export a.packed: one file holds one student"),
     ("xtc", "--export README.md --variant xtc", "--export README.md: exists"),
     ("efficient_attention", "--convert-share 0.5 --distil-share 0.5", "leaves nothing to fine-tune with"),
-    ("efficient_attention", "--attention lsg --window 6", "--window 6: LSG keeps every other token"),
+    ("efficient_attention", "--attention lsg --window 6", "--window 6: LSG halves a block"),
     ("efficient_attention", "--init random", "--init random: convert-distil goes on from the pretrained model"),
     ("efficient_attention", "--corpus nowhere.txt", "--corpus"),
 ]  # fmt: skip

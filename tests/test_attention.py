@@ -22,7 +22,6 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from bench import speed
 from common import models
 from common.errors import BadInput
 from common.layers import attention
@@ -434,16 +433,3 @@ REFUSED = (("bert", "linformer", "must be one of longformer, bigbird"), ("xlnet"
 def test_what_cannot_be_converted(family: str, name: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         attention.convert(encoder(family), name, 64)
-
-
-def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row and its half, full attention and an efficient one, at each length."""
-    tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    rows = (("full", "bert", tiny, None, "1", "-"), ("ours", "roberta", tiny | {"pad_token_id": 1}, "lsg", "1", "1"))
-    for name, value in (("EFFICIENT_ATTENTION", rows), ("BATCH", 1), ("ENCODER_LENGTHS", (16, 600))):
-        monkeypatch.setattr(speed, name, value)
-    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
-    report = speed.encoders()
-    assert [*report["encoders"]] == ["full", "ours", "ours, half"]
-    assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
-    assert len(speed.encoders_text(report).splitlines()) == 5

@@ -995,3 +995,28 @@ def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path,
     tables, _, others = printed(0.99, {"student": "3x384"}).partition("that are of no row")
     assert "99.00" not in tables
     assert "99.00" in others
+
+
+def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row and its half, full attention and an efficient one, at each length."""
+    tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    rows = (("full", "bert", tiny, None, "1", "-"), ("ours", "roberta", tiny | {"pad_token_id": 1}, "lsg", "1", "1"))
+    for name, value in (("EFFICIENT_ATTENTION", rows), ("BATCH", 1), ("ENCODER_LENGTHS", (16, 600))):
+        monkeypatch.setattr(speed, name, value)
+    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
+    report = speed.encoders()
+    assert [*report["encoders"]] == ["full", "ours", "ours, half"]
+    assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
+    assert len(speed.encoders_text(report).splitlines()) == 5
+
+
+def test_windows_are_measured_beside_attentions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 1,024 tokens in two windows of 512; a row for each attention at both sizes."""
+    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
+    found = speed.read_by_length(1, 64, ("sdpa", "windows"), (512, 1024))
+    assert set(found["attentions"]["windows"]["seconds"]) == {"512", "1024"}
+    first = found["attentions"]["windows"]["parameters"]
+    assert found["attentions"]["sdpa"]["parameters"] - first == 512 * 64  # positions
+    lines = speed.lengths_text({"shapes": {"1x64": found, "again": found}}).splitlines()
+    assert len(lines) == 2 + 2 * 6
+    assert all(line.rstrip(" |").endswith("1.00") for line in lines if "windows" in line.split("|")[2])

@@ -532,7 +532,9 @@ def install(model: PreTrainedModel) -> None:
 
 def in_parts(feed_forward: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     """A feed-forward layer over (B, L, D), on CPUs in parts, as keys are copied (see PART)."""
-    size = hidden.shape[1] if hidden.is_cuda else max(1, PART // (4 * len(hidden) * hidden.shape[2]))
+    if hidden.is_cuda:
+        return feed_forward(hidden)
+    size = max(1, PART // (4 * len(hidden) * hidden.shape[2]))
     return torch.cat([feed_forward(part) for part in hidden.split(size, 1)], 1)
 
 

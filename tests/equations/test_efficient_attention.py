@@ -132,7 +132,7 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
         recipe = {"stage": "distil", "keep": "2", "layers": 1, "steps": 1, "batch_size": 2, "length": 16, "seed": 0,
                   "lr": 1e-3}  # fmt: skip
         texts = Texts(["the film was good"] * 4, "")
-        half = ea.make_stage(args, Stage(args, recipe, tmp_path / task), whole, tokenizer, texts)
+        half = ea.make_stage(args, whole, tokenizer, texts, Stage(args, recipe, tmp_path / task))
         models.save(half, tokenizer, tmp_path / task / "half", "")
         for source, layers in ((whole, 2), (str(tmp_path / task / "half"), 1)):
             model = ea.with_head(source, TASKS[task], tokenizer, 0).eval()
@@ -147,15 +147,22 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
 
 
 def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
-    """Of a teacher that is known only as it was fine-tuned, converted students have the pooler and the head, too."""
+    """Of a teacher that is known only as it was fine-tuned, converted students have the pooler and the head, too; also
+    of one that is converted itself, which has no masked-LM head."""
     tuned = models.build(bert_config(2, 16, initializer_range=0.3, num_labels=2), "classification")
-    body = BertForMaskedLM(bert_config(1, 16))
-    models.save(body, word_tokenizer(), tmp_path, "")
-    made = ea.with_head(str(tmp_path), TASKS["sst2"], word_tokenizer(), 0, tuned).state_dict()
-    for name, weight in made.items():
-        source = body if name in body.state_dict() else tuned
-        assert torch.equal(weight, source.state_dict()[name]), name
-    assert {"classifier.weight", "bert.pooler.dense.weight"} <= made.keys() - body.state_dict().keys()
+    attention.convert(tuned, "bigbird", 64)
+    models.save(tuned, word_tokenizer(), tmp_path / "tuned", "")
+    assert not ea.masked_lm(str(tmp_path / "tuned"))[1]
+    body = BertForMaskedLM(bert_config(2, 16))
+    attention.convert(body, "bigbird", 64)
+    models.save(body, word_tokenizer(), tmp_path / "body", "")
+    assert ea.masked_lm(str(tmp_path / "body"))[1]
+    for folder, below in (("tuned", tuned), ("body", body)):
+        made = ea.with_head(str(tmp_path / folder), TASKS["sst2"], word_tokenizer(), 0, tuned).state_dict()
+        for name, weight in made.items():
+            source = below if name in below.state_dict() else tuned
+            assert torch.equal(weight, source.state_dict()[name]), name
+        assert {"classifier.weight", "bert.pooler.dense.weight"} <= made.keys()
 
 
 def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) -> None:
