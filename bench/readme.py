@@ -79,12 +79,10 @@ def arena_pairs() -> str:
 
 # What is compared with what, in rows of bench/attention_pocket.toml
 ATTENTION = (
-    ("short/kd", "short/finetune"), ("full", "short/finetune"), ("full-1024", "short/finetune"), ("full", "full-1024"),
-    ("long/convert-distil", "short/finetune"),
+    ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
     ("long/convert-distil", "full"), ("off", "full"), ("long/convert-distil", "off"),
     ("long/convert-distil", "long/convert"), ("long/distil-convert", "long/convert-distil"),
     ("long/convert-distil-kd", "long/convert-distil"), ("alpha-half", "long/convert-distil-kd"),
-    ("temperature-one", "long/convert-distil-kd"), ("temperature-one", "long/convert-distil"),
     ("sentences/distil", "sentences/finetune"),
     ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
     ("sentences/convert-distil", "sentences/convert"),

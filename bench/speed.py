@@ -788,7 +788,7 @@ def by_length(make: Callable[..., Callable[[], None]], rows: dict[str, tuple[Any
 def lengths() -> dict[str, Any]:
     """One forward pass of one text, without padding; at two sizes."""
     shapes = {"2x256": read_by_length(2, 256, FULL, LENGTHS),
-              "12x768": read_by_length(12, 768, ("sdpa", "windows"), (512, 2048, 4096))}  # fmt: skip
+              "12x768": read_by_length(12, 768, ("sdpa", "windows"), (512, 4096))}  # fmt: skip
     table = shapes["2x256"]["attentions"]
     series: dict[str, plots.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
