@@ -833,7 +833,9 @@ def lengths_text(report: dict[str, Any]) -> str:
             cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" if L in row["seconds"] else ""
                      for L in map(str, LENGTHS)]  # fmt: skip
             found = entry["faster_than_sdpa_from"].get(name)
-            start = "" if name in FULL else "-" if found is None else f"{found:.0f}"
+            start = "-" if found is None else f"{found:.0f}"
+            if name in FULL or len(windows) < 3:  # two lengths far apart do not say where the lines cross
+                start = ""
             share = row["seconds"][list(windows)[-1]] / list(windows.values())[-1]
             rows.append([shape, name, f"{row['parameters'] / 1e6:.2f}M", *cells, start, f"{share:.2f}"])
     header = ["shape", "attention", "parameters", *(f"{L}: ms, MB" for L in LENGTHS)]
