@@ -371,16 +371,16 @@ def shaped_reader(name: str, layers: int, width: int, length: int, device: str) 
     return reader(attention_model(name, tokens, layers=layers, width=width), texts, tokens, device)
 
 
-def attention_reader(name: str, length: int, device: str = "cpu", library: bool = False) -> Callable[[], None]:
+def attention_reader(name: str, length: int, library: bool) -> Callable[[], None]:
     """Of one text, with the project's or the library's own implementation."""
     first = {"global_attention_mask": (torch.arange(length) == 0).long()[None]}
     masks = first if library and name == "longformer" else {}
     short = length if library else 8  # the library's Nystromformer reads no others
-    return reader(attention_model(name, length, library), 1, length, device, short, **masks)
+    return reader(attention_model(name, length, library), 1, length, "cpu", short, **masks)
 
 
 def attentions(name: str, folder: Path) -> Contenders:
-    calls = {side: attention_reader(name, 4096, library=side == "library") for side in ("ours", "library")}
+    calls = {side: attention_reader(name, 4096, side == "library") for side in ("ours", "library")}
     return {side: partial(seconds, call) for side, call in calls.items()}
 
 

@@ -154,17 +154,21 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
         raise BadInput(f"{argument} {name}: damaged model.safetensors ({first_line(error)})") from error
     except Exception as error:  # whatever a wrong configuration breaks first
         raise BadInput(f"{argument} {name}: its weights cannot be loaded ({first_line(error)})") from error
-    body = model.base_model_prefix + "."
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     whole = head or kind in GENERATED  # an encoder-decoder has no head of the task
-    lost = [key for key in absent if whole or (key.startswith(body) and ".pooler." not in key)]
+    lost = [key for key in absent if whole or in_body(model, key)]
     if lost:
         raise BadInput(f"{argument} {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
     check_finite(model, f"{argument} {name}")
     if kind == "language modelling" and not is_causal(model):
         raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
+
+
+def in_body(model: PreTrainedModel, key: str) -> bool:
+    """Whether a weight is the body's; its pooler is trained with a task's head."""
+    return key.startswith(f"{model.base_model_prefix}.") and ".pooler." not in key
 
 
 def check_finite(model: nn.Module, what: str) -> None:

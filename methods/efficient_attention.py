@@ -289,6 +289,8 @@ def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
     """A masked language model, converted or not, and whether its head came with it."""
     if hasattr(models.load_config(source), "efficient_attention"):
         model, lost = attention.read(source, AutoModelForMaskedLM)
+        if any(models.in_body(model, key) for key in lost):
+            raise BadInput(f"--teacher {source}: weights of its body are missing")
         return model, not lost
     model, has_head = text.load_masked_lm(source)
     return attention.from_library(model), has_head
@@ -352,8 +354,7 @@ def with_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: Any = N
     torch.manual_seed(seed)
     model = models.load_model(source, config, task.kind)
     if tuned is not None:
-        body = f"{model.base_model_prefix}."
-        head = {k: v for k, v in tuned.state_dict().items() if not k.startswith(body) or ".pooler." in k}
+        head = {k: v for k, v in tuned.state_dict().items() if not models.in_body(model, k)}
         model.load_state_dict(head, strict=False)
     return model
 
