@@ -26,8 +26,8 @@ from bench.matrix import Matrix, build, module_of, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
-from common.pocket.models import POCKET
 from common.tasks import GENERATED, WINDOWED, Columns, is_data_set
+from pocket.models import POCKET
 
 FILE = results.ROOT / "bench" / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows

@@ -39,7 +39,7 @@ from common import models, results
 from common.args import student_shape
 from common.layers import packed
 from common.layers.attention import convert
-from common.pocket.models import SPECIAL_TOKENS
+from pocket.models import SPECIAL_TOKENS
 
 
 class Cell(NamedTuple):

@@ -50,15 +50,15 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from bench import matrix, plots
 from bench.cli import FOLDER, Parser, markdown
-from bench.pocket_weights import rounded
 from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
 from common import data, models, parallel, results, train
 from common.args import BadInput, read
 from common.layers import attention
 from common.losses import kd_loss
-from common.pocket.models import SPECIAL_TOKENS
 from common.tasks import TASKS
 from common.teacher import Teacher
+from pocket.make import rounded
+from pocket.models import SPECIAL_TOKENS
 
 TOLERANCE = 0.2
 Contenders = dict[str, Callable[[], float]]  # name -> the seconds that it needed

@@ -30,10 +30,10 @@ from transformers import (
 from common import parallel
 from common.args import KEEP, BadInput, first_line, layer_list, parse_model
 from common.layers import attention
-from common.pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 from common.results import apply_umask
 from common.sources import TIMEOUT_SECONDS
 from common.tasks import GENERATED, WINDOWED, Task
+from pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
 
 HEADS = {
     "classification": AutoModelForSequenceClassification,

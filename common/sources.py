@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import pocket
+import pocket
 from common.errors import BadInput, first_line, speaks
 from common.tasks import (
     GENERATED,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from common import pocket
+import pocket
 from common.errors import BadInput
 
 Kind = Literal[

@@ -1,7 +1,7 @@
 """The teacher: fine-tuned on the task on first use, kept in the cache, shared by all methods; and its outputs.
 
 Its training is not in any ledger. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained BERTs of
-4, 6 and 12 layers, for pocket tasks alone (common/pocket/models.py says what they are for documents, language modelling
+4, 6 and 12 layers, for pocket tasks alone (pocket/models.py says what they are for documents, language modelling
 and written texts, and which of them are shipped fine-tuned); anything else is a hub id or a folder. It is fine-tuned
 unless it has the task's head. A causal language model has its head before it has seen the task's text: it is
 fine-tuned like any other, and with `--teacher-epochs 0` used as it is.
@@ -36,7 +36,10 @@ from common.args import BadInput, CommonArgs, parse_model
 from common.data import Encoded
 from common.layers import packed
 from common.losses import label_loss
-from common.pocket.models import (
+from common.sources import warn
+from common.tasks import GENERATED, TASKS, Task, TaskData, label_order
+from common.train import Batch, Ledger, Stage
+from pocket.models import (
     POCKET,
     embed_as_pocket_bert,
     encode_as_pocket_bert,
@@ -45,9 +48,6 @@ from common.pocket.models import (
     pocket_recipe,
     shipped_teacher,
 )
-from common.sources import warn
-from common.tasks import GENERATED, TASKS, Task, TaskData, label_order
-from common.train import Batch, Ledger, Stage
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
 

@@ -30,7 +30,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data, models, parallel, pocket, results
+import pocket
+from common import data, models, parallel, results
 from common.args import parse_model, split_list
 from common.data import Encoded
 from common.errors import BadInput, first_line

@@ -27,7 +27,7 @@ from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
 from common import args, data, evaluate, models, parallel, run, teacher, train  # noqa: E402
-from common.pocket.models import SPECIAL_TOKENS  # noqa: E402
+from pocket.models import SPECIAL_TOKENS  # noqa: E402
 
 # Here as in the scripts that the tests start: the same numbers, and no contention.
 THREADS = os.environ.get("TEST_THREADS", "1")

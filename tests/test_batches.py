@@ -15,8 +15,8 @@ from tokenizers.models import WordLevel
 from transformers import BertTokenizer, PreTrainedTokenizerFast, XLNetTokenizer
 
 from common import data, windows
-from common.pocket.models import SPECIAL_TOKENS, pocket_gpt2
 from common.tasks import TASKS, Split, Task
+from pocket.models import SPECIAL_TOKENS, pocket_gpt2
 
 NER, SQUAD, SST2, RTE, LM = (TASKS[name] for name in ("ner", "squad", "sst2", "rte", "lm"))
 

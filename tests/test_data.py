@@ -17,7 +17,8 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import MOODS, QUESTION, refused, write
 
-from common import data, pocket, sources
+import pocket
+from common import data, sources
 from common.sources import CONVERTED, GLUE_REVISION, HUB
 from common.tasks import TASKS, label_order
 

@@ -30,7 +30,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"python (-m bench[ .]\w|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py")
 SHEET = "body,label,team\n" + "".join(f"text number {i} is here,{'ab'[i % 2]},{'cd'[i % 2]}\n" for i in range(40))
 # What a reader puts in
-STAND_INS = {"MODEL": str(ROOT / "common/pocket/bert"), "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",
+STAND_INS = {"MODEL": str(ROOT / "pocket/bert"), "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",
              "HOST": "localhost", "$m": "mc3kd", "METHOD": "mc3kd", "FILE": "tickets.csv"}  # fmt: skip
 
 # Of each command the first pattern that it contains says what becomes of it; those that say why are parsed only.
@@ -45,7 +45,7 @@ GROUPS = {
     r"run_all|bench (run|arena|sweep|report)": "takes minutes to hours; tests/test_bench.py runs small matrices",
     r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
-    r"bench\.pocket_weights": "trains for up to an hour",
+    r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$": QUICK,
     r"methods/|docs/dist\.py|figures mc3kd": SLOW,
@@ -98,7 +98,7 @@ def parse_bench(name: str, words: list[str]) -> None:
     def known(parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
         raise Parsed(*whole(parser, *given))
 
-    whole, own = argparse.ArgumentParser.parse_known_args, name == "bench.pocket_weights"  # which has no `main`
+    whole, own = argparse.ArgumentParser.parse_known_args, name == "pocket.make"  # which has no `main`
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_known_args", known)
         patch.setattr(sys, "argv", [name, *words])

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
 from common import data, evaluate, models
-from common.pocket.models import pocket_gpt2
 from common.tasks import TASKS, Split, Task, TaskData
+from pocket.models import pocket_gpt2
 
 # --- perplexity ----------------------------------------------------------------------------------------------
 

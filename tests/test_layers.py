@@ -15,13 +15,13 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertForSequenceClassification
 
-from bench.pocket_weights import rounded
 from common.errors import BadInput
 from common.layers import augment, packed
-from common.pocket.models import SPECIAL_TOKENS
 from common.tasks import Split
 from common.train import Ledger
 from methods.xtc import pack, quantize
+from pocket.make import rounded
+from pocket.models import SPECIAL_TOKENS
 
 # --- packed: codes and products ------------------------------------------------------------------------------
 

@@ -21,16 +21,16 @@ import torch
 from conftest import ROOT
 from transformers import BartForConditionalGeneration
 
-from bench import pocket_weights
-from common import models, pocket, teacher
+import pocket
+from common import models, teacher
 from common.args import CommonArgs
 from common.data import load
 from common.evaluate import METRICS, primary
 from common.layers import packed
-from common.pocket import documents, grammar, lexicon, sentences, texts
-from common.pocket import models as suite
-from common.pocket.splits import Split
 from common.tasks import TASKS
+from pocket import documents, grammar, lexicon, make, sentences, texts
+from pocket import models as suite
+from pocket.splits import Split
 
 LABELLED = [task for task in pocket.SPLITS if task != pocket.CORPUS]
 CLASSES = [task for task in pocket.TASKS if pocket.LABELS[task]]
@@ -39,7 +39,7 @@ SIZE = {task: 120 if task in pocket.DOCUMENTS else 600 for task in pocket.SPLITS
 DIGEST = "e645d5b680433e46"  # another one means other data, which need another `pocket.VERSION`
 FROZEN = """
 import json
-from common import pocket
+import pocket
 rows = [pocket.generate(task, split, 20, seed=3) for task in pocket.SPLITS for split in pocket.SPLITS[task]]
 rows += [pocket.unlabelled(100), pocket.unlabelled_bilingual(100), repr(pocket.people(3, 0))]
 print(json.dumps([rows, pocket.vocabulary(), pocket.foreign_words()], sort_keys=True))
@@ -243,16 +243,16 @@ def test_shipped_weights_belong_to_this_generator_and_predict_words(name: str) -
     folder, made = suite.FOLDER / name, suite.pocket_tokenizer()
     note = json.loads((folder / "backbone.json").read_text(encoding="utf-8"))
     assert int(note["generator_version"]) <= int(pocket.VERSION)
-    assert note["vocabulary_hash"] == pocket_weights.vocabulary_hash()
+    assert note["vocabulary_hash"] == make.vocabulary_hash()
     assert note["weights_hash"] == models.file_digest(folder)
     assert models.load_tokenizer(str(folder)).get_vocab() == made.get_vocab()
-    model = pocket_weights.pretrained(folder)
+    model = make.pretrained(folder)
     long = name in ("bert-long", "bert-asked")
-    found = pocket_weights.long_accuracy(model, made, 1) if long else pocket_weights.short_accuracy(model, made, 150)
+    found = make.long_accuracy(model, made, 1) if long else make.short_accuracy(model, made, 150)
     assert found == pytest.approx(note["held_out_masked_accuracy"], abs=0.07)
 
 
-@pytest.mark.parametrize("name", pocket_weights.SHIPPED)
+@pytest.mark.parametrize("name", make.SHIPPED)
 def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) -> None:
     """The hashes and the recipe of the note, and its score, here on 200 examples."""
     path, (kind, _, task_name) = suite.TEACHERS / f"{name}.packed", name.rpartition("-")
@@ -299,8 +299,8 @@ def test_the_weights_can_be_made(name: str, tmp_path: Path, monkeypatch: pytest.
     stages = {"LONG_STAGES": ((128, 2),), "ASKED_STAGES": ((48, 1), (80, 2))}
     measures = dict.fromkeys(("short_accuracy", "long_accuracy"), lambda *_: 0.5)
     for attribute, value in (small | stages | measures).items():
-        monkeypatch.setattr(pocket_weights, attribute, value)
-    pocket_weights.make(name, tmp_path)
+        monkeypatch.setattr(make, attribute, value)
+    make.make(name, tmp_path)
     note = json.loads((tmp_path / "backbone.json").read_text(encoding="utf-8"))
     assert (note["weights_hash"], note["steps"]) == (models.file_digest(tmp_path), 3 if name == "asked" else 2)
     assert models.load_config(str(tmp_path)).max_position_embeddings == (2048 if name in ("long", "asked") else 128)
@@ -309,12 +309,12 @@ def test_the_weights_can_be_made(name: str, tmp_path: Path, monkeypatch: pytest.
 def test_a_teacher_is_shipped_for_its_recipe_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command writes what the scripts then take instead of training one, unpacked."""
     task = load("pocket/rte", limit=20)
-    monkeypatch.setattr(pocket_weights.data, "load", lambda _: task)
+    monkeypatch.setattr(make.data, "load", lambda _: task)
     monkeypatch.setattr(suite, "TEACHERS", tmp_path)
     monkeypatch.setattr(teacher, "pocket_recipe", lambda *_: {"steps": 2, "batch_size": 4, "lr": 1e-3})
-    for module in (pocket_weights, teacher.evaluate):
+    for module in (make, teacher.evaluate):
         monkeypatch.setattr(module, "evaluate", lambda *_: ({"test": {"accuracy": 0.5}}, 1.0))
-    pocket_weights.make_teacher("pocket-rte", str(tmp_path / "first"))
+    make.make_teacher("pocket-rte", str(tmp_path / "first"))
     trained = []
     monkeypatch.setattr(teacher, "fine_tune", lambda *_: trained.append(1))
     args = CommonArgs(cache_dir=str(tmp_path / "second"))

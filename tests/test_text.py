@@ -23,7 +23,8 @@ from test_input import refused
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
-from common import data, models, pocket, text
+import pocket
+from common import data, models, text
 from common.args import CommonArgs
 from common.tasks import TASKS, Split, TaskData
 from common.train import Stage
