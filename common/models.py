@@ -446,7 +446,9 @@ def file_digest(folder: Path) -> str:
 
 
 def model_name(source: str) -> str:
-    """A hub id as it is; a folder by its name and its digest."""
+    """A hub id or a pocket model as it is; a folder by its name and its digest."""
     name, layers = parse_model(source)
+    if name in POCKET or not Path(name).is_dir():
+        return source
     suffix = f":{layers}" if layers else ""
-    return f"{Path(name).name}@{file_digest(Path(name))}{suffix}" if Path(name).is_dir() else source
+    return f"{Path(name).name}@{file_digest(Path(name))}{suffix}"

@@ -264,6 +264,7 @@ def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) ->
     )
     recipe = {"task": f"pocket/{task_name}", "model": kind, "precision": "fp32", "seed": 0, "max_length": 128}
     assert note["recipe"] == suite.pocket_recipe(kind, task, 128) | recipe | {"data": note["recipe"]["data"]}
+    assert models.model_name(kind) == kind  # in the root too, where a folder has the same name
     for split, scores in note["scores"].items():
         assert note["packed_scores"][split] == pytest.approx(scores, abs=0.005)
     packed_model, tokenizer = packed.load(path)
