@@ -121,6 +121,9 @@ class CommonArgs:
         " at most 2e-3; from random weights 1e-3, up to width 64 2e-3, of texts 4e-3, a GPT-2 3e-3; xtc: twice that)",
         above=0,
     )
+    warmup: float | None = arg(
+        None, "share of the steps over which the learning rate rises (default: 0.1; cmow: 0)", low=0, below=1
+    )
     max_length: int = arg(128, "tokens kept of an example; language modelling: of a block and of a window", low=4)
     limit: int | None = arg(
         None, "use only so many training examples or documents (a seeded choice, named in the result)", low=1
@@ -165,6 +168,10 @@ class CommonArgs:
     save_every: float = arg(
         30.0, "seconds between checkpoints, from which --resume continues; ten times as many at most, for large models",
         low=0, setting=False,
+    )  # fmt: skip
+    save_student: bool = arg(
+        True, "write the student beside its result; without, a result and its predictions are all that is left",
+        setting=False,
     )  # fmt: skip
     resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
     force: bool = arg(False, "run again and replace results that exist", setting=False)

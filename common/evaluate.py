@@ -19,10 +19,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file
 from torch import nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
@@ -30,6 +31,7 @@ from tqdm import tqdm
 from common import data, models, parallel, windows
 from common.data import Encoded
 from common.errors import BadInput
+from common.results import replacing
 from common.tasks import GENERATED, WINDOWED, Split, Task, TaskData
 
 if TYPE_CHECKING:
@@ -281,7 +283,44 @@ def compute(
     return {name: METRICS[name](x, y) for name in task.metrics}
 
 
+# --- what a prediction says besides its metric ----------------------------------------------------------------
+
+
+def agreement(task: Task, student: np.ndarray, teacher: np.ndarray) -> float:
+    """How far a student says what its teacher says: of (N, C) logits the share of equal classes, of (N,) scores
+    Pearson's correlation. Fidelity, beside accuracy (Stanton et al., 2021)."""
+    if task.kind == "regression":
+        return pearson(student, teacher)
+    return accuracy(student.argmax(1), teacher.argmax(1))
+
+
+def log_loss(task: Task, predictions: np.ndarray, labels: Sequence[Any]) -> float:
+    """The mean negative log-likelihood of the labels under (N, C) logits, in nats; of (N,) scores the squared error."""
+    x = predictions.astype(np.float64)
+    if task.kind == "regression":
+        return float(np.square(x - np.asarray(labels)).mean())
+    from scipy.special import log_softmax
+
+    return float(-log_softmax(x, axis=1)[np.arange(len(x)), np.asarray(labels)].mean())
+
+
+def save_predictions(folder: Path, predictions: dict[str, np.ndarray]) -> None:
+    """Write `predictions.safetensors`: a tensor for each split, its rows in the split's order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "predictions.safetensors") as partial:
+        save_file(predictions, partial)
+
+
 # --- models on splits -----------------------------------------------------------------------------------------
+
+
+class Evaluation(NamedTuple):
+    """What a model says of the reported splits."""
+
+    metrics: dict[str, dict[str, float]]
+    speed: float  # examples, of texts windows, per second of the forward passes
+    # (N, C) logits or (N,) scores of each split, float32; {} for kinds that have more than one prediction an example
+    predictions: dict[str, np.ndarray]
 
 
 def score_windows(encoded: Encoded, split: Split, task: Task, logits: Sequence[np.ndarray]) -> dict[str, float]:
@@ -364,13 +403,13 @@ def write(model: Any, encoded: Encoded, tokenizer: Any, max_length: int, batch_s
 @parallel.by_main
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
-) -> tuple[dict[str, dict[str, float]], float]:
-    """Metrics of every reported split, and the examples (of texts: windows) per second of these forward passes.
+) -> Evaluation:
+    """Metrics and predictions of every reported split.
 
     Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
     command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
     """
-    scores, examples, seconds = {}, 0, 0.0
+    scores, predictions, examples, seconds = {}, {}, 0, 0.0
     models.check_finite(model, f"the model for {task.name}")
     kind = task.task.kind
     found: Any
@@ -397,7 +436,9 @@ def evaluate(
         if kind in WINDOWED:
             scores[name] = score_windows(encoded, split, task.task, found)
         elif kind not in GENERATED:
-            scores[name] = compute(task.task, found[:, 0] if kind == "regression" else found.argmax(1), split.labels)
+            predictions[name] = found[:, 0].copy() if kind == "regression" else found
+            classes = found.argmax(1) if kind == "classification" else predictions[name]
+            scores[name] = compute(task.task, classes, split.labels)
         else:
             scores[name] = (bleu if kind == "translation" else rouge)(found, split.labels)
             if folder is None:
@@ -406,4 +447,4 @@ def evaluate(
             for file, lines in (("written", found), ("reference", split.labels)):
                 whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
                 (folder / f"{name}.{file}.txt").write_text(whole, encoding="utf-8")
-    return scores, examples / seconds
+    return Evaluation(scores, examples / seconds, predictions)

@@ -1,6 +1,6 @@
 """Results: one JSON record per run, written last and atomically; tables made from these records only.
 
-    OUT/<method>/<task>/<variant>/seed<N>/   result.json  args.json  log.jsonl  model.safetensors  README.md ...
+    OUT/<method>/<task>/<variant>/seed<N>/   result.json  predictions.safetensors  args.json  log.jsonl  README.md ...
 
 `comparable` names everything that two numbers must share to stand in one table; `signature` adds what makes
 this run its own. `result.schema.json` beside this file describes every field.
@@ -24,7 +24,7 @@ import jsonschema
 
 from common.errors import BadInput
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn", "scipy")
 

@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,10 +165,13 @@ class Run:
         kind = self.task.task.kind
         kept = cached and keep_outputs(args, cached, self.encoded, kind, steps, tuple(sorted(set(layers))))
         set_seed(args.seed, deterministic=False)
+        options = train.loop_options(args) | options
+        if args.warmup is not None:
+            options["warmup"] = args.warmup
         loop = train.Loop(
             modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
             label=f"{self.variant} {stage} seed {args.seed}".replace("  ", " "), first=self.taken, resume=args.resume,
-            log=self.log, **(train.loop_options(args) | options),
+            log=self.log, **options,
         )  # fmt: skip
         if selected:
             every = self.select or loop.steps_per_epoch
@@ -201,11 +205,11 @@ class Run:
                 loop.modules["best"].load_state_dict(loop.modules["student"].state_dict())
         return patience is not None and len(scores) - scores.index(max(scores)) > patience if scores else False
 
-    def score(self, student: Any, folder: Path | None = None) -> tuple[float, dict[str, dict[str, float]], float]:
-        """The primary metric, mean over the reported splits; all metrics of each; examples per second."""
-        scores, speed = evaluate.evaluate(student, self.teacher.tokenizer, self.task, self.args.max_length, folder)
+    def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
+        """The primary metric, mean over the reported splits; and all that was found on them."""
+        found = evaluate.evaluate(student, self.teacher.tokenizer, self.task, self.args.max_length, folder)
         primary = evaluate.primary(self.task.task)
-        return float(np.mean([scores[split][primary] for split in self.task.reported])), scores, speed
+        return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
 
     def shared(self, kind: str, recipe: dict[str, Any],
                make: Callable[[train.Stage], PreTrainedModel]) -> train.Shared:  # fmt: skip
@@ -292,8 +296,12 @@ class Run:
         stands for that holds them packed. `loading`: how it is loaded again, where that is not the library's usual way.
         """
         task, args, teacher = self.task, self.args, self.teacher
-        value, scores, speed = self.score(student, self.folder)
-        size = models.save(student, teacher.tokenizer, self.folder, model_card(self, scores, loading or Loading()))
+        value, found = self.score(student, self.folder)
+        card = model_card(self, found.metrics, loading or Loading())
+        with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
+            size = models.save(student, teacher.tokenizer, Path(place), card)
+        if found.predictions:
+            evaluate.save_predictions(self.folder, found.predictions)
         record = {
             "schema": results.SCHEMA_VERSION,
             "method": self.method,
@@ -309,8 +317,9 @@ class Run:
                 "amount": self.steps * args.batch_size,
                 "comparable": self.kind != "paper",
             },
-            "metrics": scores,
+            "metrics": found.metrics,
             "primary": {"name": evaluate.primary(task.task), "value": value},
+            **self.beside(found.predictions),
             "teacher": {
                 "name": teacher.name,
                 "signature": teacher.signature,
@@ -325,7 +334,7 @@ class Run:
                 "init": init or self.started_from,
                 "parameters": parameters or models.parameters(student),
                 "bytes": size,
-                "speed": speed,
+                "speed": found.speed,
             },
             "ledger": asdict(self.ledger),
             "analysis": analysis or {},
@@ -340,6 +349,21 @@ class Run:
         self.clear()
         release(self.folder)
         return record
+
+    def beside(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+        """What predictions say beside the metrics: how far they are the teacher's, and their log loss, by split."""
+        task, splits = self.task.task, self.task.splits
+        return {
+            "agreement": {
+                name: evaluate.agreement(task, found, self.teacher.predictions[name])
+                for name, found in predictions.items()
+            },
+            "log_loss": {
+                name: evaluate.log_loss(task, found, splits[name].labels)
+                for name, found in predictions.items()
+                if task.kind == "regression" or np.asarray(splits[name].labels).dtype.kind == "i"  # else scores
+            },
+        }
 
 
 def difference(record: dict[str, Any], run: Run) -> str:

@@ -23,9 +23,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import convert_to_fp32
 from safetensors import safe_open
+from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -34,6 +36,7 @@ from transformers.utils import ModelOutput
 from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_model
 from common.data import Encoded
+from common.evaluate import Evaluation
 from common.layers import packed
 from common.losses import label_loss
 from common.sources import warn
@@ -68,6 +71,7 @@ class Teacher:
     signature: str
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # reported split -> metric -> value
     speed: float = 0.0  # inference, examples per second
+    predictions: dict[str, np.ndarray] = field(default_factory=dict)  # of the reported splits, where a kind has them
     pretrained: str | None = None  # what it was before it was fine-tuned; None: nothing was pre-trained
     kept: KeptOutputs | None = None  # outputs to be read in place of computed ones
 
@@ -92,9 +96,9 @@ class Teacher:
             raise BadInput(f"{name}: its outputs have no names; model.config.id2label says which class each is")
         in_task_order(model, order)
         model.eval().requires_grad_(False)
-        scores, speed = evaluate.evaluate(model, tokenizer, task, max_length)
+        found = evaluate.evaluate(model, tokenizer, task, max_length)
         weights = train.digest(model.state_dict())
-        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", scores, speed)
+        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", *found)
 
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Teacher:
@@ -129,8 +133,8 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
         model = load_frozen(args, name, config, task)
         models.set_languages(model, tokenizer, task.task)
         in_task_order(model, order)
-        scores, speed = evaluate.evaluate(model, tokenizer, task, args.max_length)
-        return Teacher(name, model, tokenizer, origin + half, scores, speed, name if language or written else None)
+        found = evaluated(args, model, tokenizer, task)
+        return Teacher(name, model, tokenizer, origin + half, *found, name if language or written else None)
     if name in POCKET:
         recipe = pocket_recipe(name, task.task, args.max_length)
     elif args.teacher_epochs == 0:
@@ -158,18 +162,33 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
                 embed_as_pocket_bert(model)
             models.set_languages(model, tokenizer, task.task)
             fine_tune(stage, model, tokenizer, task, f"teacher {name} on {task.name}")
-        stage.notes["metrics"], stage.notes["speed"] = evaluate.evaluate(model, tokenizer, task, args.max_length)
         return model
 
     # off the clock: the main process makes it alone, to the same bits however many wait for it
     made = parallel.on_main(lambda: train.shared(args, "teachers", recipe, tokenizer, make))
     model = load_frozen(args, str(made.folder), models.load_config(str(made.folder)), task)
     models.set_languages(model, tokenizer, task.task)
-    scores, speed = made.notes["metrics"], made.notes["speed"]
-    if set(scores) != set(task.reported) or half:  # it was made for other splits, or was another then
-        scores, speed = evaluate.evaluate(model, tokenizer, task, args.max_length)
     signature = f"{origin}+{task.task.name}#{made.folder.name}{half}"
-    return Teacher(name, model, tokenizer, signature, scores, speed, source)
+    return Teacher(name, model, tokenizer, signature, *evaluated(args, model, tokenizer, task), source)
+
+
+def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
+    """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
+    recipe = {
+        "weights": train.digest(model.state_dict()),
+        "task": [task.name, task.fingerprint, *task.reported],
+        "max_length": args.max_length,
+        "how": [parallel.device().type, torch.__version__],
+    }
+    folder = train.cache_folder(args) / "evaluations" / train.key(recipe)
+
+    def fill(partial: Path) -> dict[str, Any]:
+        found = evaluate.evaluate(model, tokenizer, task, args.max_length)
+        evaluate.save_predictions(partial, found.predictions)
+        return {"recipe": recipe, "metrics": found.metrics, "speed": found.speed}
+
+    note = parallel.on_main(lambda: train.kept(folder, fill))
+    return Evaluation(note["metrics"], note["speed"], load_file(folder / "predictions.safetensors"))
 
 
 def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:

@@ -474,7 +474,7 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
 @by_main
 def track(args: Args, run: Run, student: PreTrainedModel, step: int, epoch: int) -> None:
     """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
-    scores, _ = evaluate(student, run.teacher.tokenizer, run.task, args.max_length)
+    scores = evaluate(student, run.teacher.tokenizer, run.task, args.max_length).metrics
     score = sum(split[primary(run.task.task)] for split in scores.values()) / len(scores)
     run.log(step=step, epoch=epoch, score=score, **rccc_of(args, run.task, run.teacher, student))
 

@@ -121,6 +121,7 @@ class Args(CommonArgs):
     ste: Literal["identity", "clipped"] = arg(
         "identity", "gradient through the quantisers; clipped: TernaryBERT's, which cuts off at +-2.5"
     )
+    beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss beside the logits'", above=0)
     lora_rank: int = arg(0, "eq. 2: rank of the float matrices beside each quantised linear (the paper: 1, 8)", low=0)
     augment: int = arg(
         0, "kd, xtc: copies of each training text with words replaced (TinyBERT: 10, 20 or 30, by the task)", low=0
@@ -430,8 +431,9 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     loss = logits.new_zeros(())
     if layers:
         # hidden state 0 is the embeddings' output, l that of layer l
-        loss = loss + hidden_loss(s.hidden_states, [t.hidden_states[l] for l in layers], batch.mask)
-        loss = loss + attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
+        hidden = hidden_loss(s.hidden_states, [t.hidden_states[l] for l in layers], batch.mask)
+        attention = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
+        loss = loss + args.beta * (hidden + attention)
     if "logit" in losses:
         loss = loss + mean(logit_loss(logits, teacher_logits))
     return loss

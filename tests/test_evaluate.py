@@ -65,10 +65,11 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
     split = Split(["a", "b"], texts, [None] * 2)
     task = TaskData("pocket/lm", TASKS["lm"], "pocket", "", {"test": split}, "", ("test",))
     model = gpt2(len(tokenizer)).train()
-    scores, speed = evaluate.evaluate(model, tokenizer, task, 8)
+    scores, speed, predictions = evaluate.evaluate(model, tokenizer, task, 8)
     stream = data.token_stream(tokenizer, task.splits["test"])
     assert scores == {"test": {"perplexity": evaluate.perplexity(model, stream, 8)}}
     assert speed > 0
+    assert predictions == {}
     assert model.training
     for parameter in model.parameters():
         parameter.data.fill_(math.nan)

@@ -15,10 +15,15 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, call, tiny_bert, word_tokenizer
+from safetensors.numpy import load_file
+from scipy.stats import spearmanr
+from sklearn.metrics import log_loss
 
-from common import evaluate, results, run
-from common.args import BadInput
+from common import data, evaluate, models, results, run
+from common.args import BadInput, CommonArgs
 from common.tasks import TASKS, TaskData
+from common.teacher import get_teacher
+from common.train import Ledger
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -48,9 +53,51 @@ BAD: list[tuple[str, Any]] = [
     *(("metrics/dev/accuracy", value) for value in ("0.75", 75.0, NAN, None)),
     *((name, NAN) for name in ("teacher/metrics/dev/accuracy", "primary/value", "student/speed", "analysis/rccc")),
     *((name, 0) for name in ("ledger/steps", "student/parameters", "budget/amount")),
-    ("schema", 2), ("source", "elsewhere"), ("budget/kind", "steps"), ("metrics", {}), ("metrics/dev", {}),
+    ("schema", 1), ("source", "elsewhere"), ("budget/kind", "steps"), ("metrics", {}), ("metrics/dev", {}),
     ("ledger/seconds", -1),
 ]  # fmt: skip
+
+
+# --- predictions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sst2", "stsb"])
+def test_a_run_records_its_predictions(name: str, glue: Path, tmp_path: Path) -> None:
+    """On the reported split, in its order; metrics, agreement and log loss follow from them. A teacher is evaluated
+    once, and a student that is not saved leaves the same record."""
+    classes = name == "sst2"
+    task = data.load(name, str(glue))
+    settings = models.task_settings(task.task)
+    models.save(tiny_bert(3, 32, **settings), word_tokenizer(), tmp_path / "teacher", "")
+    for save in (True, False):
+        folders = {"out_dir": str(tmp_path / f"runs{save}"), "cache_dir": str(tmp_path)}
+        given = {"student": "2x32", "init": "random", "max_length": 40, "teacher_epochs": 0, "save_student": save}
+        args = CommonArgs(budget="64", **(folders | given))  # type: ignore[arg-type]
+        teacher = get_teacher(args, task, str(tmp_path / "teacher"))
+        one = run.Run(args, "mc3kd", "kd", task, teacher, 1)
+        one.ledger = Ledger(steps=1, student_examples=1, student_tokens=1)
+        record = one.finish(one.student())
+        found = load_file(one.folder / "predictions.safetensors")["dev"]
+        run.release(one.folder)
+        assert (one.folder / "model.safetensors").exists() is save
+    assert len(list((tmp_path / "evaluations").glob("*/made.json"))) == 1
+    labels = np.asarray(task.splits["dev"].labels)
+    assert found.shape == ((len(labels), 2) if classes else (len(labels),))
+    with torch.no_grad():
+        inputs = teacher.tokenizer(*zip(*task.splits["dev"].texts, strict=True), padding=True, return_tensors="pt")
+        expected = teacher.model(**inputs).logits.numpy()
+    said = expected if classes else expected[:, 0]
+    np.testing.assert_allclose(teacher.predictions["dev"], said, atol=1e-5)
+    if classes:
+        softmax = np.exp(found.astype(float)) / np.exp(found.astype(float)).sum(1, keepdims=True)
+        metrics = {"accuracy": (found.argmax(1) == labels).mean()}
+        agreement, loss = (found.argmax(1) == said.argmax(1)).mean(), log_loss(labels, softmax)
+    else:
+        metrics = {"pearson": np.corrcoef(found, labels)[0, 1], "spearman": spearmanr(found, labels).statistic}
+        agreement, loss = np.corrcoef(found, said)[0, 1], ((found - labels) ** 2).mean()
+    assert record["metrics"]["dev"] == pytest.approx(metrics)
+    assert record["agreement"]["dev"] == pytest.approx(agreement, abs=1e-6)
+    assert record["log_loss"]["dev"] == pytest.approx(loss)
 
 
 # --- files ---------------------------------------------------------------------------------------------------
