@@ -24,6 +24,7 @@ COMMANDS = {
     "figures": "the papers' figures and analyses",
     "word2mat": "embeddings of Mai et al. as a start for methods/cmow.py",
     "speed": "kernels and steps beside their rivals, and beside the checked-in ratios",
+    "coverage": "how often 95% intervals hold the truth, by simulation",
     "readme": "the tables in README.md and docs/, from the checked-in results",
 }
 

@@ -1,0 +1,155 @@
+"""How often 95% intervals hold the truth, by simulation.
+
+    python -m bench coverage            # prints the table
+    python -m bench coverage --save     # and writes bench/results/coverage.json
+
+Two rows are trained with S seeds and scored on the same N items of each task. A seed's skill is drawn around its row's;
+an item has a difficulty for both rows, one for each, and one for each row and seed. The truth is the difference of the
+rows' mean scores over all seeds and all items, by numerical integration; of drawn runs `stats.estimate` makes an
+interval, and from the seeds alone Student's t makes another.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from scipy import stats as distributions
+
+from bench import stats
+from bench.cli import FOLDER, Parser, markdown
+from common import evaluate, results
+
+BASE = 0.6  # of the labels, those of class 1
+
+
+class Task(NamedTuple):
+    metric: str
+    skills: tuple[float, float]  # of the two rows
+    spread: float  # of a seed's skill around its row's
+    shared: tuple[float, float, float] = (0.6, 0.5, 0.62)  # difficulty by item, by row and item, by row, seed and item
+
+
+# Points by which seeds differ, and what a difference of two seeds owes to 6,000 items, are those of the arena's runs
+EASY, HARD = Task("accuracy", (1.00, 1.05), 0.01), Task("matthews", (1.1, 1.2), 0.03)
+CASES: dict[str, tuple[int, int, tuple[Task, ...]]] = {  # seeds, items, tasks
+    "accuracy, seeds alike": (5, 6000, (EASY,)),
+    "accuracy": (5, 6000, (EASY._replace(spread=0.05),)),
+    "Matthews, seeds alike": (5, 6000, (HARD._replace(spread=0.005),)),
+    "Matthews": (5, 6000, (HARD,)),
+    "Matthews, seeds far apart": (5, 6000, (HARD._replace(spread=0.15),)),
+    "Pearson, seeds alike": (5, 6000, (Task("pearson", (1.6, 1.7), 0.01),)),
+    "Pearson": (5, 6000, (Task("pearson", (1.6, 1.7), 0.1),)),
+    "four tasks": (
+        5,
+        6000,
+        (HARD, HARD._replace(skills=(0.9, 1.0)), EASY._replace(spread=0.03), Task("pearson", (1.6, 1.7), 0.05)),
+    ),
+    "four tasks, one far wider": (
+        5,
+        6000,
+        (HARD._replace(spread=0.2), HARD, EASY, Task("pearson", (1.6, 1.7), 0.02)),
+    ),
+    "three seeds, Matthews": (3, 6000, (HARD,)),
+    "three seeds, four tasks": (
+        3,
+        6000,
+        (HARD, HARD._replace(skills=(0.9, 1.0)), EASY._replace(spread=0.03), Task("pearson", (1.6, 1.7), 0.05)),
+    ),
+    "three seeds, seeds far apart": (3, 6000, (HARD._replace(spread=0.15),)),
+    "no difference, Matthews": (5, 6000, (HARD._replace(skills=(1.1, 1.1)),)),
+    "1,000 items, Matthews": (5, 1000, (HARD,)),
+}
+
+
+def truth(task: Task) -> float:
+    """The difference of the rows' mean scores, over all seeds and items."""
+    nodes, weights = hermegauss(41)
+    noise = np.sqrt(np.sum(np.square(task.shared)))
+    means = []
+    for skill in task.skills:
+        skills = skill + task.spread * nodes
+        share = distributions.norm.cdf(skills / noise)  # right
+        if task.metric == "matthews":
+            said = BASE * share + (1 - BASE) * (1 - share)
+            both = BASE * share
+            scores = (both - said * BASE) / np.sqrt(said * (1 - said) * BASE * (1 - BASE))
+        else:
+            scores = share if task.metric == "accuracy" else skills / np.sqrt(skills**2 + noise**2)
+        means.append(float(scores @ weights / weights.sum()))
+    return means[1] - means[0]
+
+
+def drawn(rng: np.random.Generator, task: Task, seeds: int, items: int) -> stats.Sample:
+    """The second row minus the first, as runs would have it."""
+    metric, influence = evaluate.METRICS[task.metric], stats.INFLUENCE[task.metric]
+    item, pair, rest = task.shared
+    labels = rng.normal(size=items) if task.metric == "pearson" else (rng.random(items) < BASE).astype(int)
+    side = labels if task.metric == "pearson" else 2 * labels - 1
+    shared = item * rng.normal(size=items)
+    values, moves = np.zeros(seeds), np.zeros((seeds, items))
+    for sign, skill in zip((-1, 1), task.skills, strict=True):
+        own = shared + pair * rng.normal(size=items)
+        for seed in range(seeds):
+            score = (skill + task.spread * rng.normal()) * side + own + rest * rng.normal(size=items)
+            found = score if task.metric == "pearson" else (score > 0).astype(int)
+            values[seed] += sign * (correlation(found, labels) if task.metric == "matthews" else metric(found, labels))
+            moves[seed] += sign * influence(found, labels)
+    return stats.Sample(values, moves)
+
+
+def correlation(found: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews' of two classes, without scikit-learn's checks: a fiftieth of the time."""
+    return float(np.corrcoef(found, labels)[0, 1])
+
+
+def simulate(repeats: int, seed: int = 0) -> list[dict[str, Any]]:
+    rows = []
+    for name, (seeds, items, tasks) in CASES.items():
+        rng, expected = np.random.default_rng(seed), float(np.mean([truth(task) for task in tasks]))
+        both, alone, widths, parts = 0, 0, [], []
+        for _ in range(repeats):
+            samples = [drawn(rng, task, seeds, items) for task in tasks]
+            found = stats.estimate(samples)
+            low, high = found.interval()[1:]
+            both += low <= expected <= high  # type: ignore[operator]
+            less = stats.estimate([sample._replace(influence=None) for sample in samples]).interval()
+            alone += less.low <= expected <= less.high  # type: ignore[operator]
+            widths.append([high - low, less.high - less.low])  # type: ignore[operator]
+            parts.append([found.seeds, found.items])
+        width, part = np.mean(widths, 0) / 2, np.mean(parts, 0)
+        rows.append({
+            "case": name, "seeds": seeds, "items": items, "tasks": len(tasks), "difference": expected,
+            "from_seeds": float(np.sqrt(part[0])), "from_items": float(np.sqrt(part[1])),
+            "held": both / repeats, "held_by_seeds_alone": alone / repeats,
+            "half_width": float(width[0]), "half_width_of_seeds_alone": float(width[1]),
+        })  # fmt: skip
+        print(f"{name}: {100 * both / repeats:.1f}%, by seeds alone {100 * alone / repeats:.1f}%", flush=True)
+    return rows
+
+
+def text(report: dict[str, Any]) -> str:
+    """The table of a report."""
+    header = ["", "tasks", "seeds", "items", "points, true", "SE from seeds", "SE from items", "hold the truth",
+              "half width", "seeds alone: hold", "half width"]  # fmt: skip
+    rows = []
+    for row in report["cases"]:
+        points = [f"{100 * row[key]:.2f}" for key in ("difference", "from_seeds", "from_items")]
+        held = [f"{100 * row[key]:.1f}%" for key in ("held", "held_by_seeds_alone")]
+        half = [f"{100 * row[key]:.1f}" for key in ("half_width", "half_width_of_seeds_alone")]
+        counts = [f"{row[key]:,}" for key in ("tasks", "seeds", "items")]
+        rows.append([row["case"], *counts, *points, held[0], half[0], held[1], half[1]])
+    error = 100 * (0.95 * 0.05 / report["repeats"]) ** 0.5
+    return f"{markdown(header, rows)}\n\n{report['repeats']:,} draws of each: a share of 95% is known to ± {error:.1f}."
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("coverage", __doc__)
+    parser.add_argument("--repeats", type=int, default=2000, help="draws of each case (default: 2000; 7 core-minutes)")
+    parser.add_argument("--save", action="store_true", help="write bench/results/coverage.json")
+    options = parser.parse_args(argv)
+    report = {"repeats": options.repeats, "cases": simulate(options.repeats)}
+    print(text(report))
+    if options.save:
+        results.write_json(FOLDER / "coverage.json", report)

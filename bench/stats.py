@@ -1,0 +1,161 @@
+"""Intervals that count seeds and test items, and the tests that follow from them.
+
+A score would have been another with other seeds, and with other test items. A difference of rows, paired by both, has
+the variance of a mean over two crossed random factors. Of S seeds and N items, from the usual mean squares [1]:
+
+    Var(mean) = (MS_seed + MS_item - MS_rest) / (S N)
+              = s^2 / S  +  max(0, Var_i(mean influence of item i) / N - MS_rest / (S N))
+
+s^2 is the variance of the seeds' differences. What an item does to a score is its influence [2]: for the accuracy
+whether it is right; for a correlation, Pearson's or Matthews', z_x z_y - r (z_x^2 + z_y^2) / 2. Degrees of freedom are
+Satterthwaite's. Tasks are independent: their variances are added. Without predictions the first part is all there is.
+
+[1] Searle, Casella and McCulloch 1992, Variance components, chapter 4; [2] Hampel 1974, The influence curve.
+Shapes: S seeds, N items, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+MOST_SEEDS = 1000
+
+
+class Interval(NamedTuple):
+    """A mean and its interval; None where there is one seed."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def word(self) -> str | None:
+        """What a difference with this interval is called; None where there is one seed."""
+        if self.low is None or self.high is None:
+            return None
+        return "not distinguishable" if self.low <= 0 <= self.high else "higher" if self.mean > 0 else "lower"
+
+
+class Sample(NamedTuple):
+    """One task's scores, or differences: `values` [S]; and how each item moves each, `influence` [S, N], if known."""
+
+    values: np.ndarray
+    influence: np.ndarray | None = None
+
+
+class Estimate(NamedTuple):
+    """A mean over tasks and seeds, and what is known of its error; `seeds` and `items` are parts of its variance."""
+
+    mean: float
+    seeds: float
+    items: float
+    freedom: float
+
+    @property
+    def error(self) -> float:
+        """The standard error; NaN where there is one seed."""
+        return math.sqrt(self.seeds + self.items)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        if math.isnan(self.error):
+            return Interval(self.mean, None, None)
+        half = float(stats.t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
+        return Interval(self.mean, self.mean - half, self.mean + half)
+
+    def above(self, bound: float) -> float:
+        """P value of the one-sided test that the truth is above `bound`."""
+        if not self.error:
+            return float(self.mean <= bound)
+        return float(stats.t.sf((self.mean - bound) / self.error, self.freedom))
+
+    @property
+    def p(self) -> float:
+        """P value of the two-sided test against zero."""
+        return min(1.0, 2 * min(self.above(0), 1 - self.above(0))) if self.mean or self.error else 1.0
+
+    def within(self, margin: float) -> float:
+        """P value of the equivalence test: two one-sided tests (TOST) that the truth lies within the margin."""
+        return max(self.above(-margin), 1 - self.above(margin))
+
+
+def estimate(samples: Sequence[Sample]) -> Estimate:
+    """The mean over tasks of means over seeds: one sample for each task."""
+    mean = float(np.mean([np.mean(sample.values) for sample in samples]))
+    if any(len(sample.values) < 2 for sample in samples):
+        return Estimate(mean, math.nan, math.nan, math.nan)
+    seeds = [float(np.var(values, ddof=1)) / len(values) for values, _ in samples]
+    items = [0.0 if influence is None else item_part(influence) for _, influence in samples]
+    squares = sum(part**2 / (len(sample.values) - 1) for part, sample in zip(seeds, samples, strict=True))
+    squares += sum(
+        part**2 / (s.influence.shape[1] - 1) for part, s in zip(items, samples, strict=True) if s.influence is not None
+    )
+    freedom = (sum(seeds) + sum(items)) ** 2 / squares if squares else math.inf
+    return Estimate(mean, sum(seeds) / len(samples) ** 2, sum(items) / len(samples) ** 2, freedom)
+
+
+def item_part(influence: np.ndarray) -> float:
+    """What items add to the variance of a mean over seeds, beside the variance between seeds; of influences [S, N]."""
+    s, n = influence.shape
+    means = influence.mean(0)
+    rest = influence - means - influence.mean(1, keepdims=True) + means.mean()
+    return max(0.0, float(means.var(ddof=1)) / n - float(np.square(rest).sum()) / ((s - 1) * (n - 1)) / (s * n))
+
+
+# --- how an item moves a metric ------------------------------------------------------------------------------
+
+
+def right(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Influence on the accuracy [N]."""
+    hits = predicted == labels
+    return hits - hits.mean()
+
+
+def correlated(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Influence on Pearson's correlation, which of two classes is Matthews' [N]; zeros where a side is constant."""
+    x, y = (np.asarray(side, np.float64) for side in (predicted, labels))
+    if not x.std() or not y.std():
+        return np.zeros(len(x))
+    x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
+    return x * y - (x * y).mean() * (x * x + y * y) / 2
+
+
+INFLUENCE = {"accuracy": right, "matthews": correlated, "pearson": correlated}
+
+
+# --- several tests -------------------------------------------------------------------------------------------
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """P values corrected for their number (Holm 1979): each below .05 may be called, with 5% risk for all together."""
+    order, found, highest = np.argsort(p), [0.0] * len(p), 0.0
+    for rank, at in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[at]))
+        found[at] = highest
+    return found
+
+
+def seeds_to_tell(difference: float, samples: Sequence[Sample]) -> float | None:
+    """Seeds with which `estimate` would tell a difference of this size from zero in 80% of all cases.
+
+    `samples`: of each task what its spread is estimated from. The two-sided t test at 5%. Infinite where no number up
+    to `MOST_SEEDS` would do; None where the spread is unknown, since there is one seed.
+    """
+    if any(len(sample.values) < 2 for sample in samples):
+        return None
+    one = [float(np.var(sample.values, ddof=1)) for sample in samples]
+    fixed = estimate(samples).items
+    independent = sum(one) ** 2 / sum(v**2 for v in one) if sum(one) else 1.0  # tasks, as Satterthwaite counts them
+    for n in range(2, MOST_SEEDS + 1):
+        seeds = sum(one) / len(samples) ** 2 / n
+        if not seeds + fixed:
+            return n
+        freedom = independent * (n - 1) * ((seeds + fixed) / seeds) ** 2 if seeds else math.inf
+        shift, critical = abs(difference) / math.sqrt(seeds + fixed), float(stats.t.ppf(0.975, freedom))
+        if shift > critical + 20 or float(stats.nct.sf(critical, min(freedom, 1e6), shift)) >= 0.8:
+            return n
+    return math.inf
