@@ -164,6 +164,7 @@ TASKS: dict[str, Task] = {
         _glue("qnli", "QNLI", ("question", "sentence"), _ENTAILS, "accuracy"),
         _glue("rte", "RTE", _PAIR, _ENTAILS, "accuracy"),
         _glue("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), "accuracy", pocket="rte"),
+        Task("grammar", _CLASSES, ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
         Task("lm", "language modelling", ("text",), (), ("perplexity",)),
         Task("wikitext-2", "language modelling", ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
         _tags("ner", "PER LOC ORG"),

@@ -5,29 +5,30 @@
     text = pocket.unlabelled(100)                                # documents without labels
     words = pocket.vocabulary()                                  # every word that can occur
 
-What each task asks stands in `sentences.py` (cola ... rte), `documents.py` (ner, squad, hotpot), `texts.py` (translate,
-xsum) and `corpus.py` (lm); the words in `lexicon.py`, the grammar in `grammar.py`, the models, which need torch, in
-`models.py`.
+What each task asks stands in `sentences.py` (cola ... rte), `skills.py` (grammar), `documents.py` (ner, squad, hotpot),
+`texts.py` (translate, xsum) and `corpus.py` (lm); the words in `lexicon.py`, the rules of English in `grammar.py`, the
+models, which need torch, in `models.py`.
 
 Splits: train, dev and test (mnli: dev and test, matched and mismatched). A hash gives half of all sentences to train
 and a quarter each to dev and test, so no sentence of one split is in another, whatever the seeds. A smaller size is a
 prefix of a larger one.
 Noise: a share of the training labels is wrong, as annotators are (`Task.noise`); dev and test labels are right.
+Skills: an example of grammar tests one skill, which its id names (`skill_of`).
 Version: numbers of two generators cannot be compared. Any change of an example or of the vocabulary needs another
-`VERSION`, which is part of every result's signature. The shipped weights were made on version 1, which has the same
-words and differs in one thing: its sst2 had half as many sentences of one clause.
+`VERSION`, which is part of every result's signature. The shipped BERTs were made on version 1, which has the same
+words, no grammar, and an sst2 with half as many sentences of one clause.
 
 Another task is a rule and a row of the table below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from pocket import corpus, documents, sentences, texts
+from pocket import corpus, documents, sentences, skills, texts
 from pocket.corpus import unlabelled as unlabelled
 from pocket.documents import people as people
 from pocket.grammar import Dice
@@ -36,21 +37,25 @@ from pocket.splits import Split, in_split
 from pocket.texts import foreign_words as foreign_words
 from pocket.texts import unlabelled_bilingual as unlabelled_bilingual
 
-VERSION = "2"
+VERSION = "3"
 NOISE = 0.15  # the share of wrong training labels, where a task has no other
 
 
 class Task(NamedTuple):
     """How a task's examples are drawn, and what they are called."""
 
-    rule: Callable[[Random, Split], tuple[tuple[str, ...], Any] | None]  # texts and what is true of them
+    rule: Callable[[Random, Split], tuple[Any, ...] | None]  # texts, what is true of them, and, of grammar, the skill
     columns: tuple[str, ...]
     labels: tuple[str, ...] = ()
     splits: tuple[str, ...] = ("train", "dev", "test")
     sizes: tuple[int, int, int] = (20_000, 1_000, 2_000)  # of train, dev and test
     error: Callable[[Random, Any, float], Any] | None = None  # what an annotator gives; default: another label
-    noise: float = NOISE
+    noise: float | Mapping[str, float] = NOISE  # or by skill
     documents: bool = False  # the rule draws documents of sentences of the split; else each text is a sentence
+
+    def error_rate(self, *skill: str) -> float:
+        """The share of wrong labels, of an example's skill if there is one."""
+        return self.noise[skill[0]] if isinstance(self.noise, Mapping) else self.noise
 
     def annotate(self, rng: Random, label: Any, noise: float) -> Any:
         """The label that an annotator gives, who errs in the share `noise` of the cases."""
@@ -62,13 +67,17 @@ class Task(NamedTuple):
 _PAIR = ("sentence1", "sentence2")
 _MNLI_SPLITS = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
 _ENTAILMENT = ("entailment", "not_entailment")
+_ACCEPTABLE = ("unacceptable", "acceptable")
 _SENTENCES = {
-    "cola": Task(sentences.cola, ("sentence",), ("unacceptable", "acceptable")),
+    "cola": Task(sentences.cola, ("sentence",), _ACCEPTABLE, sizes=(20_000, 2_000, 6_000)),
+    "grammar": Task(skills.grammar, ("sentence",), _ACCEPTABLE, sizes=(40_000, 2_000, 6_000), noise=skills.NOISE),
     "sst2": Task(sentences.sst2, ("sentence",), ("negative", "positive")),
     "mrpc": Task(sentences.mrpc, _PAIR, ("not_equivalent", "equivalent")),
     "qqp": Task(sentences.qqp, ("question1", "question2"), ("not_duplicate", "duplicate")),
-    "stsb": Task(sentences.stsb, _PAIR, error=sentences.misjudge_score),
-    "mnli": Task(sentences.mnli, ("premise", "hypothesis"), sentences.MNLI_LABELS, _MNLI_SPLITS),
+    "stsb": Task(sentences.stsb, _PAIR, error=sentences.misjudge_score, sizes=(20_000, 2_000, 6_000)),
+    "mnli": Task(
+        sentences.mnli, ("premise", "hypothesis"), sentences.MNLI_LABELS, _MNLI_SPLITS, sizes=(20_000, 1_000, 3_000)
+    ),
     "qnli": Task(sentences.qnli, ("question", "sentence"), _ENTAILMENT),
     "rte": Task(sentences.rte, _PAIR, _ENTAILMENT, sizes=(10_000, 1_000, 2_000)),
 }
@@ -109,23 +118,28 @@ def generate(task: str, split: str, size: int | None = None, seed: int = 0) -> d
         size = _ALL[task].sizes[("train", "dev", "test").index(split.partition("_")[0])]
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size}")
-    return _generate(Split(task, split, seed), size, _ALL[task].noise if split == "train" else 0.0)
+    return _generate(Split(task, split, seed), size, noisy=split == "train")
 
 
-def _generate(split: Split, size: int, noise: float) -> dict[str, list[Any]]:
+def skill_of(example: str) -> str:
+    """The skill that the example with this id tests, such as "agree-be-pp"; "" outside grammar."""
+    return example.split("-", 4)[4] if example.startswith("grammar-") else ""
+
+
+def _generate(split: Split, size: int, noisy: bool) -> dict[str, list[Any]]:
     task, annotator = _ALL[split.task], Random(f"annotator/{split.stream}")
     labels = [] if split.task == CORPUS else ["label"]
     columns: dict[str, list[Any]] = {name: [] for name in (*task.columns, *labels, "id")}
-    for number, (texts_, label) in zip(range(size), _examples(task, split), strict=False):
+    for number, (texts_, label, *skill) in zip(range(size), _examples(task, split), strict=False):
         for name, text in zip(task.columns, texts_, strict=True):
             columns[name].append(text)
         for name in labels:
-            columns[name].append(task.annotate(annotator, label, noise))
-        columns["id"].append(f"{split.task}-{split.name}-{split.seed}-{number}")
+            columns[name].append(task.annotate(annotator, label, task.error_rate(*skill) if noisy else 0.0))
+        columns["id"].append("-".join((split.task, split.name, str(split.seed), str(number), *skill)))
     return columns
 
 
-def _examples(task: Task, split: Split) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _examples(task: Task, split: Split) -> Iterator[tuple[Any, ...]]:
     """Endless, distinct examples all of whose sentences belong to the split, with what is true of them."""
     rng = Dice(split.stream)
     seen: set[tuple[str, ...]] = set()

@@ -6,7 +6,7 @@ and teachers that were fine-tuned from them.
     python -m pocket.make --long          # goes on from them, 2,048 positions: pocket/bert-long/
     python -m pocket.make --asked         # goes on from the long one: pocket/bert-asked/
     python -m pocket.make --teachers      # fine-tunes them as the scripts do: pocket/teachers/
-    python -m pocket.make --teachers pocket-cola pocket-6-rte    # some of them, two minutes each
+    python -m pocket.make --teachers pocket-cola pocket-6-stsb    # some of them, two minutes each
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width can copy
 their first layers. All learn by masked language modelling of unlabelled documents and of the inputs of the training
@@ -70,6 +70,7 @@ SEED = 0
 LAYERS = {str(layers): name for name, layers in suite.POCKET_LAYERS.items()}
 STEPS, BATCH, LR, MASKED = 8000, 64, 7e-4, 0.2
 STACKED_STEPS, STACKED_LR = 2000, 5e-4
+PRETRAINED = tuple(task for task in pocket.TASKS if task != "grammar")  # whose texts the BERTs have read
 INPUTS, DOCUMENTS, DEV = 40_000, 60_000, 1000  # examples of a task; documents; documents held out
 Stages = tuple[tuple[int, int], ...]  # words of a block, and steps
 # The long one; a batch has LONG_TOKENS tokens
@@ -171,7 +172,7 @@ def pretrained(folder: Path, attention: str = "sdpa") -> BertForMaskedLM:
 def texts(inputs: int, documents: int) -> dict[str, list[tuple[str, ...]]]:
     """Kind of text -> inputs of one or two texts: the unlabelled documents, and each task's training inputs."""
     kinds: dict[str, list[tuple[str, ...]]] = {"documents": [(t,) for t in pocket.unlabelled(documents, seed=1)]}
-    for task in pocket.TASKS:
+    for task in PRETRAINED:
         rows = pocket.generate(task, "train", inputs)
         kinds[task] = list(zip(*(rows[column] for column in pocket.COLUMNS[task]), strict=True))
     return kinds
@@ -454,8 +455,8 @@ def asked_recipe(tokenizer: Any) -> Recipe:
 
 # --- fine-tuned teachers ---------------------------------------------------------------------------------------
 
-SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli")]
-SHIPPED += [f"pocket-6-{task}" for task in ("cola", "rte", "stsb")]
+SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task not in ("qnli", "grammar"))]
+SHIPPED += [f"pocket-6-{task}" for task in ("cola", "grammar", "mnli", "stsb")]
 BITS = 8
 
 
@@ -477,7 +478,7 @@ def rounded(model: Any) -> Any:
 
 
 def make_teacher(name: str, cache: str) -> None:
-    """Fine-tune a teacher, such as "pocket-6-rte", or find it in the scripts' cache; write its file and its note."""
+    """Fine-tune a teacher, such as "pocket-6-stsb", or find it in the scripts' cache; write its file and its note."""
     teacher, _, task_name = name.rpartition("-")
     path, task = suite.TEACHERS / f"{name}.packed", data.load(f"pocket/{task_name}")
     path.with_suffix(".json").unlink(missing_ok=True)  # else the shipped one would be taken

@@ -49,6 +49,7 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # cola, where a rate that is too high shows first.
 _LEARNING_RATES = {"pocket": 3e-4, "pocket-6": 4e-4, "pocket-12": 2.5e-4}
 _WRITTEN = {"steps": 700, "batch_size": 32, "lr": 1e-3}  # the decoder learns new words within a few hundred steps
+_STEPS = {"grammar": 6000}  # of many small skills, the last is learnt late
 _RECIPES = {
     # The first steps read short documents: looking something up is learnt there in a fraction of the time. A document
     # of ner has a label for every word, one of the others a single answer: these need more documents in a step.
@@ -64,7 +65,8 @@ def pocket_recipe(name: str, task: Task, max_length: int) -> dict[str, Any]:
     """How the pocket teacher `name` is trained on a task of the suite, in inputs of `max_length` tokens."""
     if task.name == pocket.CORPUS:  # 512 tokens a step: many small steps reach further than few large ones
         return {"steps": 1600, "batch_size": max(1, 512 // max_length), "lr": 2e-3}
-    return dict(_RECIPES.get(task.name, {"steps": 1500, "batch_size": 32, "lr": _LEARNING_RATES[name]}))
+    plain = {"steps": _STEPS.get(task.name, 1500), "batch_size": 32, "lr": _LEARNING_RATES[name]}
+    return dict(_RECIPES.get(task.name, plain))
 
 
 def shipped_teacher(name: str, recipe: dict[str, Any]) -> tuple[Path, str] | None:

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from common.data import load
 from common.evaluate import METRICS, primary
 from common.layers import packed
 from common.tasks import TASKS
-from pocket import documents, grammar, lexicon, make, sentences, texts
+from pocket import documents, grammar, lexicon, make, sentences, skills, texts
 from pocket import models as suite
 from pocket.splits import Split
 
@@ -36,7 +37,7 @@ LABELLED = [task for task in pocket.SPLITS if task != pocket.CORPUS]
 CLASSES = [task for task in pocket.TASKS if pocket.LABELS[task]]
 SIZE = {task: 120 if task in pocket.DOCUMENTS else 600 for task in pocket.SPLITS}
 
-DIGEST = "e645d5b680433e46"  # another one means other data, which need another `pocket.VERSION`
+DIGEST = "ec5ab083114c4b1f"  # another one means other data, which need another `pocket.VERSION`
 FROZEN = """
 import json
 import pocket
@@ -52,7 +53,7 @@ def rows(task: str, split: str, seed: int = 0) -> dict[str, list[Any]]:
 
 
 def true_labels(task: str, size: int) -> list[Any]:
-    return pocket._generate(Split(task, "train", 0), size, noise=0.0)["label"]
+    return pocket._generate(Split(task, "train", 0), size, noisy=False)["label"]
 
 
 def examples(task: str, split: str = "test") -> list[tuple[Any, ...]]:
@@ -68,7 +69,7 @@ def told(task: str, split: str, seed: int = 0) -> set[str]:
 def test_the_data_of_this_version_are_frozen_and_the_same_in_every_process() -> None:
     env = os.environ | {"PYTHONHASHSEED": "1"}  # this process has another
     run = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, env=env, cwd=ROOT, check=True)
-    assert (pocket.VERSION, hashlib.sha256(run.stdout).hexdigest()[:16]) == ("2", DIGEST)
+    assert (pocket.VERSION, hashlib.sha256(run.stdout).hexdigest()[:16]) == ("3", DIGEST)
 
 
 @pytest.mark.parametrize("task", pocket.SPLITS)
@@ -105,6 +106,9 @@ def test_annotators_err_in_the_stated_share_of_training_labels_alone(task: str) 
     size = 150 if task in pocket.DOCUMENTS else 1500
     noisy, true = pocket.generate(task, "train", size)["label"], true_labels(task, size)
     share = documents.NOISE if task in pocket.DOCUMENTS else pocket.NOISE
+    if task == "grammar":
+        ids = pocket.generate(task, "train", size)["id"]
+        share = sum(skills.NOISE[pocket.skill_of(i)] for i in ids) / size
     if task == "ner":  # in the type of a mention
         assert [[tag[0] for tag in row] for row in noisy] == [[tag[0] for tag in row] for row in true]
         noisy, true = ([tag for row in labels for tag in row if tag[0] == "B"] for labels in (noisy, true))
@@ -115,7 +119,7 @@ def test_annotators_err_in_the_stated_share_of_training_labels_alone(task: str) 
         share *= sum(max(0, t - 2.25) + max(0, 2.75 - t) for t in true) / 5 / size  # where any is that far off
     assert sum(wrong) / len(wrong) == pytest.approx(share, abs=4 * math.sqrt(share / len(wrong)))
     split = pocket.SPLITS[task][-1]
-    assert pocket._generate(Split(task, split, 0), 20, noise=0.0) == pocket.generate(task, split, 20)
+    assert pocket._generate(Split(task, split, 0), 20, noisy=False) == pocket.generate(task, split, 20)
 
 
 @pytest.mark.parametrize("task", CLASSES)
@@ -140,6 +144,122 @@ def test_bad_requests_are_named() -> None:
     for (task, split, size), message in zip(bad, ("nope", "dev_matched", "size"), strict=True):
         with pytest.raises(ValueError, match=message):
             pocket.generate(task, split, size)
+
+
+# --- grammar: what a reader makes of a sentence -----------------------------------------------------------------
+
+PLURALS, NOUN_KIND = (
+    {noun.pl for noun in lexicon.NOUNS.values()},
+    {form: noun.kind for noun in lexicon.NOUNS.values() for form in (noun.sg, noun.pl)},
+)
+BASES = {form: v.base for v in grammar.ALL_VERBS.values() for form in (v.past, v.base)}
+PLURAL_FORMS = {"are", "were", "have", *(verb.base for verb in grammar.THING_VERBS)}
+SINGULAR_FORMS = {"is", "was", "has", *(verb.s for verb in grammar.THING_VERBS)}
+COMPARATIVES = {word for pair in lexicon.COMPARATIVES for word in pair}
+
+
+def nouns(words: list[str]) -> list[str]:
+    return [word for word in words if word in NOUN_KIND]
+
+
+def person(noun: str) -> bool:
+    return NOUN_KIND[noun] == "person"
+
+
+def agrees(words: list[str]) -> bool:
+    verb = next(word for word in words if word in PLURAL_FORMS | SINGULAR_FORMS)
+    return (nouns(words)[0] in PLURALS) == (verb in PLURAL_FORMS)
+
+
+def refers(words: list[str]) -> bool:
+    second = nouns(words[words.index("that") :])[0]
+    gender = "himself" if second in lexicon._GENDERED["m"].split() else "herself"
+    return words[-2] == ("themselves" if second in PLURALS else gender)
+
+
+def auxiliary_fits(words: list[str]) -> bool:
+    return any(words[0] != "did" if v.part in words else words[0] == "did" and v.base in words
+               for v in grammar.THING_VERBS)  # fmt: skip
+
+
+def taken(words: list[str]) -> bool:
+    verb = next(word for word in words if any(word == v.past for vs in lexicon.SPECIAL_VERBS.values() for v in vs))
+    return verb in [v.past for v in lexicon.SPECIAL_VERBS.get(NOUN_KIND[nouns(words)[1]], ())]
+
+
+ENDED = ({"yesterday"}, {"last", "week"}, {"last", "year"})
+READERS: dict[str, Callable[[list[str]], bool]] = {  # the start of a skill's name -> whether its sentence is whole
+    "agree": agrees,
+    "reflexive": refers,
+    # every place and person has a "the", so a third one is the object's
+    "object-needed": lambda words: words.count("the") == 3,
+    "object-refused": lambda words: words.count("the") == 2,
+    "gap-what": lambda words: words.count("the") == 2,
+    "gap-none": lambda words: words.count("the") == 3,
+    "ever": lambda words: words[0] == "no",
+    "auxiliary": auxiliary_fits,
+    "order-object": lambda words: words[2] in BASES,
+    "order-adjective": lambda words: words[4] in lexicon.PERSON_ADJECTIVES + lexicon.THING_ADJECTIVES,
+    "order-preposition": lambda words: words[5] in ("in", "at", "near", "behind", "beside"),
+    "count": lambda words: (words[0] in ("every", "this")) != (nouns(words)[0] in PLURALS),
+    "tense": lambda words: "will" not in words or not any(when <= set(words) for when in ENDED),
+    "passive": lambda words: ("by" in words) != any(v.ing in words for v in grammar.PERSON_VERBS),
+    "coordinate": lambda words: ("and" in words) == bool({"are", "were"} & set(words)),
+    "animate": lambda words: person(nouns(words)[0]),
+    "give": lambda words: person(nouns(words)[1]),
+    "who": lambda words: (words[0] == "who") == any(v.base in words for v in grammar.PERSON_VERBS),
+    "compare": lambda words: ("than" in words) == bool(COMPARATIVES & set(words)),
+    "negate": lambda words: ("not" in words) == ("did" in words) and not {"not", "never"} <= set(words),
+    "takes": taken,
+    "time": lambda words: ("on" in words) == (words[-2] in lexicon.DAYS),
+    "article": lambda words: not re.search(r"\ba [aeiou]|\ban [^aeiou]", " ".join(words)),
+}
+
+
+def framed(skill: str, words: list[str]) -> str:
+    """The word of which a frame speaks."""
+    part, frame = skill.split("-")
+    word = words[words.index(frame) + (2 if frame in ("easy", "hard") else 1)]
+    if part == "noun":
+        return next(noun.sg for noun in lexicon.NOUNS.values() if noun.pl == word)
+    return BASES[word] if part == "verb" else word
+
+
+def test_a_reader_finds_the_labels_of_grammar() -> None:
+    """Of contrasts by a rule of English, one for each family; of frames by the list of the words that they take."""
+    columns = pocket.generate("grammar", "test", 4000)
+    found: Counter[str] = Counter()
+    for sentence, label, name in zip(columns["sentence"], columns["label"], columns["id"], strict=True):
+        skill, words = pocket.skill_of(name), sentence.split()
+        if skill in skills.TAKES:
+            whole = framed(skill, words) in skills.TAKES[skill][1]
+        else:
+            (reader,) = (read for start, read in READERS.items() if skill.startswith(start))
+            whole = reader(words)
+        assert (skill, sentence, whole) == (skill, sentence, label == "acceptable")
+        found[skill] += 1
+    assert set(found) == set(skills.SKILLS)
+    assert len(found) >= 50
+    weights = [(rank + skills.HEAD) ** -skills.TAIL for rank in range(len(found))]
+    for skill, weight in zip(skills.SKILLS, weights, strict=True):  # rare ones are rare, but there
+        expected = 4000 * weight / sum(weights)
+        assert abs(found[skill] - expected) < 5 * math.sqrt(expected)
+
+
+def test_frames_take_half_of_their_words_and_most_of_a_class_alike() -> None:
+    for refused, taken_ in skills.TAKES.values():
+        assert not set(refused) & set(taken_)
+        assert 0.3 < len(taken_) / len(refused + taken_) < 0.7
+
+
+def test_annotators_of_grammar_err_by_skill() -> None:
+    size = 20_000
+    noisy, true = pocket.generate("grammar", "train", size), true_labels("grammar", size)
+    wrong = Counter(dict.fromkeys(skills.SKILLS, 0))
+    all_ = Counter(map(pocket.skill_of, noisy["id"]))
+    wrong.update(pocket.skill_of(i) for i, a, b in zip(noisy["id"], noisy["label"], true, strict=True) if a != b)
+    for skill, share in skills.NOISE.items():
+        assert wrong[skill] / all_[skill] == pytest.approx(share, abs=5 * math.sqrt(share / all_[skill]))
 
 
 @pytest.mark.parametrize("task", ["ner", "hotpot"])
