@@ -13,7 +13,7 @@
     python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
     python -m bench figures arena bench/results/arena.json --out docs/img     # docs/img/arena.png: a bar for each row
 
-RUN is the folder of a finished run. `python -m bench speed` draws time by length.
+RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
                 matrix[i, j] = matrix[j, i] = statistics.svcca(i, j)
             sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
             selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
-            ends = -2 if (Path(name) / "result.json").exists() else -1  # a run's folder: its variant and seed
+            ends = -3 if (Path(name) / "result.json").exists() else -1  # a run's folder: variant, settings, seed
             label, rccc = "-".join(Path(name).parts[ends:]), float(matrix[1, N])
             place = folder / "mc3kd" / task.name / label
             record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
@@ -114,20 +114,21 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
     """Figures 4 and 5: RCCC and the score at the end of every epoch, from the logs; of several runs in two pictures."""
     rccc: dict[str, Line] = {}
     scores: dict[str, Line] = {}
-    records = records_of(runs)
-    for run, record in zip(split_list(runs), records, strict=True):
-        log = map(json.loads, (Path(run) / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    found = runs_of(runs)
+    for run, record in found:
+        log = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
         rows = [row for row in log if "rccc" in row and "epoch" in row]
         if not rows:
             raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
         label, epochs = f"{record['variant']} from {record['teacher']['name']}", [row["epoch"] for row in rows]
         label += f", seed {record['seed']}" * (label in rccc)
         rccc[label], scores[label] = ((epochs, [row[key] for row in rows]) for key in ("rccc", "score"))
-    place, title = folder / "mc3kd" / records[0]["task"], evaluate.TITLES[records[0]["primary"]["name"]]
+    task, primary = (found[0][1][key] for key in ("task", "primary"))
+    place, title = folder / "mc3kd" / task, evaluate.TITLES[primary["name"]]
     alone = (title, next(iter(scores.values()))) if len(scores) == 1 else None
-    lines(rccc, place / "epochs.png", records[0]["task"], "epoch", "RCCC", right=alone)
+    lines(rccc, place / "epochs.png", task, "epoch", "RCCC", right=alone)
     if alone is None:
-        lines(scores, place / "epochs-score.png", records[0]["task"], "epoch", title)
+        lines(scores, place / "epochs-score.png", task, "epoch", title)
 
 
 # --- xtc -----------------------------------------------------------------------------------------------------
@@ -144,8 +145,8 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
     series: dict[str, Line] = {}
     weights: dict[str, np.ndarray] = {}
     before_and_after: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for place, record in zip(split_list(runs), records_of(runs), strict=True):
-        distance, latent = record["analysis"].get("distance"), Path(place) / "latent.safetensors"
+    for place, record in runs_of(runs):
+        distance, latent = record["analysis"].get("distance"), place / "latent.safetensors"
         if not distance or not latent.is_file():
             raise BadInput(f"{place}: is no run of methods/xtc.py with 1 or 2 bits")
         label = f"{record['variant']} {record['student']['shape']}, {record['budget']['amount']} examples"
@@ -270,7 +271,7 @@ def cka_curve(width: str, folder: Path, words: list[str]) -> None:
 
 def cka(runs: str, folder: Path, words: list[str]) -> None:
     """Figures 3a and 4: the validation loss along pre-training and along the task."""
-    records = records_of(runs)
+    records = [record for _, record in runs_of(runs)]
     for stage in ("pretraining", "task"):
         series: dict[str, Line] = {}
         for record in records:
@@ -306,11 +307,12 @@ def cka_latency(places: str, folder: Path, words: list[str]) -> None:
     print(results.columns(rows, [f"{task.name}, {LATENCY_TEXTS} texts", "median ms", "10%", "90%"]))
 
 
-def records_of(runs: str) -> list[dict[str, Any]]:
-    """The results of the runs in these folders, given with commas."""
-    for wrong in (place for place in split_list(runs) or [runs] if not (Path(place) / "result.json").is_file()):
-        raise BadInput(f"{wrong}: holds no result.json; give the folder of a finished run")
-    return [results.load(Path(place) / "result.json") for place in split_list(runs)]
+def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
+    """The finished runs in these folders, given with commas, and below them: where each is, and its result."""
+    paths = {place: sorted(Path(place).rglob("result.json")) for place in split_list(runs) or [runs]}
+    for wrong in (place for place, found in paths.items() if not found):
+        raise BadInput(f"{wrong}: holds no result.json; give the folder of a finished run, or one above some")
+    return [(path.parent, results.load(path)) for found in paths.values() for path in found]
 
 
 # --- efficient attention: what a token sees; what named-entity data are made of ------------------------------

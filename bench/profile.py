@@ -103,7 +103,7 @@ def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, li
     rows = []
     for row in (row for members in found.kinds().values() for row in members):
         for seed in sorted(row.records.get(task, {})):
-            places = [results.folder_of(root / row.place, row.method, task, row.variant, seed) for root in folders]
+            places = [results.folder_of(root / row.place, row.records[task][seed]) for root in folders]
             if there := [place for place in places if (place / "config.json").is_file()]:
                 rows.append((row, there[0]))
                 break

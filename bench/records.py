@@ -39,8 +39,9 @@ def read(source: Path) -> tuple[list[Cell], list[str]]:
     found = []
     for path in paths:
         record = results.load(path)
-        depth = len(results.folder_of("", record["method"], record["task"], record["variant"], 0).parts) + 1
-        found.append(Cell(str(Path(*path.relative_to(source).parts[:-depth])), str(path), record))
+        own = "{method}/{task}/{variant}/".format(**record)
+        place = path.relative_to(source).as_posix().rpartition(own)[0]
+        found.append(Cell(str(Path(place)), str(path), record))
     return [one for one in found if not one.record["settings"].get("tune")], missing
 
 
@@ -90,7 +91,7 @@ def flat(record: dict[str, Any], row: str) -> dict[str, Any]:
         found = record[key] if key == "analysis" else record[key]["analysis"]
         numbers = {name: value for name, value in found.items() if isinstance(value, float)}
         fields[key] = numbers if key == "analysis" else record[key] | {"analysis": numbers}
-    fields["signature"] = record["signature"].replace(f"|seed:{record['seed']}|", "|seed:*|")
+    fields["signature"] = results.seedless(record)
     nested = {key: value if isinstance(value, dict) and value else {"": value} for key, value in fields.items()}
     return {f"{key}/{name}".rstrip("/"): value for key, values in nested.items() for name, value in values.items()
             if not {key, name} & set(LEFT_OUT)}  # fmt: skip

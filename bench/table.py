@@ -128,6 +128,7 @@ class Row:
     kind: str
     start: str
     teacher: str
+    apart: str = ""  # the settings that tell it from a row which is alike in all of these
     records: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
     label: str = ""
 
@@ -144,7 +145,7 @@ class Row:
     @property
     def path(self) -> str:
         """Its name in files about all rows."""
-        return str(Path(self.place, self.method, self.variant))
+        return str(Path(self.place, self.method, self.variant, self.apart))
 
     def values(self, task: str) -> list[float]:
         return [record["primary"]["value"] for _, record in sorted(self.records.get(task, {}).items())]
@@ -283,7 +284,7 @@ def load(sources: Iterable[Path]) -> Table:
     lengths: dict[str, set[int]] = {}  # teacher -> the lengths that it reads
     for _, _, record in found:
         lengths.setdefault(record["teacher"]["name"], set()).add(record["settings"].get("max_length"))
-    rows: dict[tuple[str, ...], Row] = {}
+    cells: dict[tuple[str, str, str, str, str, str], list[dict[str, Any]]] = {}
     tasks: dict[str, dict[str, Any]] = {}
     where_is: dict[int, str] = {}
     for place, where, record in found:
@@ -298,13 +299,15 @@ def load(sources: Iterable[Path]) -> Table:
         if len(lengths[teacher]) > 1:
             teacher += f", {record['settings'].get('max_length')} tokens"
         key = (place, record["method"], record["variant"], kind_of(record), start_of(record), teacher)
-        seeds = rows.setdefault(key, Row(*key)).records.setdefault(record["task"], {})
-        for seed in seeds.values():
-            if record["seed"] == seed["seed"]:
-                raise BadInput(f"{where}: the same cell as {where_is[id(seed)]}")
-            if differing := unlike(record, seed):
-                raise BadInput(f"{where}: {differing} differs from {where_is[id(seed)]}, another seed of the same row")
-        seeds[record["seed"]] = record
+        cells.setdefault(key, []).append(record)
+    rows: dict[tuple[str, ...], Row] = {}
+    for alike, records in cells.items():
+        names = unlike(records)
+        for record in records:
+            row = Row(*alike, ", ".join(f"{name} {settings_of(record).get(name)}" for name in names))
+            seeds = rows.setdefault((*alike, row.apart), row).records.setdefault(record["task"], {})
+            if (one := seeds.setdefault(record["seed"], record)) is not record:
+                raise BadInput(f"{where_is[id(record)]}: the same cell as {where_is[id(one)]}")
     label(list(rows.values()))
     return Table(tasks, list(rows.values()), missing)
 
@@ -315,7 +318,7 @@ def label(rows: list[Row]) -> None:
     for row in rows:
         others = [r for r in rows if r.place == row.place and r.variant != row.variant and r.role is None]
         named = Path(row.place).name not in ("", row.method) and not others
-        row.label = row.role or (Path(row.place).name if named else row.variant)
+        row.label = ", ".join(filter(None, [row.role or (Path(row.place).name if named else row.variant), row.apart]))
         if len({other.teacher for other in rows}) > 1:
             row.label += f", teacher {Path(row.teacher).name}"
     same = Counter((row.label, row.kind, row.start) for row in rows)
@@ -323,10 +326,17 @@ def label(rows: list[Row]) -> None:
         row.label += f" ({Path(row.place).name or row.method})"
 
 
-def unlike(record: dict[str, Any], other: dict[str, Any]) -> str | None:
-    """A setting in which two seeds of a row differ, where the seed is all that may."""
-    ours, theirs = ({**r["settings"], "teacher": r["teacher"]["signature"]} for r in (record, other))
-    return next((key for key in ours | theirs if key != "seed" and ours.get(key) != theirs.get(key)), None)
+def settings_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What a row's seeds share: all settings but the seed, and which teacher it was."""
+    settings = {**record["settings"], "teacher": results.digest(record["teacher"]["signature"])[:6]}
+    return {name: value for name, value in settings.items() if name != "seed"}
+
+
+def unlike(records: list[dict[str, Any]]) -> list[str]:
+    """The settings in which results of one task differ, where the seed is all that may: they are of several rows."""
+    first = {record["task"]: settings_of(record) for record in reversed(records)}
+    pairs = [(settings_of(record), first[record["task"]]) for record in records]
+    return sorted({name for ours, one in pairs for name in ours | one if ours.get(name) != one.get(name)})
 
 
 # --- printing ------------------------------------------------------------------------------------------------

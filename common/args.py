@@ -142,7 +142,7 @@ class CommonArgs:
     teacher_lr: float | None = arg(
         None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)", above=0
     )
-    out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/seed<N>/", setting=False)
+    out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/<settings>/seed<N>/", setting=False)
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)", setting=False)
     teacher_cache: Literal["auto", "off", "on"] = arg(
         "auto",

@@ -1,7 +1,9 @@
 """Results: one JSON record per run, written last and atomically; tables made from these records only.
 
-    OUT/<method>/<task>/<variant>/seed<N>/   result.json  predictions.safetensors  args.json  log.jsonl  README.md ...
+    OUT/<method>/<task>/<variant>/<student>-<teacher>-<six digits>/seed<N>/
+        result.json  predictions.safetensors  args.json  log.jsonl  model.safetensors  README.md ...
 
+The six digits stand for all settings but the seed: seeds of one row lie together, other settings elsewhere.
 `comparable` names everything that two numbers must share to stand in one table; `signature` adds what makes
 this run its own. `result.schema.json` beside this file describes every field.
 """
@@ -15,6 +17,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -74,9 +77,17 @@ def validate(record: Any) -> None:
         raise error
 
 
-def folder_of(out_dir: str | Path, method: str, task: str, variant: str, seed: int) -> Path:
-    """Where a run leaves its result."""
-    return Path(out_dir) / method / task / variant / f"seed{seed}"
+def folder_of(out_dir: str | Path, record: dict[str, Any]) -> Path:
+    """Where a run leaves its result: the folder knows the settings, so that two of them never share one."""
+    names = (record["student"]["shape"], Path(record["teacher"]["name"]).name)
+    words = [re.sub(r"[^\w.]+", "-", name, flags=re.ASCII)[:40] for name in names]
+    place = Path(out_dir) / record["method"] / record["task"] / record["variant"]
+    return place / "-".join([*words, digest(seedless(record))[:6]]) / f"seed{record['seed']}"
+
+
+def seedless(record: dict[str, Any]) -> str:
+    """The signature that all seeds of a row share."""
+    return str(record["signature"]).replace(f"|seed:{record['seed']}|", "|seed:*|")
 
 
 def digest(record: Any) -> str:
@@ -182,8 +193,7 @@ def show(records: list[dict[str, Any]], out_dir: str) -> None:
     for comparable in dict.fromkeys(record["comparable"] for record in records):
         print(f"\n{table([record for record in records if record['comparable'] == comparable])}")
     for record in records:
-        names = (record[key] for key in ("method", "task", "variant", "seed"))
-        print(f"saved: {folder_of(out_dir, *names)}")
+        print(f"saved: {folder_of(out_dir, record)}")
 
 
 def table(records: list[dict[str, Any]]) -> str:

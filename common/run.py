@@ -1,6 +1,6 @@
 """One row of a table: its folder, its settings, its share of the budget, the student, and the record it leaves.
 
-A finished run with the same settings is not run again; one with other settings is never overwritten without `--force`.
+A finished run is not run again without `--force`; one with other settings has another folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class Run:
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
                  paper_epochs: float, **settings: Any) -> None:  # fmt: skip
         self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
-        self.folder = results.folder_of(args.out_dir, method, task.name, variant, args.seed)
         self.examples = task.splits["train"]  # a method may put augmented ones in their place
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
@@ -107,6 +106,16 @@ class Run:
         others = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         fields = {"method": method, "variant": variant, "teacher": teacher.signature} | others
         self.signature = f"{self.comparable}|{results.one_line(fields)}"
+        self.named: dict[str, Any] = {
+            "method": method,
+            "variant": variant,
+            "task": task.name,
+            "seed": args.seed,
+            "student": {"shape": args.student},
+            "teacher": {"name": teacher.name},
+            "signature": self.signature,
+        }
+        self.folder = results.folder_of(args.out_dir, self.named)
 
     # --- training ---
 
@@ -240,10 +249,7 @@ class Run:
                 self.clear()
                 print(f"{self.variant}: finished before, {path}")
                 return record
-            raise BadInput(
-                f"{path}: holds a result of other settings ({difference(record, self)}); --force replaces it,"
-                " --out-dir keeps both"
-            )
+            raise BadInput(f"{path}: is no result of these settings; --force replaces it")
         if self.folder.exists():
             hold(self.folder)
         if self.checkpoints() and not self.args.resume:
@@ -304,13 +310,10 @@ class Run:
             evaluate.save_predictions(self.folder, found.predictions)
         record = {
             "schema": results.SCHEMA_VERSION,
-            "method": self.method,
-            "variant": self.variant,
-            "task": task.name,
+            **self.named,
             "source": task.source,
             "origin": task.origin,
             "fingerprint": task.fingerprint,
-            "seed": args.seed,
             "budget": {
                 "name": args.budget,
                 "kind": self.kind,
@@ -343,7 +346,6 @@ class Run:
             "command": shlex.join(["python", *sys.argv]),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "comparable": self.comparable,
-            "signature": self.signature,
         }
         results.save(self.folder, record)
         self.clear()
@@ -364,17 +366,6 @@ class Run:
                 if task.kind == "regression" or np.asarray(splits[name].labels).dtype.kind == "i"  # else scores
             },
         }
-
-
-def difference(record: dict[str, Any], run: Run) -> str:
-    """The first setting in which a record and a run differ, for the error line."""
-    for key, value in run.settings.items():
-        if key in record["settings"] and record["settings"][key] != value:
-            return f"{key} {record['settings'][key]} there, {value} here"
-    if record["comparable"] != run.comparable:
-        return "another data set or budget"
-    old = record["settings"].keys() != run.settings.keys()
-    return "made by another version of the script" if old else "another teacher"
 
 
 # --- the student ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -604,7 +605,8 @@ def write(root: Path, score: float, seed: int, variant: str = "kd", task: str = 
     record["teacher"]["metrics"] = {"dev": {name: 0.9}}
     for key, value in changes.items():
         record[key] = {**record[key], **value} if isinstance(value, dict) else value
-    path = root / method / task / variant / f"seed{seed}" / "result.json"
+    record["signature"] = results.one_line({"method": method, **record["settings"]})
+    path = results.folder_of(root, record) / "result.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record))
     return path
@@ -738,8 +740,8 @@ def test_a_damaged_note_is_one_line(folder: Path, capsys: Capture) -> None:
 
 def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     for seed in range(3):
-        (folder / f"mc3kd/cola/mc3kd/seed{seed}/result.json").unlink()
-    (folder / "mc3kd/rte/kd/seed0/result.json").unlink()
+        next(folder.glob(f"mc3kd/cola/mc3kd/*/seed{seed}/result.json")).unlink()
+    next(folder.glob("mc3kd/rte/kd/*/seed0/result.json")).unlink()
     found = table.load([folder])
     gain = found.difference(row(found, "mc3kd"), "vanilla KD", found.tasks)
     assert gain is not None
@@ -752,8 +754,6 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     ("changes", "said"),
     [
         ({"comparable": "task:rte|data:other|schema:1"}, "not comparable with"),
-        ({"settings": {"lr": 3e-3}}, "lr differs from"),
-        ({"teacher": {"signature": "another"}}, "teacher differs from"),
         ({"primary": {"name": "perplexity", "value": 0.5}}, "a perplexity"),
     ],
 )
@@ -764,11 +764,25 @@ def test_what_cannot_be_compared_is_refused(folder: Path, changes: dict[str, Any
     assert str(path.parent.parent) in str(error.value)
 
 
+def test_other_settings_are_another_row(folder: Path) -> None:
+    """It names what it differs in."""
+    for seed in range(2):
+        write(folder, 0.5, seed, "kd", "rte", settings={"lr": 3e-3})
+    write(folder, 0.5, 2, "kd", "rte", settings={"lr": 3e-3}, teacher={"signature": "another"})
+    found = [one for one in table.load([folder]).rows if one.variant == "kd"]
+    labels = [one.label for one in found]
+    assert len(set(labels)) == len(labels) == 3
+    assert sum("lr 0.003" in label for label in labels) == 2
+    assert sorted(len(one.records["rte"]) for one in found) == [1, 2, 3]
+    assert len({one.path for one in found}) == 3
+
+
 def test_one_cell_twice_is_refused_and_tuning_is_left_out(folder: Path, tmp_path_factory: Any) -> None:
     other = tmp_path_factory.mktemp("other")
     write(other, 0.5, 0, "kd", "rte")
     with pytest.raises(BadInput, match="the same cell as"):
         table.load([folder, other])
+    shutil.rmtree(other)
     write(other, 0.5, 0, "kd", "rte", settings={"tune": True})
     assert len(table.load([folder, other]).rows) == 3
 

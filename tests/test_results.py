@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -232,8 +233,11 @@ def test_a_result_is_left_alone_unless_forced(small: list[str], tmp_path: Path) 
 
 
 def test_one_process_at_a_time_works_in_a_folder(small: list[str], tmp_path: Path) -> None:
-    argv, folder = [*small, "--out-dir", str(tmp_path)], tmp_path / "mc3kd" / "sst2" / "mc3kd" / "seed0"
-    folder.mkdir(parents=True)
+    argv = [*small, "--out-dir", str(tmp_path)]
+    assert call("mc3kd", *argv)[0] == 0
+    folder = next(tmp_path.rglob("result.json")).parent
+    shutil.rmtree(folder)
+    folder.mkdir()
     (held, holds), (ends, end) = os.pipe(), os.pipe()
     if (pid := os.fork()) == 0:
         run.hold(folder)

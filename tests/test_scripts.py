@@ -20,7 +20,7 @@ import pytest
 import torch
 from conftest import SCRIPTS, call, in_two_processes, module_of, script
 
-from common import models, results, train
+from common import models, results, run, train
 from common.args import BadInput
 from common.tasks import check_name
 
@@ -101,7 +101,8 @@ def test_it_ends_with_a_table_and_reaches_its_floor(case: Case) -> None:
     assert rows[0].startswith("teacher ")
     assert {row.split()[0] for row in rows[1 : 1 + len(found)]} == {record["variant"] for record in found}
     for record in found:
-        folder = results.folder_of(case.out, case.method, "sst2", record["variant"], 3)
+        folder = results.folder_of(case.out, record)
+        assert folder.parent.parent == case.out / case.method / "sst2" / record["variant"]
         assert f"saved: {folder}" in case.printed
         assert record["teacher"]["metrics"]["dev"]["accuracy"] > 0.95
         assert record["primary"]["value"] == record["metrics"]["dev"]["accuracy"] > 0.75, record["variant"]
@@ -120,7 +121,7 @@ def test_it_ends_with_a_table_and_reaches_its_floor(case: Case) -> None:
 def test_the_card_loads_the_same_predictions(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippet of each card runs as it stands, in the folder of the card."""
     for record in records(case.out):
-        folder = results.folder_of(case.out, case.method, "sst2", record["variant"], 3)
+        folder = results.folder_of(case.out, record)
         card, scope = (folder / "README.md").read_text(), dict[str, Any]()
         assert record["signature"] in card
         monkeypatch.chdir(folder)
@@ -131,14 +132,26 @@ def test_the_card_loads_the_same_predictions(case: Case, monkeypatch: pytest.Mon
             torch.testing.assert_close(scope["model"](**scope["inputs"]).logits, case.logits[folder])
 
 
-def test_it_is_not_run_again_and_nothing_is_overwritten(case: Case) -> None:
+def test_it_is_not_run_again_and_nothing_is_overwritten(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another seed lies beside it, other settings in a folder of their own."""
     before = {path: path.read_bytes() for path in case.out.rglob("*") if path.is_file()}
     code, printed, _ = call(case.method, *case.argv, "--out-dir", case.out)
     assert (code, printed.count("finished before")) == (0, len(records(case.out)))
     assert printed.split("task:")[-1] == case.printed.split("task:")[-1]
-    for changes in (["--lr", "1e-4"], ["--budget", "640", "--resume"]):
-        code, _, err = call(case.method, *case.argv, *changes, "--out-dir", case.out)
-        assert (code, "other settings" in err, "--force" in err) == (2, True, True)
+    folders: list[Path] = []
+    first = records(case.out)[0]
+    monkeypatch.setattr(run.Run, "finished", property(lambda self: folders.append(self.folder) or first))
+
+    def asked(*changes: str) -> set[Path]:
+        folders.clear()
+        assert call(case.method, *case.argv, *changes, "--out-dir", case.out)[0] == 0
+        return set(folders)
+
+    there = {path.parent for path in case.out.rglob("result.json")}
+    assert asked("--resume", "--save-every", "9") == there
+    assert asked("--seed", "4") == {folder.with_name("seed4") for folder in there}
+    for other in (asked("--lr", "1e-4"), asked("--budget", "640")):
+        assert not {folder.parent for folder in other} & {folder.parent for folder in there}
     assert {path: path.read_bytes() for path in case.out.rglob("*") if path.is_file()} == before
 
 
@@ -372,7 +385,7 @@ def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: l
         code, _, err = call(method, *argv, *FULL.get(method, "").split(), "--variant", "finetune,kd")
         assert code == 0, f"{method}: {err}"
         for variant in ("finetune", "kd"):
-            (folder,) = (tmp_path / method / task).glob(f"{variant}*/seed3")
+            (folder,) = (tmp_path / method / task).glob(f"{variant}*/*/seed3")
             record = results.load(folder / "result.json")
             metrics = record["metrics"]["dev"]
             found[method, variant] = [*curves(folder)["."], *metrics.values(), record["student"]["parameters"]]
