@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 from transformers import PreTrainedModel, set_seed
 
+import pocket
 from common import data, evaluate, models, parallel, results, text, train
 from common.args import BadInput, CommonArgs, parse_budget, student_shape
 from common.data import Encoded
@@ -340,7 +341,7 @@ class Run:
                 "speed": found.speed,
             },
             "ledger": asdict(self.ledger),
-            "analysis": analysis or {},
+            "analysis": (analysis or {}) | self.skills(found.predictions),
             "settings": self.settings,
             "environment": results.environment(),
             "command": shlex.join(["python", *sys.argv]),
@@ -351,6 +352,16 @@ class Run:
         self.clear()
         release(self.folder)
         return record
+
+    def skills(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+        """The accuracy on each skill, for the task of the suite whose examples have one."""
+        right: dict[str, list[bool]] = {}
+        for name, found in predictions.items():
+            split = self.task.splits[name]
+            for example, logits, label in zip(split.ids, found, split.labels, strict=True):
+                if self.task.source == "pocket" and (skill := pocket.skill_of(example)):
+                    right.setdefault(skill, []).append(logits.argmax() == label)
+        return {"skills": {skill: float(np.mean(right[skill])) for skill in sorted(right)}} if right else {}
 
     def beside(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
         """What predictions say beside the metrics: how far they are the teacher's, and their log loss, by split."""

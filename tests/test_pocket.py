@@ -15,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT
@@ -28,6 +30,7 @@ from common.args import CommonArgs
 from common.data import load
 from common.evaluate import METRICS, Evaluation, primary
 from common.layers import packed
+from common.run import Run
 from common.tasks import TASKS
 from pocket import documents, grammar, lexicon, make, sentences, skills, texts
 from pocket import models as suite
@@ -137,6 +140,18 @@ def test_labels_are_balanced_and_a_bag_of_words_stays_below_the_teacher(task: st
         assert sorted(set(labels)) == sorted(pocket.LABELS[task])
         assert min(Counter(labels).values()) / 1000 > 0.75 / len(set(labels))
     assert model.fit(inputs[0], train["label"]).score(inputs[1], test["label"]) < 0.75
+
+
+def test_results_give_the_accuracy_on_each_skill() -> None:
+    """Here right on all but one: of that, wrong on all."""
+    task = load("pocket/grammar")
+    test = task.splits["test"]
+    missed = "agree-be-pp"
+    found = [label != (pocket.skill_of(name) == missed) for name, label in zip(test.ids, test.labels, strict=True)]
+    scores = Run.skills(SimpleNamespace(task=task), {"test": np.eye(2)[np.array(found, int)]})["skills"]  # type: ignore[arg-type]
+    assert scores == {skill: float(skill != missed) for skill in skills.SKILLS}
+    cola = load("pocket/cola")
+    assert Run.skills(SimpleNamespace(task=cola), {"test": np.eye(2)[cola.splits["test"].labels]}) == {}  # type: ignore[arg-type]
 
 
 def test_bad_requests_are_named() -> None:
