@@ -456,7 +456,7 @@ def asked_recipe(tokenizer: Any) -> Recipe:
 # --- fine-tuned teachers ---------------------------------------------------------------------------------------
 
 SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli")]
-SHIPPED += [f"pocket-6-{task}" for task in ("cola", "stsb")]
+SHIPPED += [f"pocket-6-{task}" for task in ("cola", "grammar", "stsb")]
 BITS = 8
 
 

@@ -1,0 +1,74 @@
+"""What makes pocket/grammar graded: one factor of the task or of its teacher is changed at a time.
+
+    python -m pocket.factors --to bench/results/grammar_factors.json     # about an hour on one core
+    python -m pocket.factors --cells skills-14 tail-2                    # some of the cells
+
+A cell has a teacher of its own and students of 2x128 after 6,400 examples: undistilled, KD, MC3KD. Scores are MCC on
+the dev split, in percent, by seed. Finished teachers and students are found again in OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pocket
+from common.results import write_json
+from methods import mc3kd
+from pocket import models, skills
+
+BASE: dict[str, Any] = {"skills": len(skills.SKILLS), "tail": skills.TAIL, "examples": 40_000, "teacher_steps": 3000}
+CHANGES: dict[str, list[Any]] = {
+    "skills": [14, 28],
+    "tail": [0.0, 2.0],
+    "examples": [10_000],
+    "teacher_steps": [1500, 6000],
+}
+CELLS = {"base": BASE} | {
+    f"{name}-{value:g}": BASE | {name: value} for name, values in CHANGES.items() for value in values
+}
+VARIANTS, SEEDS = ("finetune", "kd", "mc3kd"), (0, 1)
+BUDGET, LR = "6400", 1e-3
+
+
+def measure(cell: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Scores of the cell's teacher and, by seed, of its students."""
+    task = pocket._ALL["grammar"]
+    sizes = (cell["examples"], *task.sizes[1:])
+    rule = partial(skills.grammar, count=cell["skills"], tail=cell["tail"])
+    pocket._ALL["grammar"] = task._replace(rule=rule, sizes=sizes)
+    models._LONGER["pocket", "grammar"] = {"steps": cell["teacher_steps"]}
+    try:
+        for seed in SEEDS:
+            mc3kd.main(
+                mc3kd.Args(
+                    task="pocket/grammar", variant=",".join(VARIANTS), student="2x128", init="pretrained",
+                    budget=BUDGET, lr=LR, seed=seed, tune=True, out_dir=str(out),
+                )
+            )  # fmt: skip
+    finally:
+        pocket._ALL["grammar"] = task
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.rglob("result.json"))]
+    scores = {
+        name: [round(100 * record["primary"]["value"], 1) for record in found if record["variant"] == name]
+        for name in VARIANTS
+    }
+    (teacher,) = found[0]["teacher"]["metrics"].values()
+    return cell | {"teacher": round(100 * teacher["matthews"], 1)} | scores
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL")
+    parser.add_argument("--out", type=Path, default=Path("runs/factors"), help="where teachers and students go")
+    parser.add_argument("--to", type=Path, help="a JSON file of the cells' scores")
+    given = parser.parse_args()
+    cells: dict[str, Any] = {}
+    for name in given.cells:
+        cells[name] = measure(CELLS[name], given.out / name)
+        print(name, json.dumps(cells[name]), flush=True)
+        if given.to:
+            write_json(given.to, {"command": "python -m pocket.factors", "budget": BUDGET, "lr": LR, "cells": cells})
