@@ -332,11 +332,17 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
 
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a teacher that can be trained: in float32, with gradients, without a teacher's hooks."""
+    """A copy of a teacher that can be trained: in float32, with gradients, without a hook in any of its modules.
+
+    A hook that was copied would still write to where the teacher's writes. The library makes its own ones again.
+    """
     if getattr(model.config, "quantization_config", None):
         raise BadInput("--init teacher: its weights are packed, none can be trained; --init random works")
     student = copy.deepcopy(model).float().requires_grad_()
-    student._forward_hooks.clear()
+    for module in student.modules():
+        for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
+            hooks.clear()
+        module.__dict__.pop("_output_capturing_hooks_installed", None)
     return student
 
 
@@ -380,6 +386,28 @@ def compared(mask: Tensor, tokens: str, family: str = "bert") -> Tensor:
 def vectors(hidden: Tensor, at: Tensor) -> Tensor:
     """(B, L, D) and a mask (B, L) -> (n, D): `hidden[at]`, with a faster backward pass."""
     return hidden.flatten(0, 1).index_select(0, at.flatten().nonzero()[:, 0])
+
+
+# Of families whose attention reads a layer's input as it is: the names of its projections to queries, keys and values
+PROJECTIONS = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), ("query", "key", "value"))
+PROJECTIONS |= {"distilbert": ("q_lin", "k_lin", "v_lin")}
+
+
+def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of a layer, numbered from 1, each (B, L, D) with its heads side by side.
+
+    They are computed from the layer's input, `output.hidden_states[layer - 1]`, so that a teacher's outputs may come
+    from disk. `BadInput` for families that normalise the input first, or keep their projections elsewhere.
+    """
+    family = model.config.model_type
+    if family not in PROJECTIONS:
+        raise BadInput(
+            f"--teacher: queries and keys of a {family} cannot be had; one of {', '.join(PROJECTIONS)} works"
+        )
+    hidden, modules = output.hidden_states[layer - 1].to(model.dtype), list(model.base_model.named_modules())
+    projections = ([m for place, m in modules if place.endswith(f".{name}")] for name in PROJECTIONS[family])
+    Q, K, V = (layers[layer - 1](hidden) for layers in projections)
+    return Q, K, V
 
 
 def token_logits(output: Any) -> Tensor:

@@ -6,6 +6,7 @@ A finished run is not run again without `--force`; one with other settings has a
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shlex
 import sys
@@ -27,7 +28,7 @@ from common import data, evaluate, models, parallel, results, text, train
 from common.args import BadInput, CommonArgs, parse_budget, student_shape
 from common.data import Encoded
 from common.tasks import GENERATED, TaskData
-from common.teacher import Teacher, keep_outputs
+from common.teacher import Teacher, get_teacher, keep_outputs
 
 _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 
@@ -378,6 +379,23 @@ class Run:
                 if task.kind == "regression" or np.asarray(splits[name].labels).dtype.kind == "i"  # else scores
             },
         }
+
+
+def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
+    """A command's runs, task by task and variant by variant, without those that were finished before.
+
+    Whoever takes one trains its student and calls its `finish`. A task's table is shown after its last run.
+    """
+    for name in args.tasks:
+        task = data.load(name, **args.source)
+        teacher, records = get_teacher(args, task), []
+        for variant in args.variants:
+            run = Run(args, method, variant, task, teacher, paper_epochs)
+            if (record := run.finished) is None:
+                yield run
+                record = parallel.on_main(functools.partial(results.load, run.folder / "result.json"))
+            records.append(record)
+        results.show(records, args.out_dir)
 
 
 # --- the student ---------------------------------------------------------------------------------------------

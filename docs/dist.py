@@ -44,12 +44,10 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.data import load
 from common.losses import kd_loss, label_loss
 from common.parallel import mean, whole
-from common.results import show
-from common.run import Run
-from common.teacher import Teacher, get_teacher
+from common.run import rows
+from common.teacher import Teacher
 from common.train import Batch
 
 # Shapes: B batch, C classes.
@@ -79,21 +77,13 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
 
 
 def main(args: Args) -> None:
-    for task_name in args.tasks:
-        task = load(task_name, **args.source)
-        teacher = get_teacher(args, task)
-        records = []
-        for name in args.variants:
-            run = Run(args, "dist", name, task, teacher, PAPER_EPOCHS)
-            record = run.finished
-            if record is None:
-                student, cached = run.student(), None if name == "finetune" else teacher
-                with run.loop({"student": student}, run.lr, cached=cached, whole_batch=name == "dist") as loop:
-                    for batch in loop:
-                        loop.minimise(step_loss(args, name, student, teacher, batch))
-                record = run.finish(student)
-            records.append(record)
-        show(records, args.out_dir)
+    for row in rows(args, "dist", PAPER_EPOCHS):
+        student, cached = row.student(), None if row.variant == "finetune" else row.teacher
+        whole_batch = row.variant == "dist"
+        with row.loop({"student": student}, row.lr, cached=cached, whole_batch=whole_batch) as loop:
+            for batch in loop:
+                loop.minimise(step_loss(args, row.variant, student, row.teacher, batch))
+        row.finish(student)
 
 
 if __name__ == "__main__":

@@ -201,8 +201,8 @@ def call(method: str, *argv: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-# Every script of methods/, and the example of docs/add_a_method.md
-SCRIPTS = {path.stem: path for path in [*sorted((ROOT / "methods").glob("[a-z]*.py")), ROOT / "docs" / "dist.py"]}
+# Every script of methods/, and the examples of docs/add_a_method.md
+SCRIPTS = {path.stem: path for folder in ("methods", "docs") for path in sorted((ROOT / folder).glob("[a-z]*.py"))}
 
 
 def module_of(method: str) -> Any:

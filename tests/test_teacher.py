@@ -11,7 +11,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from conftest import FAMILIES, bert_config, tiny_bert, word_tokenizer
+from conftest import FAMILIES, WIDE, bert_config, tiny_bert, word_tokenizer
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -333,6 +333,54 @@ def test_students_of_every_family(family: str) -> None:
     torch.testing.assert_close(ours[1], theirs[1])
     assert (narrow.num_attention_heads, config.hidden_size) == (2, 32)
     assert 64 not in {getattr(narrow, name, None) for name in models.FFN}
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert"])
+def test_attention_inputs_are_what_the_projections_gave(family: str) -> None:
+    """Bit for bit what hooks see inside of the layer, with padding, in training too."""
+    config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES.get(family, WIDE))
+    model = AutoModelForSequenceClassification.from_config(config).train()
+    inputs = {"input_ids": torch.randint(5, 99, (3, 10)), "attention_mask": torch.ones(3, 10, dtype=torch.long)}
+    inputs["attention_mask"][0, 7:] = 0
+    seen: dict[str, list[Tensor]] = {}
+    for place, module in model.named_modules():
+        if (name := place.rpartition(".")[2]) in models.PROJECTIONS[family]:
+            module.register_forward_hook(lambda _m, _i, output, name=name: seen.setdefault(name, []).append(output))
+    outputs = model(**inputs, output_hidden_states=True)
+    hooked = {name: list(found) for name, found in seen.items()}
+    for layer in (1, 2, 4):
+        for name, found in zip(models.PROJECTIONS[family], models.attention_inputs(model, outputs, layer), strict=True):
+            assert torch.equal(found, hooked[name][layer - 1]), (name, layer)
+            assert found.requires_grad
+
+
+def test_attention_inputs_of_other_families_are_refused() -> None:
+    """Where a layer normalises its input first, its projections see something else."""
+    for family in ("roberta-prelayernorm", "xlnet", "gpt2"):
+        model = AutoModelForSequenceClassification.from_config(
+            AutoConfig.for_model(family, **FAMILIES.get(family, WIDE))
+        )
+        with pytest.raises(BadInput, match=f"of a {family} cannot be had; one of bert, "):
+            models.attention_inputs(model, SimpleNamespace(), 1)
+
+
+def test_a_copy_of_the_teacher_shares_nothing_with_it() -> None:
+    """Neither weights nor hooks, which would write to one place: a loss between the two would be 0."""
+    teacher, seen = tiny_bert(3, 32), dict[str, Tensor]()
+    inputs = {"input_ids": torch.randint(5, 31, (2, 6))}
+    query = teacher.bert.encoder.layer[1].attention.self.query
+    query.register_forward_hook(lambda _module, _inputs, output: seen.update(queries=output))
+    with torch.no_grad():
+        states = teacher.eval()(**inputs, output_hidden_states=True).hidden_states
+    theirs = seen.pop("queries")
+    student = models.keep_layers(models.trainable_copy(teacher), "first", 2)
+    ours = student(**inputs, output_hidden_states=True).hidden_states
+    assert not seen
+    assert torch.equal(models.attention_inputs(teacher, SimpleNamespace(hidden_states=states), 2)[0], theirs)
+    assert len(ours) == 3
+    assert torch.equal(ours[2], states[2])
+    places = {tensor.data_ptr() for tensor in teacher.state_dict().values()}
+    assert not [name for name, tensor in student.state_dict().items() if tensor.data_ptr() in places]
 
 
 def test_students_of_an_encoder_decoder() -> None:
