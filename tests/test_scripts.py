@@ -32,7 +32,7 @@ CASES = {
     "cmow": "--variant kd --student hybrid-3-9 --mlp-width 16 --init general --lr 5e-3",
     "xtc": "--variant kd,xtc --bits 2 --stages 2 --student 2x32 --lr 3e-3",
     "dist": "--variant kd,dist --student 2x32 --lr 3e-3",
-    "minilm": "--variant kd,minilm-kd --student 2x16 --lr 5e-3",
+    "minilm": "--variant kd,minilm-kd --student 2x32 --lr 3e-3",
     "efficient_attention": "--variant convert-distil --window 4 --short-length 16 --lr 3e-3 --budget 5120",
 }
 
