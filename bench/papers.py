@@ -4,6 +4,8 @@
     python -m bench papers xtc --table C.9               # one of them
     python -m bench papers cmow --table VII              # sizes are counted now, no run is needed
     python -m bench papers cka --table 6 --commands      # the command of every row, with the hub's data and weights
+    python -m bench papers xtc --table C.5 --run "Skip-BERT6, 5e-5"      # run a row; --run alone: the whole table
+    python -m bench papers mc3kd --table 1 --run --limit 500             # arguments of the script may follow
     python -m bench papers mc3kd --results runs,DIR      # where to look for result.json files
 
 The figures stand in bench/published/METHOD.toml, as printed, and nowhere else; those of sizes in bench/sizes.py.
@@ -11,22 +13,28 @@ bench/published/schema.json describes the layout: a row's labels are turned into
 column names the metric. The tables print one line for each cell: paper, ours, difference, remark.
 
 Which result is of which row: its method, its task (never a pocket task), its variant, and every argument that the
-table's rows differ in, teacher and student included. Whatever else is not as in the row's command (the budget, a
-subset of the data, local files, a learning rate) is named beside the figure: only a figure without such a remark is a
-reproduction. Of several such results those with the fewest remarks count, and several seeds are averaged. Results that
-match no row are listed below the tables.
+table's rows differ in, teacher and student included. A model of an earlier row, runs/..., is known by its content.
+Whatever else is not as in the row's command (the budget, a subset of the data, local files, a learning rate, a corpus)
+is named beside the figure: only a figure without such a remark is a reproduction. Of several such results those with
+the fewest remarks count, and several seeds are averaged. A result that would be of two rows with different commands
+fills neither. Results that match no row are listed below the tables.
+
+`--run` first says what the rows cost: steps, and examples through the student, of the official data. It goes on where
+it was stopped; a row that starts from another, runs/..., needs that one first.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import re
 import shlex
+import subprocess
 import sys
 import textwrap
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,7 +48,8 @@ from bench import matrix
 from bench.cli import Parser, dashed
 from bench.records import kept_in, opened
 from common import results
-from common.args import BadInput, read
+from common.args import BadInput, parse_model, read
+from common.sources import HUB
 from common.tasks import TASKS, check_name
 
 FOLDER = results.ROOT / "bench" / "published"
@@ -50,6 +59,10 @@ CELL = re.compile(r"-|[+-]?\d*\.?\d+%?(/[+-]?\d*\.?\d+)?")
 HEADER = ["", "column", "paper", "ours", "difference", ""]
 WORDS = (0, 1, 5)  # its columns that hold no figures
 ABSENT = "not in this version"
+MODELS = ("teacher", "init")
+# Arguments whose value a script derives where they are left out; of the others the default is what is wanted
+DERIVED = {"lr", "init", "student", "max_length", "reduce_share", "diffcat", "assistant", "pool"}
+DERIVED |= {"beta", "tokens", "last"}
 
 
 # --- the tables, as printed ----------------------------------------------------------------------------------
@@ -201,13 +214,13 @@ def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> tu
     """Option -> value of a row's command for a task, where what stands later replaces what stands before; and the
     options that come from the row's labels: in these the rows of a table differ."""
     tasks = paper.per_task[table.per_task] if table.per_task else {}
-    words = shlex.split(f"{paper.common} {table.run or ''} {tasks.get(task, '')}")
+    words, said = shlex.split(f"{paper.common} {table.run or ''} {tasks.get(task, '')}"), values | {"task": task}
     words += ["--data-dir", "DIR"] if local(task) else []
     found: dict[str, str] = {}
     labelled: set[str] = set()
     for option, value in dict(zip(words[::2], words[1::2], strict=True)).items():
         # a label may stand for a value and further options
-        parts = [option, *(shlex.split(filled(filled(value, values), {"task": task})) if "{" in value else [value])]
+        parts = [option, *(shlex.split(filled(filled(value, said), said)) if "{" in value else [value])]
         if len(parts) > 1:
             found |= dict(zip(parts[::2], parts[1::2], strict=True))
             labelled |= set(parts[::2]) if "{" in value else set()
@@ -258,6 +271,11 @@ def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str
     return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
 
 
+def typed(words: list[str]) -> str:
+    """A command as a shell takes it: the pattern of an earlier row's folder is the shell's to resolve."""
+    return " ".join(word if word.startswith("runs/") else shlex.quote(word) for word in words)
+
+
 # --- results -------------------------------------------------------------------------------------------------
 
 
@@ -274,10 +292,41 @@ def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
     return [record for record in mine if not record["settings"].get("tune")]
 
 
+def folders_of(pattern: str) -> list[str]:
+    """What a path of a command, which may be a pattern, stands for here."""
+    return sorted(glob.glob(pattern))
+
+
+@cache
+def names_of(model: str) -> frozenset[str]:
+    """What results call a model of a command: a hub id as it is; folders by path, or by their last part and content."""
+    from common import models
+
+    if not model.startswith("runs/"):
+        return frozenset([model])
+    folders = folders_of(model)
+    return frozenset([*folders, *(models.model_name(folder) for folder in folders)])
+
+
+def called_alike(wanted: str, found: str) -> bool:
+    """Whether a result's model is a folder that is called as the hub's: it may be a copy, which is remarked on."""
+    (base, layers), (other, others) = parse_model(wanted), parse_model(found)
+    names = Path(base).name, re.sub(r"@[0-9a-f]{12}$", "", Path(other).name)
+    return not wanted.startswith("runs/") and "/" in wanted and names[0] == names[1] and layers == others
+
+
+def corpora(spec: str | None) -> list[str]:
+    """The corpora of `--corpus`, or of a result's setting: without files, commits and digests."""
+    parts = [re.sub(r"[=@#][^=]*$", "", part.removeprefix("stream:")) for part in re.split(r"[,+]", spec or "")]
+    return [part.rpartition("=hub:")[2] or part for part in parts]
+
+
 def same(name: str, wanted: Any, found: Any) -> bool:
-    """Whether a result's setting is what a command says; a model is known by the last part of its path."""
-    if name in ("teacher", "init") and wanted is not None:
-        return re.search(rf"(^|[ /]){re.escape(Path(str(wanted)).name)}($|[@ ,])", str(found)) is not None
+    """Whether a result's setting is what a command says."""
+    if name in MODELS and wanted is not None:
+        return str(found) in names_of(str(wanted))
+    if name == "corpus":
+        return corpora(wanted) == corpora(found)
     if isinstance(found, bool):
         return found == {"on": True, "off": False}.get(wanted, wanted)
     if isinstance(found, list):
@@ -305,26 +354,25 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
     """How a result differs from a command; None if it is not of that row.
 
     `given`: the command's options, `decisive`: those in which the rows of a table differ. What a command leaves to the
-    script ("auto", or a default that the script replaces by something of another kind) is no difference.
+    script, which derives it, is no difference unless the result's own command has said it.
     """
     settings, found = record["settings"], []
+    said = shlex.split(record.get("command", ""))
     if record["budget"]["kind"] != "paper":
         found.append(f"budget {record['budget']['name']}")
-    if settings.get("limit") is not None:
-        found.append(f"{settings['limit']} training examples")
-    if record["source"] == "local":  # whose rows nobody has counted against the official ones
+    if str(settings.get("limit")) != given.get("--limit", "None"):
+        found.append(f"{settings['limit'] or 'all'} training examples")
+    if record["source"] == "local" and "--data-dir" not in given:  # nobody has counted its rows against the official
         found.append("local files")
     for name, wanted in args.settings().items():
-        own = settings.get(name)
-        explicit = f"--{dashed(name)}" in given
-        resolved = wanted in (None, "auto") or (isinstance(wanted, str) and not isinstance(own, str) and not explicit)
-        if name == "seed":
-            resolved = name not in decisive
-        elif name in ("budget", "limit") or name not in settings:
+        own, option = settings.get(name), f"--{dashed(name)}"
+        if name in ("budget", "limit") or name not in settings or (name == "seed" and "seed" not in decisive):
             continue
-        if resolved or same(name, wanted, own):
+        if name in DERIVED and option not in given and option not in said:
             continue
-        if name in decisive:
+        if same(name, wanted, own):
+            continue
+        if name in decisive and not (name in MODELS and called_alike(str(wanted), str(own))):
             return None
         found.append(f"{dashed(name)} {own}")
     return found
@@ -353,6 +401,10 @@ class Found(NamedTuple):
         return scale * sum(values) / len(values)
 
 
+def is_of(wanted: str | None, found: str) -> bool:
+    return wanted is None or same("teacher", wanted, found) or called_alike(wanted, found)
+
+
 def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dict[str, Any]]) -> Found | None:
     """The results of a row on a task: those that deviate least from its command, of these the group with most seeds."""
     given, labelled = options(paper, table, said.values, task)
@@ -360,7 +412,7 @@ def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dic
         record
         for record in records
         if record["task"] == paper.called.get(task, task)
-        and same("teacher", given.get("--teacher"), record["teacher"]["name"])
+        and is_of(given.get("--teacher"), record["teacher"]["name"])
         and (said.teacher or given.get("--student") in (None, record["settings"]["student"]))
     ]
     if not mine or missing(task) is not None:
@@ -416,8 +468,22 @@ def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     )
 
 
+def claimed_twice(paper: Paper, table: Table, records: list[dict[str, Any]]) -> dict[int, set[str]]:
+    """Result, by identity -> the rows that it would be of, where their commands differ."""
+    rows: dict[int, dict[str, str]] = {}
+    for row in table.rows:
+        said = meaning(paper, table, row)
+        for task in tasks_of(paper, table, row, said.values) if said.reason is None and not said.teacher else ():
+            if (part := find(paper, table, said, task, records)) is not None:
+                given, _ = options(paper, table, said.values, task)
+                command = json.dumps([task, given | {"--out-dir": ""}])
+                for record in part.records:
+                    rows.setdefault(id(record), {})[command] = str(row)
+    return {record: set(commands.values()) for record, commands in rows.items() if len(commands) > 1}
+
+
 def row_lines(
-    paper: Paper, table: Table, row: Row, records: list[dict[str, Any]], used: set[int]
+    paper: Paper, table: Table, row: Row, records: list[dict[str, Any]], used: set[int], twice: dict[int, set[str]]
 ) -> Iterator[list[str]]:
     """One line for each figure of a row; adds the results that it shows to `used`, by identity."""
     said = meaning(paper, table, row)
@@ -436,8 +502,11 @@ def row_lines(
             shown = [part for ref in column_spec.refs if (part := find_once(ref.task)) is not None]
             values = [part.value(ref) for part, ref in zip(shown, column_spec.refs, strict=False)]
             numbers = [value for value in values if value is not None]
+            doubtful = [twice[id(record)] for part in shown for record in part.records if id(record) in twice]
             if len(numbers) < len(column_spec.refs):
                 ours = "never run"
+            elif doubtful:
+                remark = f"a result that is also of {'; '.join(sorted(set.union(*doubtful) - {str(row)}))}"
             else:
                 used |= {id(record) for part in shown if not part.teacher for record in part.records}
                 numbers = [sum(numbers) / len(numbers)] if column_spec.mean else numbers
@@ -458,7 +527,8 @@ def remarks_of(table: Table, shown: list[Found]) -> str:
 
 
 def table_text(paper: Paper, table: Table, records: list[dict[str, Any]], used: set[int]) -> str:
-    lines = [line for row in table.rows for line in row_lines(paper, table, row, records, used)]
+    twice = claimed_twice(paper, table, records)
+    lines = [line for row in table.rows for line in row_lines(paper, table, row, records, used, twice)]
     text = results.columns(lines, HEADER, WORDS)
     return "\n".join([f"Table {table.name}. {table.what}", text, *map(wrapped, table.remarks)])
 
@@ -488,7 +558,7 @@ def commands_text(paper: Paper, table: Table) -> str:
     lines = [f"Table {table.name}. {table.what}"]
     for row in table.rows:
         found, why = commands(paper, table, row)
-        lines += [f"# {row}" + (f": {why}" if why else ""), *(shlex.join(words) for words in found)]
+        lines += [f"# {row}" + (f": {why}" if why else ""), *map(typed, found)]
     return "\n".join([*lines, *(f"# Note: {remark}" for remark in table.remarks)])
 
 
@@ -504,15 +574,87 @@ def others_text(records: list[dict[str, Any]], used: set[int]) -> str:
     return "\n".join(["Results on real data that are of no row above:", *lines]) if lines else ""
 
 
+# --- running rows --------------------------------------------------------------------------------------------
+
+
+def steps_of(paper: Paper, task: str, args: Any) -> int | None:
+    """Optimiser steps on the task with `--budget paper`, of the official data; None if nobody has counted them."""
+    if task not in HUB or not HUB[task].rows:
+        return None
+    epochs = matrix.module_of(f"methods/{paper.method}.py").PAPER_EPOCHS
+    copies = getattr(args, "augment", 0) * len(TASKS[task].fields)
+    if paper.method == "xtc":
+        epochs = epochs[args.paper_budget][copies > 0]
+    elif isinstance(epochs, dict):
+        epochs = epochs.get(task, 5)
+    rows = min(HUB[task].rows[0], args.limit or math.inf)
+    return round(epochs * (1 + copies) * math.ceil(rows / args.batch_size))
+
+
+def runnable(words: list[str]) -> list[str]:
+    """A command with its patterns resolved. `BadInput` where an earlier row's folder is not there, or not the only."""
+    found = []
+    for word in words:
+        if word.startswith("runs/") and "*" in word:
+            there = folders_of(word)
+            if len(there) != 1:
+                raise BadInput(f"{word}: {len(there)} folders are called so, one is needed; it is an earlier row's")
+            word = there[0]
+        found.append(word)
+    return found
+
+
+def run_rows(paper: Paper, tables: list[Table], row_name: str, more: list[str]) -> None:
+    """Run the rows that are called so, all for "", after a line on the cost of each command; `more` goes to each."""
+    wanted = " ".join(row_name.split()).lower()
+    chosen = [(table, row) for table in tables for row in table.rows if wanted in ("", str(row).lower())]
+    if not chosen:
+        rows = "; ".join(str(row) for table in tables for row in table.rows if commands(paper, table, row)[0])
+        raise BadInput(f"--run {row_name!r}: no row is called so; there are {rows[:600]}")
+    lines: dict[tuple[str, ...], None] = {}
+    for table, row in chosen:
+        found, why = commands(paper, table, row)
+        print(f"# Table {table.name}, {row}" + (f": {why}" if why else ""))
+        for words in found:
+            lines[*words, *more] = None
+            print(typed(words))
+            plain = dict(zip(words[2::2], words[3::2], strict=True))
+            for task in plain.pop("--task").split(","):
+                args = wanted_args(paper.method, ("--task", task, *chain(*plain.items())))
+                steps = steps_of(paper, task, args)
+                examples = (steps or 0) * args.batch_size
+                print(f"#   {task}: " + (f"{steps:,} steps, {examples:,} examples" if steps else "never counted"))
+    if not lines:
+        raise BadInput(f"--run {row_name!r}: nothing to run, as said above")
+    sys.stdout.flush()
+    failed = Counter[str]()
+    for line in lines:
+        try:
+            words = runnable([sys.executable, str(results.ROOT / line[1]), *line[2:], "--resume"])
+        except BadInput as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed[shlex.join(line)] += 1
+            continue
+        failed[shlex.join(line)] += subprocess.run(words).returncode != 0
+    for command in +failed:
+        print(f"failed: {command}", file=sys.stderr)
+
+
 def main(argv: list[str]) -> None:
     parser = Parser("papers", __doc__)
     parser.add_argument("method", choices=methods(), help="whose paper")
     parser.add_argument("--table", metavar="NAME", help="one table alone, as the paper numbers it")
     parser.add_argument("--commands", action="store_true", help="print the command of every row instead")
+    parser.add_argument("--run", metavar="ROW", nargs="?", const="", help="run a row, as the tables call it; without"
+                        " ROW all of --table; what follows and is not known here goes to the script")  # fmt: skip
     parser.add_argument(
         "--results", metavar="DIR,...", help="folders with result.json files (default: runs and bench/results)"
     )
-    asked = parser.parse_args(argv)
+    asked, more = parser.parse_known_args(argv)
+    if more and asked.run is None:
+        raise BadInput(f"{more[0]}: no such argument; --run hands arguments on to the script")
+    if asked.run == "" and asked.table is None:
+        raise BadInput("--run: of which row? Give one, or --table for all of a table's")
     paper = load(asked.method)
     if asked.table is not None and asked.table not in paper.names():
         raise BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}")
@@ -523,6 +665,8 @@ def main(argv: list[str]) -> None:
     tables = [table for table in paper.tables if asked.table in (None, table.name)]
     sizes = [name for name in paper.sizes if asked.table in (None, name)]
     used: set[int] = set()
+    if asked.run is not None:
+        run_rows(paper, tables, asked.run, more)
     if asked.commands:
         texts = [commands_text(paper, table) for table in tables]
         texts += [f"Table {name}. {paper.sizes[name]}\npython -m bench sizes {asked.method}" for name in sizes]

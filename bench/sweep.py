@@ -22,9 +22,10 @@ more points than `trials` tries so many of them, drawn at random. The winner is 
 tasks and seeds. bench/results/FILE_trials.json holds all trials and the winners, with which `python -m bench run FILE`
 then runs the rows.
 
-Of a script, the grid is the one that it declares (`grid`, the paper's), and every variant has as many trials as the
-smallest of their grids has points, or `--trials`; the table is OUT/sweep/trials.json. Trials run as the commands of
-`python -m bench run` do: several at a time, and stopped and started again the sweep goes on.
+Of a script, the grid is the one that it declares (`grid`, the paper's). Every variant has as many trials as the
+smallest of their grids has points, 12 at most; or as `--trials` says, so far as its own grid has points. The table is
+OUT/sweep/trials.json. Trials run as the commands of `python -m bench run` do: several at a time, and stopped and
+started again the sweep goes on.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from bench import __main__ as bench
 from bench import matrix, run
 from bench.cli import Parser, add_engine, check_engine
 from common import evaluate, results
 from common.args import BadInput, read, split_list
+
+USUAL = 12  # trials of a variant of a script
 
 
 def points(grid: dict[str, Any], trials: int | None) -> list[dict[str, Any]]:
@@ -69,7 +74,7 @@ def plan_of(table: dict[str, Any], out: Path, where: str) -> matrix.Matrix:
     return matrix.Matrix(results.ROOT / out, jobs)
 
 
-def table_of(script: str, words: list[str], variants: list[str], trials: int) -> tuple[dict[str, Any], str]:
+def table_of(script: str, words: list[str], variants: list[str], trials: int | None) -> tuple[dict[str, Any], str]:
     """The paper's grids of a script's variants as a table of rows, and the folder of their results."""
     method = matrix.module_of(script)
     if not hasattr(method, "grid"):
@@ -82,8 +87,8 @@ def table_of(script: str, words: list[str], variants: list[str], trials: int) ->
     for name in {*matrix.SET_HERE, "variant", *tuned} & set(given):
         del given[name]
     rows = [{"name": variant, "method": script, "variant": variant, "tune": grids[variant]} for variant in variants]
-    most = min(len(points(grid, trials)) for grid in grids.values())
-    tune = {"seeds": [args.seed], "trials": most}
+    most = min(len(points(grid, USUAL)) for grid in grids.values())
+    tune = {"seeds": [args.seed], "trials": trials or most}
     cache = args.cache_dir or f"{args.out_dir}/cache"
     table = given | {"tasks": args.tasks, "seeds": [], "cache_dir": str(Path(cache).absolute())}
     return table | {"rows": rows, "tune": tune}, str(Path(args.out_dir).absolute() / "sweep")
@@ -132,11 +137,12 @@ def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
     parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
-    parser.add_argument("--trials", type=int, default=12, help="of a script: points of the grid for each variant")
+    parser.add_argument("--trials", type=int, help="of a script: points of the grid for each variant (default: as many"
+                        f" as the smallest grid has, at most {USUAL})")  # fmt: skip
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
     check_engine(options)
-    if options.trials < 1:
+    if options.trials is not None and options.trials < 1:
         raise BadInput(f"--trials {options.trials}: must be 1 or more")
     if options.what.endswith(".toml"):
         if words:
@@ -160,3 +166,7 @@ def main(argv: list[str]) -> None:
     print(f"\ntrials and winners: {file}")
     if failed:
         raise SystemExit(1)
+
+
+if __name__ == "__main__":  # `python -m bench.sweep` is the same command
+    bench.main(["sweep", *sys.argv[1:]])

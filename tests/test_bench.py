@@ -40,7 +40,7 @@ from bench import (
     table,
 )
 from bench.matrix import Job, Matrix
-from common import results, tasks
+from common import models, results, tasks
 from common.args import BadInput, CommonArgs
 from common.tasks import Split, TaskData
 
@@ -989,9 +989,8 @@ def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path,
     given, _ = papers.options(PAPERS["mc3kd"], one, said.values, "rte")
     args = papers.wanted_args("mc3kd", ("--task", "rte", *itertools.chain(*given.items())))
     base = copy.deepcopy(RECORD) | {"variant": args.variant, "source": "hub", "settings": args.settings()}
-    base["settings"]["init"] = "first 3 layers of bert-base-uncased"
     base["budget"] = {"name": "paper", "kind": "paper", "amount": 9960, "comparable": False}
-    base["teacher"] |= {"name": "weights/bert-base-uncased", "metrics": {"dev": {"accuracy": 0.7}}}
+    base["teacher"] |= {"name": given["--teacher"], "metrics": {"dev": {"accuracy": 0.7}}}
     base.pop("digest", None)
 
     def printed(accuracy: float, settings: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -1006,9 +1005,76 @@ def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path,
     assert re.search(r"RTE +60\.29 +55\.00 +-5\.29 +budget 6400\n", printed(0.55, budget=few))
     assert re.search(r"RTE +60\.29 +61\.00 +\+0\.71\n", printed(0.61))
     assert re.search(r"RTE +60\.29 +62\.00 +\+1\.71 +2 seeds\n", printed(0.63, seed=1))
-    tables, _, others = printed(0.99, {"student": "3x384"}).partition("that are of no row")
-    assert "99.00" not in tables
-    assert "99.00" in others
+    for other in ({"student": "3x384"}, {"init": "random"}):
+        tables, _, others = printed(0.99, other).partition("that are of no row")
+        assert "99.00" not in tables
+        assert "99.00" in others
+    shutil.rmtree(tmp_path)
+    copied = {"init": "bert-base-uncased@0123456789ab"}
+    assert re.search(r"RTE +60\.29 +64\.00 +\+3\.71 +init bert-base-uncased@0123456789ab\n", printed(0.64, copied))
+    typed = "python methods/mc3kd.py --beta 5"
+    assert re.search(r"65\.00 +\+4\.71 +beta 5\.0\n", printed(0.65, {"beta": 5.0}, command=typed, seed=9))
+
+
+def result_of(paper: papers.Paper, name: str, labels: str, task: str, **changes: Any) -> dict[str, Any]:
+    """A result of a row's command, as its script would record it."""
+    one = next(found for found in paper.tables if found.name == name)
+    said = papers.meaning(paper, one, next(row for row in one.rows if str(row) == labels))
+    given, _ = papers.options(paper, one, said.values, task)
+    args = papers.wanted_args(paper.method, ("--task", task, *itertools.chain(*given.items())))
+    record = copy.deepcopy(RECORD) | {"method": paper.method, "task": task, "source": "hub", "command": "python"}
+    record["variant"] = papers.filled(one.record, {"variant": args.variant} | said.values)
+    record["settings"] = args.settings() | changes
+    record["budget"] = {"name": "paper", "kind": "paper", "amount": 1, "comparable": False}
+    record["teacher"] |= {"name": given["--teacher"]}
+    return record
+
+
+def shown_in(paper: papers.Paper, name: str, records: list[dict[str, Any]], task: str) -> dict[str, papers.Found]:
+    """Row -> what it shows on a task."""
+    one = next(found for found in paper.tables if found.name == name)
+    meanings = {str(row): papers.meaning(paper, one, row) for row in one.rows}
+    found = {row: papers.find(paper, one, said, task, records) for row, said in meanings.items() if not said.reason}
+    return {row: part for row, part in found.items() if part is not None and not part.teacher}
+
+
+def test_a_run_that_goes_on_is_known_by_the_content_it_started_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XTC's table C.14: two runs that started from two folders called seed42 are of two rows."""
+    monkeypatch.chdir(tmp_path)
+    papers.names_of.cache_clear()
+    paper, starts = PAPERS["xtc"], {}
+    for bits in "12":
+        folder = tmp_path / f"runs/five/xtc/rte/xtc-{bits}bit-1s/5x768-bert-base-uncased-abcdef/seed42"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(bits)
+        starts[bits] = models.model_name(str(folder))
+    labels = ("2, 1-bit", "5, 1-bit")
+    for bits, mine in zip("12", labels, strict=True):
+        found = shown_in(paper, "C.14", [result_of(paper, "C.14", mine, "rte", init=starts[bits])], "rte")
+        assert {row: part.remarks for row, part in found.items()} == {mine: []}
+    assert not shown_in(paper, "C.14", [result_of(paper, "C.14", mine, "rte", init="seed42@0123456789ab")], "rte")
+
+
+def test_a_corpus_is_part_of_a_row() -> None:
+    """Efficient attention's tables 8 and 11 know their own results; a row distilled on the task's texts says so."""
+    paper, corpus = PAPERS["efficient_attention"], "hub:wikimedia/wikipedia:20231101.en@0123456789ab"
+    for name, task in (("8", "squad"), ("11", "rte")):
+        found = shown_in(paper, name, [result_of(paper, name, "WIKI", task, corpus=corpus)], task)
+        assert {row: part.remarks for row, part in found.items()} == {"WIKI": []}
+    own = result_of(paper, "3", "Longformer, distilled", "rte", corpus="0123456789ab")
+    found = shown_in(paper, "3", [own], "rte")
+    assert [part.remarks for part in found.values()] == [["corpus 0123456789ab"]]
+
+
+def test_a_result_of_two_rows_fills_neither(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:
+    paper = PAPERS["xtc"]
+    record = result_of(paper, "C.14", "2, 1-bit", "rte", init="random")
+    monkeypatch.setattr(papers, "names_of", lambda _: {"random", record["teacher"]["name"]})
+    results.save(tmp_path / "one", {key: value for key, value in record.items() if key != "digest"})
+    papers.main(["xtc", "--table", "C.14", "--results", str(tmp_path)])
+    assert re.search(r"RTE +69\.3 +- +- +a result that is also of 5, 1-bit", capsys.readouterr().out)
 
 
 def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
