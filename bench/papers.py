@@ -582,7 +582,7 @@ def steps_of(paper: Paper, task: str, args: Any) -> int | None:
     if task not in HUB or not HUB[task].rows:
         return None
     epochs = matrix.module_of(f"methods/{paper.method}.py").PAPER_EPOCHS
-    copies = getattr(args, "augment", 0) * len(TASKS[task].fields)
+    copies = (getattr(args, "paper_copies", 0) or getattr(args, "augment", 0)) * len(TASKS[task].fields)
     if paper.method == "xtc":
         epochs = epochs[args.paper_budget][copies > 0]
     elif isinstance(epochs, dict):

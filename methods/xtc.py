@@ -39,11 +39,14 @@ Differences from the paper, and how its gaps are read (the authors' code was loo
       positions are left out of both MSE terms; their code counts them. The three losses have weight 1; there are no
       hard labels.
     - hidden states: the student's embeddings are paired with the state below the first kept layer, and every layer of
-      the student with the output of the layer it was copied from.
+      the student with the output of the layer it was copied from. Where layers are left out, their code pairs the
+      embeddings one state lower, for 6 of 12 with the teacher's. Their mean of the logits' loss is over the classes
+      too. `--loss code` does both, as the commands of the paper's tables do.
     - where layers are left out, half of the budget (`--reduce-share`) is trained at 32 bits before the rest has bits:
       XTC's rows with 1S, the baselines with their own loss. With `--budget paper` both halves have a Budget's epochs.
-    - the other stages share the rest equally. Each starts a new optimiser and schedule with 10% warm-up (B.1; B.2 says
-      one epoch more). Stage I of 2S and 3S peaks at 2.5 x the learning rate.
+    - the other stages share the rest equally, or as `--stage-steps` says (table 5, row 3: a long first stage). Each
+      starts a new optimiser and schedule with 10% warm-up (B.1; B.2 says one epoch more). Stage I of 2S and 3S peaks at
+      2.5 x the learning rate.
     - Skip of 12 layers to 4 keeps 3, 6, 9 and 12, which no source names; 12 to 5 is the authors' 3, 5, 7, 9, 11.
     - the paper gives no epochs for its three budgets: PAPER_EPOCHS is our definition, over as many copies as --augment
       asks for (C.1 has fewer: copies that are the same are left out).
@@ -121,12 +124,21 @@ class Args(CommonArgs):
     ste: Literal["identity", "clipped"] = arg(
         "identity", "gradient through the quantisers; clipped: TernaryBERT's, which cuts off at +-2.5"
     )
+    stage_steps: str = arg(
+        "equal", "lengths of the stages in relation to each other: equal, or a number for each, as 4,1", setting=True
+    )
+    loss: Literal["paper", "code"] = arg(
+        "paper", "xtc: code: as the authors' code has it, where the logits' loss is a mean over classes too, and the"
+        " embeddings of fewer layers are paired one state lower")  # fmt: skip
     beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss beside the logits'", above=0)
     lora_rank: int = arg(0, "eq. 2: rank of the float matrices beside each quantised linear (the paper: 1, 8)", low=0)
     augment: int = arg(
         0, "kd, xtc: copies of each training text with words replaced (TinyBERT: 10, 20 or 30, by the task)", low=0
     )
     paper_budget: Literal["A", "B", "C"] = arg("A", "--budget paper: epochs of Budget A, B or C")
+    paper_copies: int = arg(
+        0, "--budget paper: as many steps as with so many copies of each text (default: those of --augment)", low=0
+    )
     export: str | None = arg(None, "also write the quantised student to this file, packed", setting=False)
     export_rest: Literal["fp32", "fp16"] = arg("fp32", "--export: how what is not quantised is stored", setting=False)
 
@@ -134,6 +146,12 @@ class Args(CommonArgs):
         super().check()
         if self.accumulate > 1 and "xtc" in self.variants:
             raise BadInput(f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out")
+        if self.stage_steps != "equal":
+            parts = self.stage_steps.split(",")
+            if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != {
+                len(row.stages) for row in self.rows if row.variant == "xtc"
+            }:
+                raise BadInput(f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages")
         if self.export is None:
             return
         if sum(row.packed for row in self.rows) != 1 or len(self.tasks) != 1:
@@ -407,7 +425,10 @@ def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -
 
 
 def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference."""
+    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference.
+
+    The authors' code divides it by C: its mean is over the batch and the classes.
+    """
     if student.shape[-1] == 1:
         return (student - teacher)[:, 0].square()
     # L_logit = CE(p^S, p^T), temperature 1
@@ -417,7 +438,10 @@ def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
 def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, teacher: Teacher, batch: Batch,
               kept: list[int]) -> Tensor:  # fmt: skip
     """The sum of a stage's losses over one batch; student layer i + 1 is paired with the teacher's layer `kept[i]`."""
-    layers = (kept[0] - 1, *kept) if "hidden" in losses else ()
+    below = kept[0] - 1  # the state below the first kept layer
+    if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
+        below = max(0, below - 1)  # rep_list[0] = teacher_layer[0] - 1, where layers are counted from 0
+    layers = (below, *kept) if "hidden" in losses else ()
     with Scores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     logits, labels = batch.predictions(s)
@@ -435,7 +459,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
         attention = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
         loss = loss + args.beta * (hidden + attention)
     if "logit" in losses:
-        loss = loss + mean(logit_loss(logits, teacher_logits))
+        loss = loss + mean(logit_loss(logits, teacher_logits)) / (logits.shape[-1] if args.loss == "code" else 1)
     return loss
 
 
@@ -468,8 +492,11 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
         load_latent(student, Path(args.init))
         run.started_from = f"the float weights of {run.settings['init']}"
     before = latent(student)
+    lengths = [1] * len(row.stages)
+    if args.stage_steps != "equal" and row.variant == "xtc":
+        lengths = [int(part) for part in args.stage_steps.split(",")]
     for number, stage in enumerate(row.stages):
-        train(f"stage{number + 1}", stage, run.left // (len(row.stages) - number))
+        train(f"stage{number + 1}", stage, run.left * lengths[number] // sum(lengths[number:]))
 
     for model in (student, teacher.model):
         model.set_attn_implementation(usual)
@@ -529,7 +556,7 @@ def main(args: Args) -> None:
         records = []
         for row in args.rows:
             plain, augmented = PAPER_EPOCHS[args.paper_budget]
-            copies = 0 if row.variant == "finetune" else args.augment * len(task.task.fields)
+            copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)
             epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
             # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
             lr = args.lr or min(2 * default_lr(width, args.init), 2e-3 / max(stage.peak for stage in row.stages))

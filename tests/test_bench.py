@@ -1012,6 +1012,7 @@ def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path,
     shutil.rmtree(tmp_path)
     copied = {"init": "bert-base-uncased@0123456789ab"}
     assert re.search(r"RTE +60\.29 +64\.00 +\+3\.71 +init bert-base-uncased@0123456789ab\n", printed(0.64, copied))
+    shutil.rmtree(tmp_path)
     typed = "python methods/mc3kd.py --beta 5"
     assert re.search(r"65\.00 +\+4\.71 +beta 5\.0\n", printed(0.65, {"beta": 5.0}, command=typed, seed=9))
 

@@ -132,6 +132,28 @@ def test_a_stages_loss_by_hand(losses: tuple[str, ...], scores: bool) -> None:
     assert (student.classifier.weight.grad is not None) == bool({"label", "kd", "logit"} & {*losses})
 
 
+def test_the_loss_of_the_authors_code() -> None:
+    """Layers 2 and 4 of 4: the embeddings meet the teacher's; the logits' loss is a mean over batch and classes."""
+    kept, batch = [2, 4], batch_of()
+    student, model = (tiny_bert(n, 32, seed=n).double().eval().requires_grad_(False) for n in (2, 4))
+    for each in (student, model):
+        each.set_attn_implementation("eager")
+
+    def loss(how: str, *losses: str) -> float:
+        args = Args(loss=how)  # type: ignore[arg-type]
+        return step_loss(args, losses, student, Teacher("", model, None, ""), batch, kept).item()
+
+    assert loss("code", "logit") == pytest.approx(loss("paper", "logit") / 2, rel=1e-12)
+    H_S, H_T, mask = states(student, batch)[1][0], states(model, batch)[1], batch.mask.numpy()
+    moved = sum(sign * np.square((H_S - H_T[l])[mask]).mean() for sign, l in ((1, 0), (-1, 1)))
+    hidden = [loss(how, "hidden", "attention") for how in ("code", "paper")]
+    assert hidden[0] - hidden[1] == pytest.approx(moved, rel=1e-6)
+    student = tiny_bert(4, 32, seed=4).double().eval().requires_grad_(False)  # no layer is left out: nothing moves
+    student.set_attn_implementation("eager")
+    kept = [1, 2, 3, 4]
+    assert loss("code", "hidden", "attention") == pytest.approx(loss("paper", "hidden", "attention"), abs=1e-12)
+
+
 def test_padding_may_be_infinite() -> None:
     s, mask = torch.randn(1, 3, 4, requires_grad=True), torch.tensor([[True, True, False]])
     (grad,) = torch.autograd.grad(xtc.hidden_loss([s], [torch.ones(1, 3, 4) / mask[:, :, None]], mask), s)
