@@ -357,7 +357,7 @@ def of_the_machine(error: Exception) -> str | None:
     return None
 
 
-def run(main: Callable[[T], None], args: T) -> None:
+def execute(main: Callable[[T], None], args: T) -> None:
     """Start device and processes, and run a script's `main`: mistakes, a full disk and too little memory become one
     line and exit code 2, Ctrl-C 130 and SIGTERM 143."""
     for number in (signal.SIGINT, signal.SIGTERM):

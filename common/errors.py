@@ -1,4 +1,4 @@
-"""The two exceptions that end a script in an orderly way; `common.args.run` turns them into exit codes."""
+"""The two exceptions that end a script in an orderly way; `common.args.execute` turns them into exit codes."""
 
 import os
 

@@ -374,18 +374,13 @@ def predictions(output: Any, labels: Tensor, mask: Tensor, kind: str) -> tuple[T
     return output.logits, labels
 
 
-def compared(mask: Tensor, tokens: str, family: str = "bert") -> Tensor:
-    """(B, L) valid tokens -> (B, L), whose hidden states are compared: "all" of them, or "cls", the first of a row;
+def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "bert") -> Tensor:
+    """(B, L, D) hidden states -> (n, D), those of "all" tokens of the (B, L) mask, or of "cls", the first of a row;
     XLNet puts its [CLS] last."""
-    if tokens == "all":
-        return mask
-    at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if family == "xlnet" else mask.long().argmax(1)
-    return F.one_hot(at, mask.shape[1]).bool()
-
-
-def vectors(hidden: Tensor, at: Tensor) -> Tensor:
-    """(B, L, D) and a mask (B, L) -> (n, D): `hidden[at]`, with a faster backward pass."""
-    return hidden.flatten(0, 1).index_select(0, at.flatten().nonzero()[:, 0])
+    if tokens == "cls":
+        at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if family == "xlnet" else mask.long().argmax(1)
+        mask = F.one_hot(at, mask.shape[1])
+    return hidden.flatten(0, 1).index_select(0, mask.flatten().nonzero()[:, 0])  # of `hidden[mask]` faster backward
 
 
 # Of families whose attention reads a layer's input as it is: the names of its projections to queries, keys and values

@@ -10,9 +10,9 @@ import functools
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock, Timeout
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
 from common import data, evaluate, models, parallel, results, text, train
 from common.args import BadInput, CommonArgs, parse_budget, student_shape
 from common.data import Encoded
+from common.layers.augment import with_copies
 from common.tasks import GENERATED, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -79,7 +80,7 @@ class Run:
         if self.selects:
             settings["selected"] = f"the best evaluation on {'+'.join(task.reported)}"
         start = settings["init"] = settings.get("init") or first_weights(args, teacher)
-        self.lr = settings.get("lr") or args.lr or models.default_lr(student_shape(args.student)[1], start, kind)
+        self.lr = settings.get("lr") or self.rate(student_shape(args.student)[1], start)
         settings["lr"] = self.lr
         self.started_from = start
         # Blocks of text are all of one length. On pocket tasks batches of like length cost score: on cola and grammar,
@@ -133,9 +134,30 @@ class Run:
                                                    changes)  # fmt: skip
         return student
 
+    def steps_for(self, share: float, batch_size: int) -> int:
+        """Steps of so many examples that a share of the budget pays for: 0 for none of it, otherwise 1 or more."""
+        return max(1, round(share * self.steps * self.args.batch_size / batch_size)) if share else 0
+
+    def rate(self, width: int, start: str) -> float:
+        """The peak learning rate of a student of this width that starts from there: `--lr`, or the default."""
+        return self.args.lr or models.default_lr(width, start, self.task.task.kind)
+
     @property
     def encoded(self) -> Encoded:
         return data.encode(self.teacher.tokenizer, self.examples, self.task.task, self.args.max_length)
+
+    def augment(self, copies: int) -> None:
+        """Make `examples` the task's training texts and up to so many changed copies of each; the run is charged."""
+        args, tokenizer = self.args, self.teacher.tokenizer
+        words = self.teacher.pretrained or self.teacher.name  # whose masked LM, or word vectors, give the replacements
+        self.examples = with_copies(self.task, tokenizer, words, copies, args.seed, args.max_length, self.ledger)
+
+    def evaluation_batches(self, most: int) -> list[dict[str, Tensor]]:
+        """Batches of the first so many examples of an evaluation split."""
+        split = next(split for name, split in self.task.splits.items() if name != "train")
+        tokenizer = self.teacher.tokenizer
+        encoded = data.encode(tokenizer, data.head(split, most), self.task.task, self.args.max_length)
+        return [batch for _, batch in data.eval_batches(encoded, tokenizer, self.args.batch_size)]
 
     @property
     def selects(self) -> bool:
@@ -388,14 +410,25 @@ def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
     """
     for name in args.tasks:
         task = data.load(name, **args.source)
-        teacher, records = get_teacher(args, task), []
-        for variant in args.variants:
-            run = Run(args, method, variant, task, teacher, paper_epochs)
-            if (record := run.finished) is None:
-                yield run
-                record = parallel.on_main(functools.partial(results.load, run.folder / "result.json"))
-            records.append(record)
-        results.show(records, args.out_dir)
+        variants: dict[str, Any] = {variant: {} for variant in args.variants}
+        yield from task_rows(args, method, task, get_teacher(args, task), variants, paper_epochs=paper_epochs)
+
+
+def task_rows(
+    args: CommonArgs, method: str, task: TaskData, teacher: Teacher, variants: Mapping[str, dict[str, Any]],
+    **settings: Any,
+) -> Iterator[Run]:  # fmt: skip
+    """The same of one task. `variants`: for each row's label its settings, beside those of all rows; "arguments" among
+    them replace the script's."""
+    records = []
+    for variant, own in variants.items():
+        given = settings | own
+        run = Run(replace(args, **given.pop("arguments", {})), method, variant, task, teacher, **given)
+        if (record := run.finished) is None:
+            yield run
+            record = parallel.on_main(functools.partial(results.load, run.folder / "result.json"))
+        records.append(record)
+    results.show(records, args.out_dir)
 
 
 # --- the student ---------------------------------------------------------------------------------------------

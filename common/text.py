@@ -7,6 +7,7 @@
     batches = text.Masked(batches, tokenizer)                   # BERT's masking; labels are what was hidden
     model, whole = text.load_masked_lm(source)                  # a masked language model; whether its head came with it
     text.train_head(stage, model, tokenizer, batches.encoded)   # the head, where it did not
+    text.pretrain(run, name, build, loss, ...)                  # a student on these texts: once for all that share it
 
 Shapes: B batch, L length (tokens), V vocabulary, M masked tokens.
 """
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoModelForMaskedLM, PreTrainedModel, set_seed
 
 import pocket
 from common import data, models, parallel, results
@@ -38,7 +39,8 @@ from common.errors import BadInput, first_line
 from common.losses import label_loss
 from common.sources import hub_commit, json_lines
 from common.tasks import Split, Task, TaskData
-from common.train import Stage
+from common.teacher import Teacher, frozen
+from common.train import Loop, Shared, Stage
 
 STREAM, HUB = "stream:", "stream:hub:"
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
@@ -128,10 +130,11 @@ def check(spec: str | None, budget: str = "") -> None:
         raise BadInput(f"--corpus {spec}: has no known length, and --budget paper counts epochs; give a number")
 
 
-def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Texts:
+def open_texts(spec: str | None, task: TaskData, passages: int | None = None) -> Texts:
     """The unlabelled texts that `--corpus` names:
 
-        None               so many `passages` of the pocket suite for a pocket task; the training texts of another task
+        None               passages of the pocket suite for a pocket task, no more than `passages` and 60,000; the
+                           training texts of another task
         FILE               one passage a line; of a .jsonl file, the "text" of every line
         NAME=FILE,...      named corpora, mixed in a drawn order. In a .txt file blank lines separate documents; a line
                            of a .jsonl file holds a "text", or OSCAR's "content" and "metadata", which is filtered
@@ -150,7 +153,7 @@ def open_texts(spec: str | None, task: TaskData, passages: int = PASSAGES) -> Te
     sizes = list[str]()
     if spec is None:
         unlabelled = pocket.unlabelled_bilingual if task.task.kind == "translation" else pocket.unlabelled
-        texts = unlabelled(passages, seed=1) if task.source == "pocket" else task_texts(task)
+        texts = unlabelled(min(passages or PASSAGES, PASSAGES), seed=1) if task.source == "pocket" else task_texts(task)
     else:
         parts = parts_of(spec)
         if any(part.streamed for part in parts):
@@ -588,3 +591,89 @@ def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: En
         spent.teacher_examples += spent.student_examples
         spent.steps = spent.student_examples = spent.student_tokens = 0
     model.requires_grad_()
+
+
+# --- a student before the task -------------------------------------------------------------------------------
+
+Build = Callable[[PreTrainedModel], PreTrainedModel]
+Load = Callable[[str], tuple[PreTrainedModel, bool]]
+Watch = Callable[[Loop, Any, Any, list[dict[str, Tensor]]], None]
+
+
+def pretrain(
+    run: Any, name: str, build: Build, loss: Callable[..., Tensor], *, texts: Texts, lr: float, batch_size: int,
+    length: int, seed: int, steps: int = 0, epochs: int = 0, source: str | None = None, load: Load = load_masked_lm,
+    pieces: bool = False, written: bool = False, smoothing: float = 0.0, everywhere: bool = False,
+    optimizer: dict[str, Any] | None = None, done: Callable[[Any], None] | None = None, held_out: int = 0,
+    watch: Watch | None = None, **recipe: Any,
+) -> Shared:  # fmt: skip
+    """The student of `build` after so many `steps`, or `epochs` of the texts, of `loss(student, teacher, batch)`.
+
+    It is made on first use and kept under `OUT/cache/<name>/`; each `Run` that takes it is charged for it in full. The
+    key holds all of the arguments' values, and what else `recipe` says.
+
+    `source`: of the masked language model that teaches (default: the teacher before it was fine-tuned), which `load`
+    loads; a head that it lacks is trained first. `build` makes the student of it, or it into the student: then there is
+    no teacher, None. A loss that is a module has modules of its own, which learn with the student. `optimizer`: the
+    loop's options. `done`: the last touch to the trained student.
+
+    An example is a text, or with `pieces` a piece of a text, whose words are masked: the rare ones more readily by
+    `smoothing`, with labels at every token by `everywhere`. With `written` it is its own label instead, and an
+    encoder-decoder teaches, the teacher itself if it was not pre-trained. `watch` is called after every step with
+    batches of `held_out` texts, which are not learnt from.
+    """
+    args, tokenizer, optimizer = run.args, run.teacher.tokenizer, optimizer or {}
+    itself = written and not run.teacher.pretrained
+    source = source or run.teacher.pretrained or (run.teacher.signature if written else run.teacher.name)
+    recipe |= {
+        "source": models.model_name(source), "texts": texts.signature, "lr": lr, "batch_size": batch_size,
+        "length": length, "seed": seed, "steps": steps, "epochs": epochs, "pieces": pieces, "written": written,
+        "smoothing": smoothing, "everywhere": everywhere, "optimizer": optimizer, "held_out": held_out,
+        "precision": args.precision, "teacher_precision": args.teacher_precision,
+    }  # fmt: skip
+
+    def make(stage: Stage) -> PreTrainedModel:
+        training, held = texts.hold_out(held_out) if held_out else (texts, [])
+        batches: Any = None
+        if steps or epochs:
+            how = (tokenizer, length, batch_size, seed)
+            most = steps * batch_size or None
+            batches = training.pieces(*how, most) if pieces else training.batches(*how, written)
+        if itself:
+            model, whole = run.teacher.model, True
+        elif written:
+            model, whole = models.load_model(source, models.load_config(source), run.task.task.kind, head=True), True
+        else:
+            model, whole = load(source)
+        if batches is None:
+            set_seed(seed, deterministic=False)
+            return build(model)
+        total = steps or epochs * batches.steps_per_epoch
+        if not whole:
+            train_head(stage, model, tokenizer, batches.encoded)
+        size = batch_size // optimizer.get("parts", 1)
+        seen = encode(tokenizer, held, length, written) if held else None
+        rows = [batch for _, batch in data.eval_batches(seen, tokenizer, size)] if seen else []
+        if not written:
+            batches = Masked(batches, tokenizer, smoothing, everywhere)
+            torch.manual_seed(0)
+            rows = [batches.mask(batch) for batch in rows]
+        set_seed(seed, deterministic=False)
+        student = build(model)
+        teacher = None if student is model else Teacher(source, frozen(args, model), tokenizer, source)
+        modules: dict[str, nn.Module] = {"student": student}
+        modules |= dict(loss.named_children()) if isinstance(loss, nn.Module) else {}
+        kind = run.task.task.kind if written else "masked LM"
+        with stage.loop(
+            modules, batches, total, lr, kind=kind, label=recipe.get("stage", name), name=name, **optimizer
+        ) as loop:
+            if watch is not None:
+                loop.watch = functools.partial(watch, loop, student, teacher, rows)
+            for batch in loop:
+                loop.minimise(loss(student, teacher, batch))
+        stage.notes |= loop.notes
+        if done is not None:
+            done(student)
+        return student
+
+    return run.shared(name, recipe, make)

@@ -121,6 +121,7 @@ class Batch:
     share: float  # of the batch's predictions
     examples: int  # of all processes
     ledger: Ledger
+    rest: list[Batch] = field(default_factory=list)  # of the first part: those that follow it
 
     @property
     def mask(self) -> Tensor:
@@ -140,13 +141,14 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
     counts = (labels >= 0).flatten(1).sum(1).tolist() if labels.ndim > 1 else [1] * size
     parts = max(1, min(parts, size // parallel.processes()))
     ends = [size * i // parts for i in range(parts + 1)]
-    made = []
+    made: list[Batch] = []
     for number, (a, b) in enumerate(itertools.pairwise(ends)):
         rows = parallel.share_of({name: values[a:b] for name, values in batch.items()})
         inputs = {name: values.to(device) for name, values in rows.items()}
         share = sum(counts[a:b]) / max(1, sum(counts))
         made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), kind, step, number, number == 0,
                           number == parts - 1, share, b - a, ledger))  # fmt: skip
+    made[0].rest = made[1:]
     return made
 
 
@@ -188,7 +190,7 @@ class Loop:
         self.ledger = Ledger()
         self.notes: dict[str, list[float]] = {}
         self.done: Callable[[], bool] = lambda: False  # asked before each step and at the end: whether to stop here
-        self.parts: list[Batch] = []  # of the batch at hand
+        self.watch: Callable[[], None] = lambda: None  # called after each step, off the clock and in float32
         self.path = folder / "checkpoint.safetensors"
         self.saved, self.saved_step, self.pause = time.perf_counter(), 0, save_every
         self.stop: int | None = None  # the signal that asked for it
@@ -216,7 +218,7 @@ class Loop:
             if self.checkpointing and isinstance(module, PreTrainedModel):
                 models.checkpoint_activations(module)
         self.handlers = {}
-        if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.run`, in the main thread
+        if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.execute`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._defer)
             self.ear, mouth = socket.socketpair()
@@ -271,10 +273,10 @@ class Loop:
             with self.ledger.clock():
                 at, before = self.first_step + self.step, self.step
                 batch, ids = self.batches[at], self.batches.ids(at)
-                self.parts = self._split(batch, ids, self.number_of_parts, at, self.ledger)
+                parts = self._split(batch, ids, self.number_of_parts, at, self.ledger)
                 self._loss = torch.zeros((), device=self.device)
                 self._sizes = len(ids), int(batch["attention_mask"].sum())
-                for part in self.parts:
+                for part in parts:
                     self.batch = part
                     with self.engine.autocast(), parallel.randomness(at, part.number):
                         yield part
@@ -333,16 +335,6 @@ class Loop:
     def steps_per_epoch(self) -> int:
         return self.batches.steps_per_epoch  # type: ignore[attr-defined]  # of the task's examples
 
-    @contextlib.contextmanager
-    def off_clock(self) -> Iterator[None]:
-        """For what a step does besides training, such as a validation: uncharged, and in float32."""
-        started = time.perf_counter()
-        try:
-            with torch.autocast(self.device.type, enabled=False):  # whose copies of the weights are of before the step
-                yield
-        finally:
-            self.ledger.seconds -= time.perf_counter() - started
-
     def due(self, points: int) -> bool:
         """Whether another of so many equal shares of the steps has just ended."""
         return self.step * points // self.steps > (self.step - 1) * points // self.steps
@@ -354,6 +346,7 @@ class Loop:
             group["lr"] = self.lr * (rising if self.step < self.rise else max(0.0, falling))
 
     def _after_step(self, at: int) -> None:
+        self.watch()
         if self.log is not None and (self.step % LOG_EVERY == 0 or self.step == self.steps):
             self.log(step=at + 1, loss=round(self.loss, 6))
         self.bar.update()

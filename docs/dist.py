@@ -21,7 +21,7 @@ from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, parse, run
+from common.args import CommonArgs, arg, execute, parse
 
 VARIANTS = ("finetune", "kd", "dist")
 PAPER_EPOCHS = 4  # of this repository's other methods on GLUE: the paper is about images
@@ -87,4 +87,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, parse, run
+from common.args import BadInput, CommonArgs, arg, execute, parse
 
 VARIANTS = ("finetune", "kd", "minilm-kd")
 PAPER_EPOCHS = 4  # as of the other methods on GLUE: the paper's are of unlabelled text
@@ -106,4 +106,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

@@ -18,9 +18,9 @@ fine-tuned one. Encoder-decoders (BART, mBART, T5) also learn the true text, and
 What the paper has -> code
     eq. 1, covariances of centred states      covariances
     eqs. 2-3, CKA and 1 - sqrt(CKA)           cka_loss
-    eq. 4, sums over minibatches              minibatch_cka, first_pass, `--minibatches`, `--history`
-    eqs. 5-6, L_CLM and L_Dist                output_losses
-    L_CLM + L_Dist + L_H                      step_loss
+    eq. 4, sums over minibatches              MinibatchCKA; `--minibatches`, `--history`
+    eqs. 5-6, L_CLM and L_Dist                Objective.output_losses
+    L_CLM + L_Dist + L_H                      Objective.forward
     Lin, cosine, squared distance             hidden_loss
     distillation on unlabelled text           pretraining
     matched layers                            layer_map, `--layer-map`
@@ -42,20 +42,11 @@ Differences from the paper, and how its gaps are read
       takes the gradient of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed
       by its share of the batch's predictions: not quite the mean over all tokens of the batch.
     - layer i of m is matched with layer ceil(i N / m) of N: every second of 12 for 6, two of three for 8, the last
-      always. The loss is the mean over pairs; whether the paper sums is unstated. `--beta` weighs it (paper: 1).
+      always. The loss is the mean over pairs; whether the paper sums is unstated.
     - AdamW with the decay of all scripts here (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
     - the spread of the first weights grows as 1 / sqrt(width): with the teacher's, narrow students learn much slower.
     - Lin's projections are drawn anew for the task, those of pre-training are gone; CKA has none to lose.
     - the feed-forward widths of its students are not in the paper; PAPER_FFN holds what its sizes imply.
-    - "cosine" in its distilBART rows is read as DistilBERT's cosine. The distilBART script, which it cites, has a
-      squared distance: `mse`. That script also freezes the encoder and learns from texts that the teacher wrote;
-      neither is done here.
-    - 16 x 8 is 128 examples a step, not 256; mBART's and T5's batches are unstated. So are epochs on the task:
-      `--budget paper` takes distilBART's 6. Its pre-training has the paper's epochs, of a file's texts or, of a stream,
-      of as many texts as the paper's.
-    - several streams of `--corpus` come in turn: mBART's languages as in the paper, but not T5's two thirds of English.
-    - EN-FR has no command: neither its teacher (one of Sarti et al.'s) nor its 2 million pairs of WMT14 are named.
-    - the PFLOPs of section 3.2 are those of one of the 25 epochs (python -m bench sizes cka).
 """
 
 from __future__ import annotations
@@ -65,12 +56,13 @@ import math
 import re
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import TASK, BadInput, CommonArgs, arg, parse, run, student_shape
+from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, student_shape
 from common.tasks import GENERATED
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
@@ -150,7 +142,7 @@ class Args(CommonArgs):
         if self.corpus is not None:
             from common import text
 
-            text.check(self.corpus)  # the paper says how many texts of a stream are an epoch
+            text.check(self.corpus)
         B, size = self.pretraining_minibatches or self.minibatches, self.pretraining_batch_size or self.batch_size
         if self.batch_size % self.minibatches:
             raise BadInput(f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}")
@@ -190,10 +182,9 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrained
 from common import data, models, text
 from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import by_main, mean, whole
-from common.results import show
-from common.run import Run
-from common.teacher import Teacher, check_length, frozen, get_teacher
-from common.train import Batch, Loop, Shared, Stage
+from common.run import Run, task_rows
+from common.teacher import Teacher, check_length, get_teacher
+from common.train import Batch
 
 # Shapes: n tokens that are not padding, m pairs of layers, D_S and D_T student and teacher widths, C classes or words.
 
@@ -232,19 +223,25 @@ def cka_loss(sums: Covariances) -> Tensor:
     return 1 - TS / (TT * SS).clamp(min=TINY).sqrt()
 
 
-def minibatch_cka(part: Covariances, sums: Covariances, exact: bool, batch: Batch) -> tuple[Tensor, Covariances]:
-    """Eq. 4: L_H (m,) of the covariances that are summed over a batch's parts, and the sums for its next part.
+class MinibatchCKA:
+    """Eq. 4: L_H of the covariances that are summed over a batch's minibatches, which `add` takes one by one.
 
-    The loop weighs a part's loss by its share of the batch. Detached: `sums` are those of the parts before, and the
-    last part has the loss. Exact: `sums` are those of all parts already; each part has the whole's value, and of the
-    gradient what goes through its own states.
+    Detached: the minibatches before it have no gradient, and the last one's loss is the batch's. Exact, where `whole`
+    gives the sums over all minibatches: each one's loss is the batch's, with its own part of the gradient.
     """
-    if exact:
-        zero = Covariances(*((x - x.detach()) / batch.share for x in part))  # has a gradient
-        return cka_loss(sums.plus(zero)), sums
-    sums = sums.plus(part)
-    loss = cka_loss(sums) / batch.share if batch.last else torch.zeros_like(part.TS[:, 0, 0])
-    return loss, Covariances(*(x.detach() for x in sums))
+
+    def __init__(self, whole: Covariances | None = None) -> None:
+        self.whole, self.sums = whole, ZERO
+
+    def add(self, part: Covariances, batch: Batch) -> Tensor:
+        """(m,), to be weighed by the minibatch's share of its batch, as the loop does."""
+        if self.whole is not None:
+            # d L(C_1 + ... + C_B) = sum_b L'(C) d C_b. With C_b - C_b as its only variable, divided by the share that
+            # the loop multiplies by, a minibatch has the value L(C) and the gradient L'(C) d C_b
+            return cka_loss(self.whole.plus(Covariances(*((C - C.detach()) / batch.share for C in part))))
+        sums = self.sums.plus(part)
+        self.sums = Covariances(*(C.detach() for C in sums))
+        return cka_loss(sums) / batch.share if batch.last else torch.zeros_like(part.TS[:, 0, 0])
 
 
 def hidden_loss(kind: Hidden, S: Tensor, T: Tensor) -> Tensor:
@@ -269,127 +266,114 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
     return layers
 
 
-class Objective(NamedTuple):
-    """The losses of a stage. Of the encoder (and the decoder), none without a hidden loss: `layers`, the partners of
-    student layers 1, 2, ...; `projections`, what the student's states pass through, trained with the student."""
+class Objective(nn.Module):
+    """What a stage minimises: L = L_CLM + L_Dist + beta L_H, or what is left of it.
 
-    outputs: Outputs
-    hidden: Hidden
-    layers: list[list[int]]
-    projections: Any  # a module list of module lists
-    tokens: str  # whose states are compared
-    family: str
-
-
-def make_objective(args: Args, outputs: Outputs, hidden: Hidden, student: PreTrainedConfig,
-                   teacher: PreTrainedConfig) -> Objective:  # fmt: skip
-    """The losses of a stage; Lin's projections start at random. `BadInput` for widths that `hidden` cannot compare."""
-    D_S, D_T = student.hidden_size, teacher.hidden_size
-    if hidden in ("cosine", "mse") and D_S != D_T:
-        raise BadInput(
-            f"--variant {hidden}: compares states of one width, the student has {D_S} and the teacher {D_T};"
-            f" --student {args.student.split('x')[0]}x{D_T}, or --variant lin or cka"
-        )
-    depths = [] if hidden == "none" else zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
-    layers = [layer_map(N, m, args.layer_map) for N, m in depths]
-    stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in layers]
-    projections = nn.ModuleList(map(nn.ModuleList, stacks))
-    return Objective(outputs, hidden, layers, projections, args.tokens, student.model_type)
-
-
-def forward(objective: Objective, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
-    """Both models' outputs on a batch; the teacher's None if it does not count."""
-    partners = sorted({layer for stack in objective.layers for layer in stack})
-    t = None if objective.outputs == "labels" and not partners else teacher(batch, partners)
-    return student(**batch.inputs, output_hidden_states=bool(partners)), t
-
-
-def states(objective: Objective, student: Any, teacher: Any, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-    """For each matched stack the hidden states of everybody's tokens that count: (m, n, D_S) and (m, n, D_T)."""
-    names = ("encoder_hidden_states", "decoder_hidden_states") if len(objective.layers) == 2 else ("hidden_states",)
-    compared = (models.compared(batch.mask, objective.tokens, objective.family), batch.labels >= 0)
-    pairs = []
-    for name, tokens, layers, W in zip(names, compared, objective.layers, objective.projections, strict=False):
-        # index 0 holds the embeddings; each process projects its own rows alone, so that W's gradient counts them once
-        S = torch.stack([whole(project(models.vectors(student[name][i], tokens))) for i, project in enumerate(W, 1)])
-        T = torch.stack([whole(models.vectors(teacher[name][l], tokens)) for l in layers])
-        pairs.append((S, T))
-    return pairs
-
-
-def output_losses(outputs: Outputs, batch: Batch, s: Any, t: Any) -> Tensor:
-    """Of both models' outputs s and t, for each prediction, (n,): L_CLM + L_Dist (eqs. 5-6), or one of the two.
-
-    Of a class, L_CLM is its cross-entropy; of a score, both are squared errors.
+    Of the encoder (and the decoder), none without a hidden loss: `layers`, the partners of student layers 1, 2, ...;
+    `projections`, what the student's states pass through, trained with the student. Lin's start at random. `BadInput`
+    for widths that `hidden` cannot compare.
     """
-    logits, labels = batch.predictions(s)
-    L_CLM = 0.0 if outputs == "teacher" else label_loss(logits, labels)
-    L_Dist = 0.0 if outputs == "labels" else kl_loss(logits, batch.predictions(t)[0], temperature=1.0)
-    return L_CLM + L_Dist  # type: ignore[return-value]
 
+    def __init__(self, args: Args, outputs: Outputs, hidden: Hidden, student: PreTrainedConfig,
+                 teacher: PreTrainedConfig) -> None:  # fmt: skip
+        super().__init__()
+        self.args, self.outputs, self.hidden, self.family = args, outputs, hidden, student.model_type
+        D_S, D_T = student.hidden_size, teacher.hidden_size
+        if hidden in ("cosine", "mse") and D_S != D_T:
+            raise BadInput(
+                f"--variant {hidden}: compares states of one width, the student has {D_S} and the teacher {D_T};"
+                f" --student {args.student.split('x')[0]}x{D_T}, or --variant lin or cka"
+            )
+        depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
+        self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
+        stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in self.layers]
+        self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
+        self.sums: list[MinibatchCKA] = []  # of each stack, over the minibatches of the batch at hand
 
-def step_loss(args: Args, objective: Objective, student: Any, teacher: Teacher, batch: Batch,
-              sums: list[Covariances]) -> Tensor:  # fmt: skip
-    """L = L_CLM + L_Dist + beta L_H of a batch or a part of it. `sums`: of each stack eq. 4's, brought up to date."""
-    s, t = forward(objective, student, teacher, batch)
-    if objective.outputs == "kd":
-        logits, labels = batch.predictions(s)
-        loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
-    else:
-        loss = mean(output_losses(objective.outputs, batch, s, t))
-    L_H = []  # of each stack, the mean over its layers
-    for k, (S, T) in enumerate(states(objective, s, t, batch)):
-        if objective.hidden == "cka":
-            terms, sums[k] = minibatch_cka(covariances(S, T), sums[k], args.history == "exact", batch)
+    @property
+    def partners(self) -> list[int]:
+        """The teacher's layers that it reads."""
+        return sorted({layer for stack in self.layers for layer in stack})
+
+    def forward(self, student: Any, teacher: Teacher, batch: Batch) -> Tensor:
+        """L of a batch, or of a minibatch of it, ()."""
+        if batch.first and self.hidden == "cka":
+            exact = self.args.history == "exact" and bool(batch.rest)
+            wholes = self.first_pass(student, teacher, batch) if exact else [None for _ in self.layers]
+            self.sums = [MinibatchCKA(sums) for sums in wholes]
+        s, t = self.both(student, teacher, batch)
+        if self.outputs == "kd":
+            logits, labels = batch.predictions(s)
+            loss = kd_loss(logits, batch.predictions(t)[0], labels, self.args.alpha, self.args.temperature)
         else:
-            terms = hidden_loss(objective.hidden, S, T)
-        L_H.append(terms.mean())
-    return loss + args.beta * torch.stack(L_H).mean() if L_H else loss
+            loss = mean(self.output_losses(batch, s, t))
+        L_H = []  # of each stack, the mean over its layers
+        for k, (S, T) in enumerate(self.states(s, t, batch)):
+            cka = self.hidden == "cka"
+            L_H.append((self.sums[k].add(covariances(S, T), batch) if cka else hidden_loss(self.hidden, S, T)).mean())
+        return loss + self.args.beta * torch.stack(L_H).mean() if L_H else loss
+
+    def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
+        """Of both models' outputs, for each prediction, (n,): L_CLM + L_Dist (eqs. 5-6), or one of the two.
+
+        Of a class, L_CLM is its cross-entropy; of a score, both are squared errors.
+        """
+        logits, labels = batch.predictions(s)
+        L_CLM = 0.0 if self.outputs == "teacher" else label_loss(logits, labels)
+        L_Dist = 0.0 if self.outputs == "labels" else kl_loss(logits, batch.predictions(t)[0], temperature=1.0)
+        return L_CLM + L_Dist  # type: ignore[return-value]
+
+    def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
+        """Both models' outputs on a batch; the teacher's None if it does not count."""
+        t = None if self.outputs == "labels" and not self.layers else teacher(batch, self.partners)
+        return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
+
+    def states(self, s: Any, t: Any, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """For each matched stack the hidden states of everybody's tokens that count: (m, n, D_S) and (m, n, D_T)."""
+        names = ("encoder_hidden_states", "decoder_hidden_states") if len(self.layers) == 2 else ("hidden_states",)
+        sides: list[tuple[Any, ...]] = [(batch.mask, self.args.tokens, self.family), (batch.labels >= 0,)]
+        pairs = []
+        for name, at, layers, W in zip(names, sides, self.layers, self.projections, strict=False):
+            # index 0 holds the embeddings; each process projects its own rows alone: W's gradient counts them once
+            S = torch.stack([whole(project(models.vectors(s[name][i], *at))) for i, project in enumerate(W, 1)])
+            T = torch.stack([whole(models.vectors(t[name][l], *at)) for l in layers])
+            pairs.append((S, T))
+        return pairs
+
+    @torch.no_grad()
+    def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
+        """For `--history exact`: of each stack, eq. 4's sums over all minibatches of a batch.
+
+        The second pass draws the same dropout again; of several processes each draws it anew for every part.
+        """
+        sums = [ZERO for _ in self.layers]
+        with torch.random.fork_rng():
+            for part in (batch, *batch.rest):
+                pairs = self.states(*self.both(student, teacher, part), part)
+                sums = [before.plus(covariances(S, T)) for before, (S, T) in zip(sums, pairs, strict=True)]
+        return sums
 
 
-# --- a stage -------------------------------------------------------------------------------------------------
+# --- a validation curve --------------------------------------------------------------------------------------
 
-HELD_OUT, POINTS = 256, 10  # a validation curve: passages or examples, and points
-
-
-def distil(args: Args, loop: Loop, objective: Objective, student: PreTrainedModel, teacher: Teacher,
-           held_out: list[dict[str, Tensor]]) -> None:  # fmt: skip
-    """Train the student (and Lin's projections) over a stage; its validation curve stands in the loop's notes."""
-    for batch in loop:
-        if batch.first:
-            sums = [ZERO for _ in objective.layers]
-            if objective.hidden == "cka" and args.history == "exact" and len(loop.parts) > 1:
-                sums = first_pass(objective, student, teacher, loop.parts)
-        loop.minimise(step_loss(args, objective, student, teacher, batch, sums))
-        if batch.last and loop.due(POINTS):
-            with loop.off_clock():
-                loop.notes.setdefault("validation", []).append(validation(loop, objective, student, teacher, held_out))
+HELD_OUT, POINTS = 256, 10  # passages or examples, and points
 
 
-@torch.no_grad()
-def first_pass(objective: Objective, student: Any, teacher: Teacher, parts: list[Batch]) -> list[Covariances]:
-    """For `--history exact`: of each stack, eq. 4's sums over all parts of a batch.
-
-    The second pass draws the same dropout again; of several processes each draws it anew for every part.
-    """
-    sums = [ZERO for _ in objective.layers]
-    with torch.random.fork_rng():
-        for part in parts:
-            pairs = states(objective, *forward(objective, student, teacher, part), part)
-            sums = [before.plus(covariances(S, T)) for before, (S, T) in zip(sums, pairs, strict=True)]
-    return sums
+def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: list[dict[str, Tensor]]) -> None:
+    """Put the next point of a stage's curve into the loop's notes, where one is due."""
+    if loop.due(POINTS):
+        loop.notes.setdefault("validation", []).append(validation(objective, loop, student, teacher, held_out))
 
 
 @by_main
 @torch.no_grad()
-def validation(loop: Loop, objective: Objective, student: Any, teacher: Teacher,
-               held_out: list[dict[str, Tensor]]) -> float:  # fmt: skip
+def validation(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: Any) -> float:
     """Figures 3a and 4: what the stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions."""
-    objective, teacher = objective._replace(layers=[]), replace(teacher, kept=None)
     student.eval()
-    losses = []
+    teacher, losses = replace(teacher, kept=None), []
     for batch in map(loop.uncharged, held_out):
-        losses.append(output_losses(objective.outputs, batch, *forward(objective, student, teacher, batch)))
+        t = None if objective.outputs == "labels" else teacher(batch)
+        losses.append(objective.output_losses(batch, student(**batch.inputs), t))
     student.train()
     return round(torch.cat(losses).mean().item(), 6)
 
@@ -434,107 +418,79 @@ def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrain
     return models.keep_layers(warm, args.keep, layers)
 
 
-def pretraining(args: Args, run: Run, hidden: Hidden, teacher: Teacher, student: PreTrainedModel) -> Shared:
-    """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text.
+def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> tuple[str, list[float]]:
+    """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text: from
+    where they are, and the validation curve.
 
-    It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs; its notes hold the curve.
+    It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs.
     """
-    kind, tokenizer, paper = run.task.task.kind, teacher.tokenizer, args.budget == "paper"
-    written = kind in GENERATED
+    teacher, written = run.teacher, run.task.task.kind in GENERATED
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
-    # a teacher that has no other checkpoint than the one of the task teaches from that
-    source = teacher.pretrained or (teacher.signature if written else teacher.name)
     batch_size = args.pretraining_batch_size or args.batch_size
-    max_length = args.pretraining_max_length or args.max_length
-    parts = args.pretraining_minibatches or args.minibatches
-    check_length(max_length, teacher.model.config, tokenizer, "--pretraining-max-length")
-    examples = round(args.pretraining_share * run.steps) * args.batch_size
-    passages = text.PASSAGES if paper else min(text.PASSAGES, examples + HELD_OUT)
-    texts = text.open_texts(args.corpus, run.task, passages)
+    length = args.pretraining_max_length or args.max_length
+    check_length(length, teacher.model.config, teacher.tokenizer, "--pretraining-max-length")
+    steps = run.steps_for(args.pretraining_share, batch_size)
+    paper = args.budget == "paper"
+    texts = text.open_texts(args.corpus, run.task, None if paper else steps * batch_size + HELD_OUT)
     if paper:
         epochs, texts_of_one = PAPER_PRETRAINING.get(teacher.model.config.model_type, PAPER_PRETRAINING["bert"])
-        examples = epochs * (texts_of_one if texts.start else len(texts.head))
-    steps = max(1, examples // batch_size)
-    names = ("student", "keep", "ffn", "layer_map", "tokens", "beta", "history", "pretraining_lr", "precision", "seed")
-    recipe = {"teacher": models.model_name(source), "texts": texts.signature, "hidden": hidden, "steps": steps}
-    recipe |= {"init": run.settings["init"], "minibatches": parts, "batch_size": batch_size, "max_length": max_length}
-    recipe |= {name: getattr(args, name) for name in (*names, "teacher_precision")}
+        steps = max(1, epochs * (texts_of_one if texts.start else len(texts.head)) // batch_size)
+    objective = Objective(args, "both" if written else "teacher", hidden, student.config, teacher.model.config)
 
-    def make(stage: Stage) -> PreTrainedModel:
-        training, held = texts.hold_out(HELD_OUT)
-        batches: Any = training.batches(tokenizer, max_length, batch_size, args.seed, written)
-        rows = data.eval_batches(text.encode(tokenizer, held, max_length, written), tokenizer, batch_size // parts)
-        held_out, base_teacher = [batch for _, batch in rows], teacher
-        if not written:
-            model, complete = text.load_masked_lm(source)
-            if not complete:
-                text.train_head(stage, model, tokenizer, batches.encoded)
-            base_teacher = Teacher(source, frozen(args, model), tokenizer, source)
-            batches = text.Masked(batches, tokenizer, everywhere=True)  # L_Dist at every token, hidden or not
-            torch.manual_seed(0)
-            held_out = [batches.mask(batch) for batch in held_out]
-        elif teacher.pretrained:  # the encoder reads a text, the decoder writes it (eq. 5)
-            model = models.load_model(source, models.load_config(source), kind, head=True)
-            base_teacher = Teacher(source, frozen(args, model), tokenizer, source)
-        torch.manual_seed(args.seed)
-        first = first_student(args, base_teacher.model, family)
-        objective = make_objective(
-            args, "both" if written else "teacher", hidden, first.config, base_teacher.model.config
-        )
-        modules = {"student": first, "projections": objective.projections}
-        torch.manual_seed(args.seed)
-        with stage.loop(modules, batches, steps, args.pretraining_lr, kind=kind if written else "masked LM",
-                        label=f"pre-training {hidden}", parts=parts) as loop:  # fmt: skip
-            distil(args, loop, objective, first, base_teacher, held_out)
-        stage.notes |= loop.notes
+    def build(base: PreTrainedModel) -> PreTrainedModel:
+        first = first_student(args, base, family)
+        for module in objective.modules():
+            if isinstance(module, nn.Linear):
+                module.reset_parameters()
+        torch.manual_seed(args.seed)  # of the masks, whatever was drawn so far
         return first
 
-    made = run.shared("pretraining", recipe, make)
+    made = text.pretrain(
+        run, "pretraining", build, objective, texts=texts, steps=steps, lr=args.pretraining_lr, batch_size=batch_size,
+        length=length, seed=args.seed, written=written, everywhere=True,  # L_Dist at every token, hidden or not
+        optimizer={"parts": args.pretraining_minibatches or args.minibatches},
+        held_out=HELD_OUT, watch=partial(watch, objective),
+        hidden=hidden, init=run.settings["init"], student=args.student, keep=args.keep, ffn=args.ffn, beta=args.beta,
+        layer_map=args.layer_map, tokens=args.tokens, history=args.history,
+    )  # fmt: skip
     weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
     student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
-    return made
+    return f"pre-training #{made.folder.name}", made.notes["validation"]
 
 
 # --- main ----------------------------------------------------------------------------------------------------
 
 
 def main(args: Args) -> None:
-    for task_name in args.tasks:
-        task = data.prompted(data.load(task_name, **args.source), args.prompt)
-        teacher, kind = get_teacher(args, task), task.task.kind
-        other = next(split for name, split in task.splits.items() if name != "train")
-        encoded = data.encode(teacher.tokenizer, data.head(other, HELD_OUT), task.task, args.max_length)
-        held_out = [batch for _, batch in data.eval_batches(encoded, teacher.tokenizer, args.batch_size)]
-        records = []
-        for name in args.variants:
-            run = Run(args, "cka", name, task, teacher, PAPER_EPOCHS)
-            if (record := run.finished) is not None:
-                records.append(record)
-                continue
+    for name in args.tasks:
+        task = data.prompted(data.load(name, **args.source), args.prompt)
+        teacher, written = get_teacher(args, task), task.task.kind in GENERATED
+        for run in task_rows(
+            args, "cka", task, teacher, {name: {} for name in args.variants}, paper_epochs=PAPER_EPOCHS
+        ):
             student, start = run.student(**student_settings(args, teacher.model.config)), ""
             if run.started_from == "random":
                 student = own_output(student, teacher.model.config)
-            if kind in GENERATED:
+            if written:
                 student.generation_config = copy.deepcopy(teacher.model.generation_config)
-            pretrained, (outputs, hidden, _) = args.pretrains(name, task_name), VARIANTS[name]
+            (outputs, hidden, _), pretrained = VARIANTS[run.variant], args.pretrains(run.variant, name)
             outputs = args.outputs if outputs == "both" else outputs
             # the paper fine-tunes its BERT students without a hidden loss
-            on_task = "none" if pretrained and (outputs == "labels" or kind not in GENERATED) else hidden
-            objective = make_objective(args, outputs, on_task, student.config, teacher.model.config)
+            on_task = "none" if pretrained and (outputs == "labels" or not written) else hidden
+            objective = Objective(args, outputs, on_task, student.config, teacher.model.config)
             curves: dict[str, list[float]] = {"pretraining": []}
             if pretrained:
-                made = pretraining(args, run, hidden, teacher, student)
-                start, curves["pretraining"] = f"pre-training #{made.folder.name}", made.notes["validation"]
+                start, curves["pretraining"] = pretraining(args, run, hidden, student)
             cached = None if (outputs, on_task) == ("labels", "none") else teacher
-            layers = [layer for stack in objective.layers for layer in stack]
             modules = {"student": student, "projections": objective.projections}
-            with run.loop(modules, run.lr, cached=cached, layers=layers, parts=args.minibatches) as loop:
-                distil(args, loop, objective, student, teacher, held_out)
+            with run.loop(modules, run.lr, cached=cached, layers=objective.partners, parts=args.minibatches) as loop:
+                loop.watch = partial(watch, objective, loop, student, teacher, run.evaluation_batches(HELD_OUT))
+                for batch in loop:
+                    loop.minimise(objective(student, teacher, batch))
             curves["task"] = loop.notes["validation"]
             analysis = {"teacher": cached is not None, "validation": curves}
-            records.append(run.finish(student, init=start, analysis=analysis))
-        show(records, args.out_dir)
+            run.finish(student, init=start, analysis=analysis)
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

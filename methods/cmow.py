@@ -41,11 +41,8 @@ Differences from the paper, and how its gaps are read
     - the paper's CBOW also holds a table of matrices that it never reads; here it does not.
     - STS-B is a regression, so that its rows compare with other methods'; `--stsb classes` has the paper's 21 classes.
     - the BiLSTM without DiffCat of CBOW and hybrid: its size is the paper's, its wiring is our reading (BiLstm).
-    - the default rates and batches are for small budgets. The paper's stand in the commands of `python -m bench papers
-      cmow`: general distillation 512 texts a batch, 5e-4, dropout 0.1 and 0.2; then batches of 16.
-    - `--budget paper`: 20 epochs for all rows (of augmented texts too), so that one table can hold them; after general
-      distillation alone the authors ran 10, or 3 with batches of 1,024. The best epoch on the reported split counts,
-      and five that are no better end it; with any other budget the last step counts.
+    - the best epoch on the reported split counts with `--budget paper` alone, and five that are no better end it; with
+      any other budget the last step counts.
 """
 
 from __future__ import annotations
@@ -55,11 +52,11 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import TASK, BadInput, CommonArgs, arg, parse, run, split_list
+from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, split_list
 
 VARIANTS = ("finetune", "kd")
 PAPER_EPOCHS, PATIENCE = 20, 5
@@ -171,14 +168,12 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import models, text
 from common.data import load
-from common.layers.augment import with_copies
 from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import BatchNorm2d, mean
-from common.results import show
-from common.run import Loading, Run
+from common.run import Loading, Run, task_rows
 from common.tasks import TaskData
-from common.teacher import Teacher, frozen, get_teacher
-from common.train import Stage
+from common.teacher import Teacher, get_teacher
+from common.train import Batch
 
 # Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
 # V vocabulary, n chosen positions of a batch.
@@ -205,6 +200,11 @@ def prefix_products(M: Tensor) -> Tensor:
     for E in M.unbind(1):  # whose gradient is put together once; that of M[:, i] would be as large as M each time
         P.append(P[-1] @ E if P else E)
     return torch.stack(P, 1)
+
+
+def suffix_products(M: Tensor) -> Tensor:
+    """(B, L, s, s) -> (B, L, s, s), at i the product M_i ... M_L, whose transpose is M_L' ... M_i'."""
+    return prefix_products(M.flip(1).mT).mT.flip(1)
 
 
 class MatrixEmbeddingConfig(PreTrainedConfig):
@@ -259,9 +259,9 @@ class MatrixEmbeddings(nn.Module):
         """(B, L) -> (B, L, 2 (d + s^2)): at i the encodings of tokens 1..i and of i..L, token i in both."""
         v, M, R = self.tokens(ids, mask)
         prefix = torch.cat([v.cumsum(1), prefix_products(M).flatten(2)], -1)
-        # E'_L ... E'_i are the prefixes of the reversed text; without them (E_i ... E_L)' = E_L' ... E_i'
-        reverse = prefix_products(R.flip(1)) if self.bidirectional else prefix_products(M.flip(1).mT).mT
-        suffix = torch.cat([v.flip(1).cumsum(1), reverse.flatten(2)], -1).flip(1)
+        # at i: E'_L ... E'_i of the backward table, or without one E_i ... E_L
+        matrices = prefix_products(R.flip(1)).flip(1) if self.bidirectional else suffix_products(M)
+        suffix = torch.cat([v.flip(1).cumsum(1).flip(1), matrices.flatten(2)], -1)
         return torch.cat([prefix, suffix], -1)
 
     def sequence(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -274,6 +274,13 @@ def add_identity(rows: Tensor) -> Tensor:
     """(..., s s) -> (..., s, s), I + every row."""
     s = math.isqrt(rows.shape[-1])
     return torch.eye(s, device=rows.device) + rows.unflatten(-1, (s, s))
+
+
+def moved_to_front(ids: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, L) ids and the mask of a text -> (B, L'), its tokens first, as long as the longest: for shorter products."""
+    longest = max(1, int(part.sum(1).max()))
+    order = part.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # places of tokens, then of others
+    return ids.gather(1, order), part.gather(1, order)
 
 
 def diffcat(a: Tensor, b: Tensor | None = None) -> Tensor:
@@ -315,12 +322,11 @@ class BiLstm(nn.Module):
         """(B, L, i) and (B,), the tokens of each text first -> (B, C)."""
         packed = pack_padded_sequence(sequence, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, (final, _) = self.lstm(packed)
-        if self.norm is None:
-            hidden = F.relu(self.hidden(final.transpose(0, 1).flatten(1)))  # (2, B, H) -> (B, 2H)
-            return self.output(self.dropout(hidden))
-        states = pad_packed_sequence(states, batch_first=True)[0]  # (B, L, 2H)
-        rows = torch.arange(len(states), device=states.device)
-        both = torch.stack([states[:, 0], states[rows, lengths - 1]], 1)  # (B, 2, 2H)
+        if self.norm is None:  # either direction's last state: (2, B, H) -> (B, 2H)
+            return self.output(self.dropout(F.relu(self.hidden(final.transpose(0, 1).flatten(1)))))
+        states, _ = pad_packed_sequence(states, batch_first=True)  # (B, L, 2H)
+        last = states[torch.arange(len(states), device=states.device), lengths - 1]
+        both = torch.stack([states[:, 0], last], 1)  # (B, 2, 2H) -> (B, 2, H) -> (B, 2H)
         return self.output(self.norm(self.dropout(F.relu(self.hidden(both))).flatten(1)))
 
 
@@ -383,9 +389,7 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
             separator = ids == self.config.sep_token_id
             words, second = mask & ~separator & (ids != self.config.cls_token_id), separator.cumsum(1) > 0
             parts = [words & ~second, words & second]
-        # a text's own tokens first, and no longer than the longest: shorter products
-        orders = [(~part).long().argsort(dim=1, stable=True)[:, : max(1, int(part.sum(1).max()))] for part in parts]
-        return [(ids.gather(1, order), part.gather(1, order)) for part, order in zip(parts, orders, strict=True)]
+        return [moved_to_front(ids, part) for part in parts]
 
     def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor]:
         """(B, D), or with DiffCat (B, 3 D)."""
@@ -442,38 +446,28 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
     return SOFT_WEIGHT * soft + MLM_WEIGHT * mean(label_loss(student[masked], labels[masked]))
 
 
-def general_distillation(args: Args, run: Run, teacher: Teacher) -> Path:
+def general_distillation(args: Args, run: Run) -> Path:
     """The folder of a masked LM that has learnt from the teacher's, for all variants and seeds; each is charged for it:
     `--general-share` of a budget, or with `--budget paper` one epoch of the texts."""
-    source, tokenizer = teacher.pretrained or teacher.name, teacher.tokenizer
     texts, batch_size = text.open_texts(args.corpus, run.task), args.general_batch_size or args.batch_size
-    steps = max(1, round(args.general_share * run.steps * args.batch_size / batch_size))
+    steps = run.steps_for(args.general_share, batch_size)
     if args.budget == "paper":
         steps = -(-len(texts.head) // batch_size)
     warmup = WARMUP if args.general_warmup_steps is None else min(1.0, args.general_warmup_steps / steps)
     dropout = {name: getattr(args, f"general_{name}") for name in ("embedding_dropout", "hidden_dropout")}
-    recipe = {name: getattr(args, name) for name in ("student", "max_length", "precision", "teacher_precision")}
-    recipe |= {"teacher": models.model_name(source), "texts": texts.signature, "steps": steps, "lr": args.general_lr}
-    recipe |= {"warmup": warmup, "seed": SEED, "batch_size": batch_size, **dropout}
 
-    def make(stage: Stage) -> MatrixEmbeddingForMaskedLM:
-        student = MatrixEmbeddingForMaskedLM(student_config(args, tokenizer, **dropout))
-        stream = texts.batches(tokenizer, args.max_length, batch_size, SEED)
-        bert, has_head = text.load_masked_lm(source)
-        if not has_head:
-            text.train_head(stage, bert, tokenizer, stream.encoded)
-        batches = text.Masked(stream, tokenizer, SMOOTHING)
-        bert = frozen(args, bert)
-        with stage.loop({"student": student}, batches, steps, args.general_lr, warmup=warmup, betas=(0.9, 0.98),
-                        eps=1e-6, decay=0.0, label="general distillation") as loop:  # fmt: skip
-            for batch in loop:
-                batch.ledger.teacher_examples += batch.examples
-                with torch.no_grad():  # soft labels at every token, as in DistilBERT's recipe
-                    soft = bert(**batch.inputs).logits[batch.mask]
-                loop.minimise(general_loss(student(**batch.inputs), soft, batch.labels[batch.mask]))
-        return student
+    def build(_: PreTrainedModel) -> PreTrainedModel:
+        return MatrixEmbeddingForMaskedLM(student_config(args, run.teacher.tokenizer, **dropout))
 
-    return run.shared("general", recipe, make).folder
+    def loss(student: nn.Module, bert: Teacher, batch: Batch) -> Tensor:
+        soft = bert(batch).logits[batch.mask]  # at every token, as in DistilBERT's recipe
+        return general_loss(student(**batch.inputs), soft, batch.labels[batch.mask])
+
+    return text.pretrain(
+        run, "general", build, loss, texts=texts, steps=steps, lr=args.general_lr, batch_size=batch_size,
+        length=args.max_length, seed=SEED, smoothing=SMOOTHING, student=args.student, **dropout,
+        optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0},
+    ).folder  # fmt: skip
 
 
 def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
@@ -501,41 +495,54 @@ def stsb_classes(task: TaskData) -> TaskData:
     return replace(task, name=f"{task.name}-21", task=classes, splits=splits)
 
 
-def train(args: Args, variant: str, init: str, task: TaskData, teacher: Teacher) -> dict[str, Any]:
-    """Train the student on the task, with the teacher (kd) or without (finetune). No warm-up, linear decay."""
-    kd, given = variant == "kd", init not in ("random", "general")
+def step_loss(args: Args, kd: bool, student: PreTrainedModel, teacher: Teacher, batch: Batch) -> Tensor:
+    """Appendix B: vanilla KD, or without the teacher the labels alone."""
+    logits, labels = batch.predictions(student(**batch.inputs))
+    if not kd:
+        return mean(label_loss(logits, labels))
+    return kd_loss(logits, batch.predictions(teacher(batch))[0], labels, args.alpha, args.temperature)
+
+
+class Row(NamedTuple):
+    """What is told apart in the table: where a student's embeddings start from, and whether the teacher takes part."""
+
+    init: str
+    kd: bool
+
+
+def rows_of(args: Args) -> dict[str, Row]:
+    """By their labels."""
+    prefix = {"random": "", "general": "general-"}
+    return {prefix.get(init, "pretrained-") + name: Row(init, name == "kd") for init in args.inits
+            for name in args.variants}  # fmt: skip
+
+
+def settings_of(args: Args, row: Row, task: TaskData, teacher: Teacher) -> dict[str, Any]:
+    """A row's settings besides the arguments."""
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
-    label = {"random": variant, "general": f"general-{variant}"}.get(init, f"pretrained-{variant}")
-    start = models.model_name(init) if given else init
-    lr = args.lr or (5e-3 if task.source == "pocket" else 1e-3)
-    epochs = PAPER_EPOCHS * (1 + args.augment * len(task.task.fields) if kd else 1)  # over the task's own examples
-    run = Run(args, "cmow", label, task, teacher, epochs, init=start, diffcat=diffcat, lr=lr, select=0,
-              patience=PATIENCE)  # fmt: skip
-    if (record := run.finished) is not None:
-        return record
+    return {
+        "init": row.init if row.init in ("random", "general") else models.model_name(row.init),
+        "diffcat": diffcat,
+        "lr": args.lr or (5e-3 if task.source == "pocket" else 1e-3),
+        # over the task's own examples
+        "paper_epochs": PAPER_EPOCHS * (1 + args.augment * len(task.task.fields) if row.kd else 1),
+    }
+
+
+def build_student(args: Args, run: Run, row: Row) -> tuple[PreTrainedModel, str]:
+    """A row's student, with the embeddings that it starts from; where these are from."""
     set_seed(args.seed)
-    config = student_config(args, teacher.tokenizer, diffcat=diffcat, **models.task_settings(task.task))
+    changes = models.task_settings(run.task.task)
+    config = student_config(args, run.teacher.tokenizer, diffcat=run.settings["diffcat"], **changes)
     student = MatrixEmbeddingForSequenceClassification(config)
-    if init != "random":
-        folder = Path(init) if given else general_distillation(args, run, teacher)
-        load_embeddings(student.embeddings, folder)
-        start = f"{start}, not charged" if given else f"general distillation #{folder.name}"
-    if args.augment and kd:
-        words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
-        run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
-    cached, batch_norm = teacher if kd else None, args.head == "cnn"
-    with run.loop({"student": student}, run.lr, cached=cached, warmup=0.0, whole_batch=batch_norm) as loop:
-        for batch in loop:
-            logits, labels = batch.predictions(student(**batch.inputs))
-            if kd:
-                soft, _ = batch.predictions(teacher(batch))
-                loss = kd_loss(logits, soft, labels, args.alpha, args.temperature)
-            else:
-                loss = mean(label_loss(logits, labels))
-            loop.minimise(loss)
-    return run.finish(student, init=start, loading=Loading("import methods.cmow"))
+    if row.init == "random":
+        return student, "random"
+    general = row.init == "general"
+    folder = general_distillation(args, run) if general else Path(row.init)
+    load_embeddings(student.embeddings, folder)
+    return student, f"general distillation #{folder.name}" if general else f"{run.settings['init']}, not charged"
 
 
 def main(args: Args) -> None:
@@ -543,9 +550,20 @@ def main(args: Args) -> None:
         task = load(name, **args.source)
         if task.task.kind == "regression" and args.stsb == "classes":
             task = stsb_classes(task)
-        teacher = get_teacher(args, task)
-        show([train(args, v, init, task, teacher) for init in args.inits for v in args.variants], args.out_dir)
+        teacher, table = get_teacher(args, task), rows_of(args)
+        variants = {label: settings_of(args, row, task, teacher) for label, row in table.items()}
+        for run in task_rows(args, "cmow", task, teacher, variants, select=0, patience=PATIENCE):
+            row = table[run.variant]
+            student, start = build_student(args, run, row)
+            if args.augment and row.kd:
+                run.augment(args.augment)
+            # no warm-up, linear decay
+            with run.loop({"student": student}, run.lr, cached=teacher if row.kd else None, warmup=0.0,
+                          whole_batch=args.head == "cnn") as loop:  # fmt: skip
+                for batch in loop:
+                    loop.minimise(step_loss(args, row.kd, student, teacher, batch))
+            run.finish(student, init=start, loading=Loading("import methods.cmow"))
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

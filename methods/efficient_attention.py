@@ -2,7 +2,7 @@
 
     python methods/efficient_attention.py                                      # pocket task, about a minute on a laptop
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
-    python methods/efficient_attention.py --attention lsg --sparsity lsh --task pocket/rte --max-length 128
+    python methods/efficient_attention.py --attention lsg --task pocket/rte                # or bigbird, nystromformer
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
         --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
@@ -22,10 +22,11 @@ a variant here.
 
 What the paper has -> code
     sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
-    section 3.1: convert                   common/layers/attention.py, convert; from_library: published long teachers
-    section 3.1: every other layer         depth
+    section 3.1: convert                   convert; common/layers/attention.py, from_library: published long teachers
+    section 3.1: every other layer         depth, distil
     appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
+    fine-tuning                            main
     sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
 
 Differences from the paper, and how its gaps are read
@@ -35,7 +36,7 @@ Differences from the paper, and how its gaps are read
       a global block at the end of the batch's longest text; here both belong to each text.
     - BigBird's random blocks are the same in training and evaluation; the library draws them in training and sees
       block 0 four times in evaluation. A text of up to 704 tokens gets full attention in both.
-    - LSG's hash functions are fixed; the authors draw new ones at every call.
+    - LSG chooses the tokens of largest norm, its authors' default.
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
@@ -43,11 +44,10 @@ Differences from the paper, and how its gaps are read
       fine-tuned on short ones first (SHORT_FIRST).
     - a masked-LM head that a checkpoint lacks is trained first, on short pieces, outside of the budget: they count as
       the teacher's examples.
-    - `--budget paper` has the paper's epochs of fine-tuning. It prints no more: the steps, rate and batches of 2^18
-      tokens of conversion are Longformer's, epochs and rate of distillation DistilBERT's. A stream is measured for it.
+    - the paper prints epochs of fine-tuning alone: the steps, rate and batches of 2^18 tokens of conversion are
+      Longformer's, epochs and rate of distillation DistilBERT's.
     - each seed has a chain of stages of its own; the paper has one.
     - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
-    - section 4.3 searches by population; `python -m bench sweep` draws the same grid.
 """
 
 from __future__ import annotations
@@ -55,13 +55,12 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import TASK, BadInput, CommonArgs, arg, parse, run, student_shape
+from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, student_shape
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -75,6 +74,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5
 CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3  # Longformer's, and DistilBERT's
+CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
+DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
 
 
 @dataclass
@@ -104,7 +105,6 @@ class Args(CommonArgs):
         1, "Longformer: so many first tokens are global; LSG: so many are put before the text", low=1, high=512
     )
     random_blocks: int = arg(3, "BigBird: random blocks that a block sees", low=0)
-    sparsity: Literal["norm", "pooling", "stride", "block_stride", "lsh"] = arg("norm", "LSG: how tokens are chosen")
     corpus: str | None = arg(
         None,
         "text of the stages before fine-tuning: FILE, or several with commas: task (its training texts), pocket-short,"
@@ -118,7 +118,6 @@ class Args(CommonArgs):
     distil_share: float = arg(0.15, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
     convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
     distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
-    soft_labels: Literal["all", "masked"] = arg("all", "tokens on which teacher and student are compared")
 
     def check(self) -> None:
         super().check()
@@ -166,11 +165,10 @@ from common import data, models, text
 from common.layers import attention
 from common.losses import kd_loss, kl_loss, label_loss
 from common.parallel import mean
-from common.results import show
-from common.run import Loading, Run
+from common.run import Loading, Run, task_rows
 from common.tasks import WINDOWED, Task, TaskData
-from common.teacher import Teacher, frozen, get_teacher
-from common.train import Stage, shared
+from common.teacher import Teacher, get_teacher
+from common.train import Batch, shared
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
@@ -198,11 +196,9 @@ def attention_settings(args: Args) -> dict[str, Any]:
     settings: dict[str, dict[str, Any]] = {
         "longformer": {"window": window, "first": args.global_tokens},
         "bigbird": {"block": window, "random": args.random_blocks},
-        "lsg": {
-            "block": window, "sparse_block": window, "sparsity": args.sparsity, "global_count": args.global_tokens,
-        },
+        "lsg": {"block": window, "sparse_block": window, "global_count": args.global_tokens},
         "nystromformer": {"landmarks": window},
-    }  # fmt: skip
+    }
     return {name: value for name, value in settings[args.attention].items() if value is not None}
 
 
@@ -213,19 +209,18 @@ SOFT, MLM, COSINE = 5.0, 2.0, 1.0
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
 
 
-def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, soft_labels: str) -> Tensor:
+def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor) -> Tensor:
     """L = 2 L_mlm + 5 L_ce + 1 L_cos (appendix B); without a teacher L_mlm alone.
 
     Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
-    is (B, L), true for tokens. Means over the tokens; L_mlm, and with `masked` L_ce, over the masked ones.
+    is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones.
     """
     masked = labels >= 0
     L_mlm = mean(label_loss(student.logits[masked], labels[masked]))
     if teacher is None:
         return L_mlm
-    compared = masked if soft_labels == "masked" else mask
     # p_i = exp(z_i / T) / sum_j exp(z_j / T); L_ce = T^2 KL(teacher || student)
-    L_ce = mean(kl_loss(student.logits[compared], teacher.logits[compared], TEMPERATURE))
+    L_ce = mean(kl_loss(student.logits[mask], teacher.logits[mask], TEMPERATURE))
     # L_cos = 1 - cos of the last hidden states
     S, T = student.hidden_states[-1][mask], teacher.hidden_states[-1][mask]
     L_cos = mean(1 - F.cosine_similarity(S, T, dim=-1))
@@ -233,55 +228,76 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     return MLM * L_mlm + SOFT * L_ce + COSINE * L_cos
 
 
-def before_the_task(args: Args, run: Run, teacher: Teacher, texts: text.Texts, variant: str) -> str:
-    """The folder (or hub id) of the masked LM at the end of a variant's chain of stages.
+def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: Batch) -> Tensor:
+    """`pretraining_loss` of a batch."""
+    if attention.kind_of(student.config) == "longformer":  # no token of a text is more important than others
+        batch.inputs["global_attention_mask"] = torch.zeros_like(batch.inputs["input_ids"])
+    s = student(**batch.inputs, output_hidden_states=teacher is not None)
+    return pretraining_loss(s, teacher(batch, layers=[-1]) if teacher else None, batch.labels, batch.mask)
 
-    Each stage is made on first use and kept under `OUT/cache/efficient/`, for all variants and tasks that share it;
-    every row is charged for it in full. A teacher that is long already needs no conversion. A masked-LM head that the
-    checkpoint lacks is trained once for all seeds.
+
+def convert(args: Args, run: Run, source: str, texts: Any) -> str:
+    """Section 3.1: the masked LM `source` with another attention, trained on; the folder of the result."""
+    settings, length, share = attention_settings(args), args.max_length, args.convert_share
+
+    def build(model: PreTrainedModel) -> PreTrainedModel:
+        attention.convert(model, args.attention, length, run.teacher.tokenizer, **settings)
+        return model
+
+    size, steps = args.batch_size, run.steps_for(share, args.batch_size)
+    if args.budget == "paper" and share:
+        size, steps = max(1, TOKENS // length), CONVERT_STEPS
+    lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
+    plan = {"stage": "convert", "steps": steps, "optimizer": CONVERT_OPTIMIZER}
+    plan |= {"attention": args.attention, "settings": settings}
+    return before(args, run, source, texts, build, lr, length, size, **plan)
+
+
+def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: int, keep: str) -> str:
+    """Section 3.1: a student of so many of the masked LM's layers, which teaches it; the folder of the result."""
+
+    def build(model: PreTrainedModel) -> PreTrainedModel:
+        return models.keep_layers(copy.deepcopy(model), keep, layers)
+
+    size, steps, epochs = args.batch_size, run.steps_for(args.distil_share, args.batch_size), 0
+    if args.budget == "paper" and steps:
+        size, steps, epochs = max(1, TOKENS // length), 0, DISTIL_EPOCHS
+    plan = {"stage": "distil", "steps": steps, "epochs": epochs, "optimizer": DISTIL_OPTIMIZER}
+    plan |= {"smoothing": SMOOTHING, "layers": layers, "keep": keep}
+    return before(args, run, source, texts, build, args.distil_lr, length, size, **plan)
+
+
+def before(args: Args, run: Run, source: str, texts: Any, build: Any, lr: float, length: int, size: int,
+           **plan: Any) -> str:  # fmt: skip
+    """A stage before the task, for all variants and tasks that share it: the folder of its masked LM."""
+
+    def done(student: PreTrainedModel) -> None:
+        if attention.kind_of(student.config) == "longformer":  # what is global is trained by no masked LM
+            attention.copy_globals(student)
+
+    made = text.pretrain(run, "efficient", build, pretraining_step, texts=texts, lr=lr, batch_size=size, length=length,
+                         seed=args.seed, source=source, load=masked_lm, pieces=True, done=done, **plan)  # fmt: skip
+    return str(made.folder)
+
+
+def before_the_task(args: Args, run: Run, texts: Any) -> str:
+    """The folder (or hub id) of the masked LM at the end of a variant's chain of stages; every row is charged in full.
+
+    A teacher that is long already needs no conversion. A masked-LM head that the checkpoint lacks is trained once for
+    all seeds.
     """
+    teacher, stages = run.teacher, VARIANTS[run.variant]
     source, long = teacher.pretrained or teacher.name, attention.kind_of(teacher.model.config) is not None
-    layers, keep = depth(args, teacher, variant)
-    paper = args.budget == "paper"
-    shares = {"convert": args.convert_share, "distil": args.distil_share}
-    stages = [name for name in VARIANTS[variant] if name in shares and not (name == "convert" and long)]
-    recipe: dict[str, Any]
-    if any(shares[name] for name in stages) and not masked_lm(source)[1]:  # before its body is another
-        recipe = {
-            "parent": models.model_name(source),
-            "stage": "head",
-            "texts": texts.signature,
-            "length": min(64, args.short_length, args.max_length),
-            "precision": args.precision,
-            "seed": 0,
-        }
-        make = partial(with_lm_head, source, teacher.tokenizer, texts)
-        source = str(run.shared("efficient", recipe, make).folder)
-    for name in stages:
-        long |= name == "convert"
-        share = shares[name]
-        steps: int | None = max(1, round(share * run.steps)) if share else 0
-        if paper and share:
-            steps = CONVERT_STEPS if name == "convert" else None
-        recipe = {
-            "parent": models.model_name(source),
-            "stage": name,
-            "texts": texts.signature,
-            "length": args.max_length if long else min(args.short_length, args.max_length),
-            "steps": steps,
-            "precision": args.precision,
-            "seed": args.seed,
-        }
-        recipe["batch_size"] = max(1, TOKENS // recipe["length"]) if paper else args.batch_size
-        if name == "convert":
-            recipe |= {"attention": args.attention, "max_length": args.max_length, **attention_settings(args)}
-            recipe |= {"lr": args.convert_lr or 3e-5 * 768 / teacher.model.config.hidden_size}
-        else:
-            recipe |= {"lr": args.distil_lr, "soft_labels": args.soft_labels, "layers": layers, "keep": keep}
-            recipe |= {"teacher_precision": args.teacher_precision}
-
-        make = partial(make_stage, args, source, teacher.tokenizer, texts)
-        source = str(run.shared("efficient", recipe, make).folder)
+    converts, distils = "convert" in stages and not long, "distil" in stages
+    trains = (converts and args.convert_share) or (distils and args.distil_share)
+    if trains and not masked_lm(source)[1]:  # before its body is another
+        source = with_lm_head(args, run, source, texts)
+    for stage in stages:
+        if stage == "convert" and converts:
+            source, long = convert(args, run, source, texts), True
+        elif stage == "distil":
+            length = args.max_length if long else min(args.short_length, args.max_length)
+            source = distil(args, run, source, texts, length, *depth(args, teacher, run.variant))
     return source
 
 
@@ -296,43 +312,18 @@ def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
     return attention.from_library(model), has_head
 
 
-def with_lm_head(source: str, tokenizer: Any, texts: text.Texts, stage: Stage) -> PreTrainedModel:
-    """A masked LM whose checkpoint had no such head."""
-    model, _ = masked_lm(source)
-    pieces = text.pieces_of(tokenizer, texts.head, stage.recipe["length"], 10_000)
-    text.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
-    return model
+def with_lm_head(args: Args, run: Run, source: str, texts: Any) -> str:
+    """The folder of a masked LM whose checkpoint had no such head."""
+    tokenizer, length = run.teacher.tokenizer, min(64, args.short_length, args.max_length)
+    recipe = {"source": models.model_name(source), "stage": "head", "texts": texts.signature, "length": length}
 
+    def make(stage: Any) -> PreTrainedModel:
+        model, _ = masked_lm(source)
+        pieces = text.pieces_of(tokenizer, texts.head, length, 10_000)
+        text.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
+        return model
 
-def make_stage(args: Args, source: str, tokenizer: Any, texts: text.Texts, stage: Stage) -> PreTrainedModel:
-    """A masked LM that is converted, or distilled into fewer layers, and trained on unlabelled text."""
-    recipe = stage.recipe
-    distils = recipe["stage"] == "distil"
-    model, _ = masked_lm(source)
-    if not distils:
-        attention.convert(model, args.attention, args.max_length, tokenizer, **attention_settings(args))
-    student, teacher = model, None
-    if distils:
-        student = models.keep_layers(copy.deepcopy(model), recipe["keep"], recipe["layers"])
-        teacher = Teacher(source, frozen(args, model), tokenizer, source)
-    steps, size = recipe["steps"], recipe["batch_size"]
-    if steps == 0:
-        return student
-
-    pieces = texts.pieces(tokenizer, recipe["length"], size, recipe["seed"], steps and steps * size)
-    batches = text.Masked(pieces, tokenizer, SMOOTHING if distils else 0.0)
-    settings = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0} if distils else {"warmup": 500 / 3000}
-    with stage.loop({"student": student}, batches, steps or DISTIL_EPOCHS * pieces.steps_per_epoch, recipe["lr"],
-                    eps=1e-6, clip=5.0, name=recipe["stage"], **settings) as loop:  # fmt: skip
-        for batch in loop:
-            if attention.kind_of(student.config) == "longformer":  # no token of a text is more important than others
-                batch.inputs["global_attention_mask"] = torch.zeros_like(batch.inputs["input_ids"])
-            s = student(**batch.inputs, output_hidden_states=distils)
-            t = teacher(batch, layers=[-1]) if teacher else None
-            loop.minimise(pretraining_loss(s, t, batch.labels, batch.mask, args.soft_labels))
-    if attention.kind_of(student.config) == "longformer":
-        attention.copy_globals(student)
-    return student
+    return str(run.shared("efficient", recipe | {"precision": args.precision, "seed": 0}, make).folder)
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------
@@ -359,53 +350,50 @@ def with_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: Any = N
     return model
 
 
-def run_variant(args: Args, variant: str, task: TaskData, teacher: Teacher, texts: text.Texts) -> dict[str, Any]:
-    """One row of the table: its record."""
-    kind, width = task.task.kind, teacher.model.config.hidden_size
-    stages = [stage for stage in VARIANTS[variant] if stage != "kd"]
-    soft, long = "kd" in VARIANTS[variant], attention.kind_of(teacher.model.config) is not None
-    converted, (layers, keep) = long or "convert" in stages, depth(args, teacher, variant)
+class Plan(NamedTuple):
+    """What becomes of a row: how many layers it keeps, and which; what it reads; what it goes through."""
+
+    layers: int
+    keep: str
+    length: int
+    converted: bool  # or long from the start
+    stages: tuple[str, ...]  # before the task
+    soft: bool  # whether the teacher's soft labels fine-tune it
+    pattern: dict[str, Any] | None  # of its attention
+
+
+def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
+    """Of a row of the table."""
+    stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
+    long = attention.kind_of(teacher.model.config) is not None
+    converted = long or "convert" in stages
     length = args.max_length if converted else min(args.short_length, args.max_length)
-    # a teacher that is only known as it was fine-tuned is where all rows start
-    init = ("pretrained" if teacher.pretrained else "teacher") if args.init == "auto" else args.init
-    shaped = replace(args, max_length=length, student=f"{layers}x{width}", init=init)
-    pattern = teacher.model.config.efficient_attention if long else attention_settings(args) if converted else None
-    run = Run(
-        shaped, "efficient_attention", variant, task, teacher, PAPER_EPOCHS.get(task.task.name, 5),
-        order=", ".join(stages),
-        corpus=texts.signature if stages else None,
-        document_length=args.max_length,
-        pattern=pattern,
-    )  # fmt: skip
-    if (record := run.finished) is not None:
-        return record
-    if stages:
-        source = before_the_task(args, run, teacher, texts, variant)
-        tuned = None if teacher.pretrained else teacher.model
-        student = with_head(source, task.task, teacher.tokenizer, args.seed, tuned)
-        first = "all layers" if "distil" not in stages else models.named_layers(keep, layers)
-        start = teacher.name if long else teacher.pretrained or teacher.name
-        init = " then ".join((f"{first} of {Path(start).name}", *stages))
-    else:
-        student, init = run.student(keep=keep), ""
+    own = attention_settings(args) if converted else None
+    pattern = teacher.model.config.efficient_attention if long else own
+    return Plan(*depth(args, teacher, variant), length, converted, stages, "kd" in VARIANTS[variant], pattern)
 
-    batches = None
-    if kind in WINDOWED and task.source == "pocket":
-        share, tokens = SHORT_FIRST
-        how = (run.encoded, teacher.tokenizer, args.batch_size, args.seed)
-        batches = data.ShortFirst(*how, round(share * run.left), tokens)
-    cached = teacher if soft else None
-    with run.loop({"student": student}, run.lr, batches=batches, cached=cached) as loop:
-        for batch in loop:
-            logits, labels = batch.predictions(student(**batch.inputs))
-            if soft:
-                loss = kd_loss(logits, batch.predictions(teacher(batch))[0], labels, args.alpha, args.temperature)
-            else:
-                loss = mean(label_loss(logits, labels))
-            loop.minimise(loss)
 
-    loading = Loading("from common.layers import attention", "attention.load(folder, {model})") if converted else None
-    return run.finish(student, init=init, loading=loading)
+def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> tuple[PreTrainedModel, str]:
+    """A row's student before it is fine-tuned, and what it started from."""
+    if not plan.stages:
+        student = run.student(keep=plan.keep)
+        return student, run.started_from
+    teacher = run.teacher
+    source = before_the_task(args, run, texts)
+    tuned = None if teacher.pretrained else teacher.model
+    student = with_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
+    first = "all layers" if "distil" not in plan.stages else models.named_layers(plan.keep, plan.layers)
+    long = attention.kind_of(teacher.model.config) is not None
+    start = teacher.name if long else teacher.pretrained or teacher.name
+    return student, " then ".join((f"{first} of {Path(start).name}", *plan.stages))
+
+
+def step_loss(args: Args, plan: Plan, student: PreTrainedModel, teacher: Teacher, batch: Batch) -> Tensor:
+    """Of fine-tuning: the labels alone, or vanilla KD."""
+    logits, labels = batch.predictions(student(**batch.inputs))
+    if not plan.soft:
+        return mean(label_loss(logits, labels))
+    return kd_loss(logits, batch.predictions(teacher(batch))[0], labels, args.alpha, args.temperature)
 
 
 def long_teacher(args: Args, task: Task) -> str:
@@ -422,7 +410,7 @@ def long_teacher(args: Args, task: Task) -> str:
     tokenizer = models.load_tokenizer(source)
     recipe = {"parent": models.model_name(source), "stage": "as it is", "kind": task.kind, "seed": 0}
 
-    def make(_: Stage) -> PreTrainedModel:
+    def make(_: Any) -> PreTrainedModel:
         model, has_head = masked_lm(source)
         if not has_head:
             raise BadInput(f"--teacher {args.teacher}: has no masked-LM head, from which it could be distilled")
@@ -456,6 +444,29 @@ def default_corpus(task: TaskData) -> str:
     return "pocket-long" if task.task.kind in WINDOWED else "task,pocket-short"
 
 
+def short_first(args: Args, run: Run) -> Any:
+    """The order of a run's examples; None: the usual one."""
+    if run.task.task.kind not in WINDOWED or run.task.source != "pocket":
+        return None
+    share, tokens = SHORT_FIRST
+    how = (run.encoded, run.teacher.tokenizer, args.batch_size, args.seed)
+    return data.ShortFirst(*how, round(share * run.left), tokens)
+
+
+def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[str, Any]:
+    """A row's settings besides the arguments, and its own `arguments`."""
+    # a teacher that is only known as it was fine-tuned is where all rows start
+    init = ("pretrained" if teacher.pretrained else "teacher") if args.init == "auto" else args.init
+    student = f"{plan.layers}x{teacher.model.config.hidden_size}"
+    return {
+        "arguments": {"max_length": plan.length, "student": student, "init": init},
+        "order": ", ".join(plan.stages),
+        "corpus": texts.signature if plan.stages else None,
+        "document_length": args.max_length,
+        "pattern": plan.pattern,
+    }
+
+
 def main(args: Args) -> None:
     for name in args.tasks:
         task = data.load(name, **args.source)
@@ -464,8 +475,19 @@ def main(args: Args) -> None:
         teacher.name = args.teacher
         teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
         texts = text.open_texts(args.corpus or default_corpus(task), task)
-        show([run_variant(args, variant, task, teacher, texts) for variant in args.variants], args.out_dir)
+        plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
+        variants = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
+        epochs = PAPER_EPOCHS.get(task.task.name, 5)
+        for run in task_rows(args, "efficient_attention", task, teacher, variants, paper_epochs=epochs):
+            plan = plans[run.variant]
+            student, start = build_student(args, run, plan, texts)
+            batches, cached = short_first(args, run), teacher if plan.soft else None
+            with run.loop({"student": student}, run.lr, batches=batches, cached=cached) as loop:
+                for batch in loop:
+                    loop.minimise(step_loss(args, plan, student, teacher, batch))
+            loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
+            run.finish(student, init=start, loading=loading if plan.converted else None)
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

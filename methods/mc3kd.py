@@ -20,51 +20,44 @@ Equation -> code
     (1) vanilla KD                     kd_loss (common/losses.py), called in step_loss
     (2) C_T(l), layer against layer    Covariances.svcca, differences
     (3) the m smallest, in order       select_layers
-    (4)-(6) whitening, correlation     ccc, TotalCorrelation
+    (4)-(6) whitening, correlation     total_correlation; in training the kernel common/layers/ccc.py, equal by a test
     (7), (8) the whole loss            step_loss
-    tables 4 and 8: TAKD, DynaKD       main, TeacherChoice
+    tables 4 and 8: TAKD, DynaKD       takd, dynakd
     figures 2, 4-9                     python -m bench figures mc3kd; `--track`
 
 Differences from the paper, and how its gaps are read
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
-      The paper's temperature is 20, its alpha 0.2 to 0.7; the defaults, 2 and 0.9, are those of all scripts.
     - eq. 5 divides by m, also the number of layers: read as n, the number of vectors.
-    - eq. 6 writes the trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA;
-      `--correlation frobenius` takes it literally.
+    - eq. 6 writes the trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
     - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width.
-    - all valid tokens are the samples (`--tokens cls` for [CLS] alone, 32 of a batch). With no more vectors than
+    - all valid tokens are the samples (`--tokens cls`: [CLS] alone, 32 of a batch). With no more vectors than
       dimensions the correlation is n - 1 for related and unrelated layers alike: a line warns of it, and `--shrinkage`
       sets a ridge that grows with D/n.
-    - C_T is over 512 training texts, drawn at random, RCCC over as many of each evaluation split as well. The paper
-      does not say over which.
-    - table 6's teachers of 6 layers: the first 6 of the checkpoint, then fine-tuned (`--teacher MODEL:6`). ALBERT's
-      layers share their weights: its first k are those weights applied k times.
+    - C_T and RCCC are over 512 examples, drawn at random; the paper does not say over which.
+    - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
     - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does; so do `pkd-skip`,
       `pkd-last` and `only-selection`, unless `--tokens` and `--last` say otherwise.
-    - TAKD (Mirzadeh et al. 2020) trains an assistant by KD, then the student by KD from the assistant. Both stages
-      are charged to the one budget, half of it each; with `--budget paper` each has the paper's 4 epochs.
-    - DynaKD (Ding et al. 2024) samples its teacher anew at every step from a distribution that it learns; how it
-      learns is not in the paper at hand. Our reading: the score-function (REINFORCE) gradient of the expected loss
-      of eq. 1, with a running mean as baseline, so that teachers whose loss is lower come up more often.
-    - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
-    - language modelling (the paper gives no details): KL and CE are means over the predicted tokens, the CCC is over
-      the hidden states of all positions, GPT-2's last after the final layer norm, as the library hands it out.
     - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
       KD's, so it is read as PKD's loss with the selected layers.
+    - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant.
+    - DynaKD (Ding et al. 2024) samples a teacher at every step from a distribution that it learns; how it learns is
+      not in the paper at hand: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
+    - language modelling, of which the paper gives no details: means over the predicted tokens; the CCC is over the
+      states of all positions, GPT-2's last after the final layer norm, as the library hands it out.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, parse, run, split_list, student_shape
+from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, student_shape
 
 
 class Variant(NamedTuple):
@@ -89,6 +82,7 @@ VARIANTS = {
     "mc3kd": Variant("selected", "ccc", 1.0),
 }
 PAPER_EPOCHS = 4
+POOLS = {"pocket-6": "pocket", "pocket-12": "pocket,pocket-6"}  # DynaKD's teachers beside an embedded one
 # Appendix A, for BERT-base; the temperature is fixed at 20 there
 GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
@@ -113,9 +107,6 @@ class Args(CommonArgs):
     last: Literal["in", "out"] | None = arg(
         None, "whether the student's last layer is matched too (default: out by PKD's MSE, as in its paper; else in)"
     )
-    correlation: Literal["nuclear", "frobenius"] = arg(
-        "nuclear", "eq. 6: sum of singular values, or the Frobenius norm"
-    )
     ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances, which may have no inverse without", above=0)
     shrinkage: float | None = arg(
         None, "in place of --ridge: r = SHRINKAGE x D/n x mean variance, for batches of few vectors", above=0
@@ -130,7 +121,7 @@ class Args(CommonArgs):
             raise BadInput(f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out")
         if self.assistant is not None:
             student_shape(self.assistant, "--assistant")
-        if self.pool is None and "dynakd" in self.variants and self.teacher not in ("pocket-6", "pocket-12"):
+        if self.pool is None and "dynakd" in self.variants and self.teacher not in POOLS:
             raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
         if any(v.last == "out" for v in hidden.values()) and student_shape(self.student)[0] < 2:
             raise BadInput(f"--student {self.student}: its last layer is left out, so it needs 2 or more; or --last in")
@@ -161,15 +152,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from common.data import Encoded, collate, encode, load
-from common.evaluate import evaluate, primary
+from common.layers.ccc import ccc
 from common.losses import kd_loss, label_loss
-from common.models import POCKET, compared, default_lr, vectors
+from common.models import vectors
 from common.parallel import by_main, mean, whole
-from common.results import show
-from common.run import Run
-from common.tasks import TaskData
+from common.run import Run, task_rows
 from common.teacher import Teacher, get_teacher
-from common.train import Batch, Ledger
+from common.train import Batch, Ledger, Loop
 
 # Shapes: B batch, L length, D width (D_S student, D_T teacher), C classes, n vectors (valid tokens of a batch);
 # m student layers, N teacher layers.
@@ -256,7 +245,7 @@ def differences(args: Args, teacher: Teacher, encoded: Encoded) -> tuple[list[fl
 
 
 @by_main
-def rccc_of(args: Args, task: TaskData, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
+def rccc_of(args: Args, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
     """SVCCA between a model's first and last layer, over training examples and over those of each reported split."""
     found, last = {}, model.config.num_hidden_layers
     for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
@@ -297,97 +286,21 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
     return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
 
 
-def ccc(student: Tensor, teacher: Tensor, ridge: float, correlation: str = "nuclear",
-        shrinkage: float | None = None) -> Tensor:  # fmt: skip
-    """Eqs. 4-6: total canonical correlation of (..., n, D_S) and (..., n, D_T): (...), at most min(n - 1, D_S, D_T).
+def total_correlation(S: Tensor, T: Tensor, r_s: Tensor | float, r_t: Tensor | float) -> Tensor:
+    """Eqs. 4-6 as they stand: the total canonical correlation of (n, D_S) and (n, D_T), at most min(n - 1, D_S, D_T).
 
-    With n <= D and a small ridge it is nearly n - 1, whatever the layers; `shrinkage` sets a ridge that grows with D/n.
-
-    On whichever side is smaller: with n < D, a matrix is first written in an orthonormal basis of its own row
-    space, (n, n). The basis needs no gradient: moved out of that space, the student's correlation does not change
-    to first order. No gradient reaches the teacher.
+    Training calls `ccc` in its place: the same, with its gradient in closed form and all layers at once. Cholesky
+    factors L L' = S_ss stand in for the paper's symmetric roots: they differ by rotations, which change no singular
+    value.
     """
-    if student.shape[-2] < 2:
-        return student.sum((-2, -1)) * 0.0  # one vector has no covariance
-    with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
-        S, T = (centred_basis(x) for x in (student, teacher.detach()))
-        try:
-            return TotalCorrelation.apply(S, T, ridge, correlation, shrinkage).to(student.dtype)
-        except torch.linalg.LinAlgError as error:
-            if S.isfinite().all() and T.isfinite().all():
-                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
-            return student.sum((-2, -1)) * math.nan  # the loop says at which batch
-
-
-def centred_basis(x: Tensor) -> Tensor:
-    """Centred (..., n, D) in float32 or better, as (..., n, min(n, D)). The gradient is centred already."""
-    x = x if x.dtype == torch.float64 else x.float()
-    x = x - x.detach().mean(-2, keepdim=True)
-    return x if x.shape[-2] >= x.shape[-1] else x @ torch.linalg.qr(x.detach().mT).Q
-
-
-WARNED: set[int] = set()
-
-
-def warn_of_few(n: int, D: int, shrinkage: float | None) -> None:
-    """Say once that n <= D, where the CCC is the same for related and for unrelated layers."""
-    if n <= D and D not in WARNED and shrinkage is None:
-        WARNED.add(D)
-        print(f"warning: a batch has {n} vectors in {D} dimensions, where the CCC tells nothing; --shrinkage 1, or a"
-              " larger --batch-size", file=sys.stderr)  # fmt: skip
-
-
-class TotalCorrelation(torch.autograd.Function):
-    """Eqs. 4-6 for centred S (..., n, D_S) and T (..., n, D_T), with deep CCA's gradient in closed form.
-
-    Products over the n vectors are taken in the precision of the input, and so are the singular vectors of W, whose
-    values lie in [0, 1]; the covariances are factorised in float64. Cholesky factors L L' = S_ss stand in for the
-    paper's symmetric roots: they differ by rotations, which change neither a singular value nor the gradient.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, correlation: str,
-                shrinkage: float | None) -> Tensor:  # fmt: skip
-        # Apple's GPUs have no float64, not even on the way to the CPU
-        device = torch.device("cpu") if student.device.type == "mps" else student.device
-        n = student.shape[-2]
-
-        def factor(x: Tensor) -> Tensor:
-            """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'; shrunk, r = shrinkage tr(X'X / (n - 1)) / n."""
-            scatter = (x.mT @ x).to(device).double()
-            diagonal = scatter.diagonal(dim1=-2, dim2=-1)
-            diagonal += (n - 1) * ridge if shrinkage is None else shrinkage / n * diagonal.sum(-1, keepdim=True) + 1e-30
-            return torch.linalg.cholesky(scatter)
-
-        L_t, L_s = factor(teacher), factor(student)
-        cross = (teacher.mT @ student).to(device).double()
-        # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
-        half = torch.linalg.solve_triangular(L_t, cross, upper=False)
-        W = torch.linalg.solve_triangular(L_s.mT, half, upper=True, left=False)
-        # eq. 6: W = U roots V', and ||W||_tr is the sum of the roots, the lengths of the columns of W V
-        W = W.to(student.dtype)
-        V = torch.linalg.eigh(W.mT @ W).eigenvectors
-        WV = W @ V
-        roots = WV.norm(dim=-2)
-        value = roots.norm(dim=-1) if correlation == "frobenius" else roots.sum(-1)
-        # G = d value / dW = W V h V'; a direction without any correlation gets no gradient, a subgradient there
-        lengths = value[..., None].expand_as(roots) if correlation == "frobenius" else roots
-        h = torch.where(lengths > 1e-5, 1 / lengths.clamp(min=1e-5), 0.0)
-        # d value / dS = T L_t^-T G L_s^-1 - S L_s^-T W'G L_s^-1, with A = L_t^-T W V h and B = L_s^-T V
-        A = torch.linalg.solve_triangular(L_t.mT, (WV * h[..., None, :]).to(L_t), upper=True).to(student)
-        B = torch.linalg.solve_triangular(L_s.mT, V.to(L_s), upper=True).to(student)
-        from_teacher, from_student = A @ B.mT, -(B * (h * roots.square()).to(student)[..., None, :]) @ B.mT
-        if shrinkage is not None:  # the student's own part of its ridge
-            diagonal = from_student.diagonal(dim1=-2, dim2=-1)
-            diagonal += shrinkage / n * diagonal.sum(-1, keepdim=True)
-        ctx.save_for_backward(student, teacher, from_student, from_teacher)
-        return value.to(student)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
-        student, teacher, from_student, from_teacher = ctx.saved_tensors
-        from_teacher, from_student = (gradient[..., None, None] * x for x in (from_teacher, from_student))
-        return (teacher @ from_teacher).add_(student @ from_student), None, None, None, None
+    n, (S, T) = len(S), (X - X.mean(0) for X in (S, T))
+    # eq. 5: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
+    S_ss, S_tt = (X.T @ X / (n - 1) + r * torch.eye(X.shape[1]).to(X) for X, r in ((S, r_s), (T, r_t)))
+    L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
+    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2
+    W = torch.linalg.inv(L_t) @ (T.T @ S / (n - 1)) @ torch.linalg.inv(L_s).T
+    # eq. 6: ||W||_tr, the sum of its singular values
+    return torch.linalg.matrix_norm(W, "nuc")
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
@@ -401,15 +314,15 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
     # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE
     loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
     variant = args.variant_of(name)
-    at = compared(batch.mask, variant.tokens, student.config.model_type)
-    pairs = [(vectors(s.hidden_states[i], at), vectors(t.hidden_states[l], at)) for i, l in enumerate(layers, start=1)]
+    at: dict[str, Any] = {"mask": batch.mask, "tokens": variant.tokens, "family": student.config.model_type}
+    pairs = [(vectors(s.hidden_states[i], **at), vectors(t.hidden_states[l], **at)) for i, l in enumerate(layers, 1)]
     if variant.hidden == "pkd":
         loss = loss + variant.beta * mean(torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1))
     elif variant.hidden == "ccc":
         S, T = (torch.stack([whole(x) for x in side]) for side in zip(*pairs, strict=True))  # (m, n, D)
-        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value
-        warn_of_few(S.shape[-2], max(S.shape[-1], T.shape[-1]), args.shrinkage)
-        L_CCC = -ccc(S, T, args.ridge, args.correlation, args.shrinkage).sum() / min(S.shape[-1], T.shape[-1])
+        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value; `ccc` is
+        # `total_correlation` of each of the m pairs
+        L_CCC = -ccc(S, T, args.ridge, args.shrinkage).sum() / min(S.shape[-1], T.shape[-1])
         # eq. 8
         loss = loss + variant.beta * L_CCC
     return loss
@@ -448,99 +361,106 @@ class TeacherChoice(torch.nn.Module):
         self.baseline.lerp_(torch.tensor(loss).to(self.baseline), 1 - self.MEMORY)
 
 
-def distil(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teacher], layers: list[int], name: str,
-           steps: int | None = None, stage: str = "", lr: float | None = None) -> dict[str, float]:  # fmt: skip
-    """Train the student for `steps`, or all that is left of the budget; returns how probable each teacher is (DynaKD).
+def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, layers: list[int]) -> None:
+    """Train a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
+    cached = None if run.variant in ("finetune", "takd") else teacher
+    steps = run.steps if run.kind == "paper" else run.left  # the paper's epochs are TAKD's student's, too
+    with run.loop({"student": student}, run.lr, steps=steps, cached=cached, layers=layers) as loop:
+        loop.watch = partial(track, args, run, student, loop)
+        for batch in loop:
+            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers))
 
-    `layers`: the teacher layers that guide student layers 1, 2, ...; `lr`: of a model that is not the run's student.
-    """
+
+def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
+    """TAKD's first stage: an assistant, which half of the budget teaches by KD; of the paper's, all epochs."""
+    width = student_shape(shape := run.settings["assistant"])[1]
+    first = run.settings["init"]
+    if width != student_shape(args.student)[1]:
+        copied = teacher.pretrained and args.init != "random" and width == teacher.model.config.hidden_size
+        first = "pretrained" if copied else "random"
+    assistant = run.student(init=first, shape=shape, keep="first")
+    steps = run.steps if run.kind == "paper" else run.steps // 2
+    with run.loop({"student": assistant}, run.rate(width, first), steps=steps, stage="assistant") as loop:
+        for batch in loop:
+            loop.minimise(step_loss(args, "kd", assistant, teacher, batch, []))
+    return replace(teacher, name=f"assistant {shape}", model=assistant.eval().requires_grad_(False))
+
+
+def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teacher]) -> dict[str, float]:
+    """Train a row's student by KD from a teacher that is drawn at every step; how probable each is in the end."""
     choice = TeacherChoice(len(teachers))
-    cached = None if name in ("finetune", "takd", "dynakd") else teachers[0]  # one teacher for the whole run
-    modules = {"student": student, "choice": choice}
-    with run.loop(modules, lr or run.lr, steps=steps, stage=stage, cached=cached, layers=layers) as loop:
+    with run.loop({"student": student, "choice": choice}, run.lr) as loop:
+        loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
             if batch.first:
                 k = choice.draw(args.seed, batch.step)
-            loss = step_loss(args, name, student, teachers[k], batch, layers)
-            loop.minimise(loss)
-            if batch.last and len(teachers) > 1:
+            loop.minimise(step_loss(args, "kd", student, teachers[k], batch, []))
+            if batch.last:
                 choice.learn(k, loop.loss)
-            if batch.last and args.track and not stage and loop.step % loop.steps_per_epoch == 0:
-                with loop.off_clock():
-                    track(args, run, student, loop.step, loop.step // loop.steps_per_epoch)
     return {t.name: float(p) for t, p in zip(teachers, choice.logits.softmax(0), strict=True)}
 
 
-@by_main
-def track(args: Args, run: Run, student: PreTrainedModel, step: int, epoch: int) -> None:
+def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
     """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
-    scores = evaluate(student, run.teacher.tokenizer, run.task, args.max_length).metrics
-    score = sum(split[primary(run.task.task)] for split in scores.values()) / len(scores)
-    run.log(step=step, epoch=epoch, score=score, **rccc_of(args, run.task, run.teacher, student))
+    if args.track and loop.step % loop.steps_per_epoch == 0:
+        rccc = rccc_of(args, run.task, run.teacher, student)
+        run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
 
 
 def get_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
-    """DynaKD's teachers besides `--teacher`; they must read the same tokens."""
-    shallower = list(POCKET)
-    names = split_list(args.pool) if args.pool else shallower[: shallower.index(args.teacher)]
+    """DynaKD's teachers, `--teacher` first; they must read the same tokens."""
+    names = split_list(args.pool or POOLS[args.teacher])
     pool = [get_teacher(args, task, name) for name in names if name != args.teacher]
     for other in pool:
         if other.tokenizer.get_vocab() != teacher.tokenizer.get_vocab():
             raise BadInput(f"--pool {other.name}: another vocabulary than {teacher.name}'s; teachers must share it")
     if not pool:
         raise BadInput(f"--pool {args.pool}: names no teacher besides {args.teacher}")
-    return pool
+    return [teacher, *pool]
+
+
+def settings_of(args: Args, name: str, teacher: Teacher, pool: list[Teacher]) -> dict[str, Any]:
+    """What a row's result says of it besides the arguments. `BadInput` for widths that its loss cannot compare."""
+    variant, (m, D_S) = args.variant_of(name), student_shape(args.student)
+    N, D_T = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
+    if variant.hidden == "pkd" and D_S != D_T:
+        raise BadInput(
+            f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
+            f" --student {m}x{D_T}, or mc3kd"
+        )
+    half_way = f"{(m + N) // 2}x{D_T}"
+    return {
+        "beta": variant.beta, "tokens": variant.tokens, "last": variant.last,
+        "assistant": (args.assistant or half_way) if name == "takd" else None,
+        "pool": [t.signature for t in pool[1:]] if name == "dynakd" else None,
+    }  # fmt: skip
 
 
 def main(args: Args) -> None:
-    for task_name in args.tasks:
-        task = load(task_name, **args.source)
+    for task in (load(name, **args.source) for name in args.tasks):
         teacher = get_teacher(args, task)
         pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
         encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
         sequence, cost = differences(args, teacher, encoded)
         of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
-        (m, D_S), N, D_T = student_shape(args.student), len(sequence), teacher.model.config.hidden_size
-        half_way = f"{(m + N) // 2}x{D_T}"
-        records = []
-        for name in args.variants:
-            variant = args.variant_of(name)
-            run = Run(
-                args, "mc3kd", name, task, teacher, PAPER_EPOCHS,
-                beta=variant.beta, tokens=variant.tokens, last=variant.last,
-                assistant=(args.assistant or half_way) if name == "takd" else None,
-                pool=[t.signature for t in pool] if name == "dynakd" else None,
-            )  # fmt: skip
-            if (record := run.finished) is not None:
-                records.append(record)
-                continue
-            layers = partners(variant, sequence, m)
-            if variant.hidden == "pkd" and D_S != D_T:
-                raise BadInput(
-                    f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
-                    f" --student {m}x{D_T}, or mc3kd"
-                )
-            teachers = [teacher, *(pool if name == "dynakd" else [])]
+        variants = {name: settings_of(args, name, teacher, pool) for name in args.variants}
+        for run in task_rows(args, "mc3kd", task, teacher, variants, paper_epochs=PAPER_EPOCHS):
+            variant = args.variant_of(run.variant)
+            layers = partners(variant, sequence, student_shape(args.student)[0])
             if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
                 run.ledger.add(cost)
-            if name == "takd":  # half of the budget is the assistant's; of the paper's, each has all epochs
-                half = run.steps if run.kind == "paper" else run.steps // 2
-                width = student_shape(shape := run.settings["assistant"])[1]
-                copied = teacher.pretrained and args.init != "random" and width == D_T
-                first = run.settings["init"] if width == D_S else "pretrained" if copied else "random"
-                assistant = run.student(init=first, shape=shape, keep="first")
-                lr = args.lr or default_lr(width, first, task.task.kind)  # for its own width and start
-                distil(args, run, assistant, [teacher], [], name, half, "assistant", lr)
-                assistant.eval().requires_grad_(False)
-                teachers = [replace(teacher, name=f"assistant {shape}", model=assistant)]
+            guide = takd(args, run, teacher) if run.variant == "takd" else teacher
             student = run.student()
-            chosen = distil(args, run, student, teachers, layers, name, run.steps if run.kind == "paper" else None)
+            chosen = {guide.name: 1.0}
+            if run.variant == "dynakd":
+                chosen = dynakd(args, run, student, pool)
+            else:
+                distil(args, run, student, guide, layers)
             analysis: dict[str, Any] = rccc_of(args, task, teacher, student) | {"layers": layers}
-            if name in ("takd", "dynakd"):
+            if run.variant in ("takd", "dynakd"):
                 analysis["teachers"] = chosen
-            records.append(run.finish(student, analysis=analysis, teacher_analysis=of_teacher))
-        show(records, args.out_dir)
+            run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

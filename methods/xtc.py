@@ -65,7 +65,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, check_place, parse, run, split_list, student_shape
+from common.args import BadInput, CommonArgs, arg, check_place, execute, parse, split_list, student_shape
 
 
 class Stage(NamedTuple):
@@ -571,4 +571,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGS)
+    execute(main, ARGS)

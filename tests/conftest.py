@@ -213,7 +213,7 @@ def main_of(method: str, *argv: object) -> int:
     """Run a script's `main`; its exit code."""
     module, code = module_of(method), 0
     try:
-        args.run(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
+        args.execute(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
     except SystemExit as stop:
         code = int(stop.code or 0)
     finally:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from common import parallel, results, train
 from common.args import BadInput, Interrupted
+from common.layers.ccc import ccc
 from common.teacher import Teacher
 from methods import mc3kd
 
@@ -37,7 +38,7 @@ def of_whole(x: Tensor) -> Tensor:
 
 def of_ccc(x: Tensor) -> Tensor:
     S = torch.stack([parallel.whole(x), parallel.whole(x.sin())])
-    return mc3kd.ccc(S, draw(2, len(S[0]), 4, seed=1), 1e-3).sum()
+    return ccc(S, draw(2, len(S[0]), 4, seed=1), 1e-3).sum()
 
 
 def of_norm(x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from common import args as arguments
 from common import models, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
 from common.run import Run
-from common.train import Ledger, Loop, split_batch
+from common.train import Batch, Ledger, Loop, split_batch
 
 STEPS, LR = 12, 1e-2
 
@@ -131,15 +131,18 @@ def gradients(
     with monkeypatch.context() as patch:
         patch.setattr(train, "clip_grad_norm_", lambda weights, _: found.extend(p.grad.clone() for p in weights))
         with Loop({"net": net}, Labelled(), 1, LR, folder / str(parts), "", kind=kind, parts=parts) as loop:
+            seen = list[Batch]()
             for batch in loop:
+                seen.append(batch)
                 x = batch.inputs["input_ids"]
                 output = SimpleNamespace(logits=net(x[:, 0] if labels.ndim == 1 else x))
                 logits, targets = batch.predictions(output)
                 assert len(logits) == len(targets)
                 loop.minimise(parallel.mean(F.cross_entropy(logits, targets, reduction="none")))
-            assert len(loop.parts) == min(parts, 8)
-            assert [p.first for p in loop.parts].index(True) == 0
-            assert [p.last for p in loop.parts].index(True) == len(loop.parts) - 1
+            assert len(seen) == min(parts, 8)
+            assert [seen[0], *seen[0].rest] == seen
+            assert [p.first for p in seen].index(True) == 0
+            assert [p.last for p in seen].index(True) == len(seen) - 1
     return found, loop.loss
 
 

@@ -284,10 +284,9 @@ class Lsg(nn.Module):
     """
 
     def __init__(self, source: nn.Module, layer: int = 0, block: int = 128, sparse_block: int = 128, factor: int = 2,
-                 sparsity: str = "norm", global_count: int = 1) -> None:  # fmt: skip
+                 global_count: int = 1) -> None:  # fmt: skip
         super().__init__()
-        self.block, self.sparse_block, self.factor = block, sparse_block, factor
-        self.sparsity, self.global_count = sparsity, global_count
+        self.block, self.sparse_block, self.factor, self.global_count = block, sparse_block, factor, global_count
 
     def forward(self, *inputs: Any, **_: Any) -> Tensor:
         return full_if_short(2 * self.block + self.global_count, self.sparse, *inputs)
@@ -303,47 +302,18 @@ class Lsg(nn.Module):
         everywhere = torch.zeros(1, n, 1, 1, dtype=torch.long, device=device)
         sources = [
             Keys(key[:, None, :, :G], value[:, None, :, :G], mask[:, None, None, :G], everywhere),
-            Keys(*sparse_tokens(self.sparsity, k, v, valid, s), near(n, beyond, device)),
+            Keys(*sparse_tokens(k, v, valid, s), near(n, beyond, device)),
             Keys(k, v, valid, near(n, (-1, 0, 1), device)),
         ]
         return torch.cat([first, attend_blocks(query[:, :, G:], c, sources, scale, dropout)], 1)
 
 
-def sparse_tokens(sparsity: str, key: Tensor, value: Tensor, valid: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
-    """s tokens that stand for each block of (B, n, H, c, d) keys and values, and which of them exist, (B, n, H, s).
-
-    norm: the keys of largest norm; stride: every f-th token, head h from token h mod f on; block_stride: s tokens in a
-    row, the h-th such run; pooling: means of f neighbours; lsh: means of the tokens whose keys share a hash. Tokens are
-    hashed into c groups, and the sums of these into s, as the authors do.
-    """
-    B, n, H, c, d = key.shape
-    f, head, inside = c // s, torch.arange(H, device=key.device)[:, None], torch.arange(c, device=key.device)
-    if sparsity in ("pooling", "lsh"):
-        group = (inside // f).expand(B, n, H, c)
-        if sparsity == "lsh":
-            group = hashed(key, c)
-            sums = (F.one_hot(group, c).to(key.dtype) * valid[..., None]).mT @ key
-            group = hashed(sums, s).gather(-1, group)
-        weight = F.one_hot(group, s).to(key.dtype) * valid[..., None]  # (B, n, H, c, s)
-        size = weight.sum(3)
-        weight = (weight / size.clamp(min=1)[..., None, :]).mT
-        return weight @ key, weight @ value, size > 0
-    if sparsity == "norm":
-        index = key.detach().norm(dim=-1).masked_fill(~valid, -1.0).topk(s, dim=-1).indices
-    else:
-        index = inside[::f] + head % f if sparsity == "stride" else (inside[:s] + s * head) % c
-        index = index.expand(B, n, H, s)
-    wide = index[..., None].expand(-1, -1, -1, -1, d)
-    return key.gather(3, wide), value.gather(3, wide), valid.expand(-1, -1, H, -1).gather(3, index)
-
-
-@torch.no_grad()
-def hashed(x: Tensor, count: int) -> Tensor:
-    """The nearest of count / 2 random directions and their opposites, which are others in each head: (B, n, H, c, d) ->
-    (B, n, H, c)."""
-    H, d = x.shape[2], x.shape[4]
-    sides = F.normalize(x, dim=-1) @ torch.randn(H, d, count // 2, generator=torch.Generator().manual_seed(0)).to(x)
-    return torch.cat([sides, -sides], -1).argmax(-1)
+def sparse_tokens(key: Tensor, value: Tensor, valid: Tensor, s: int) -> tuple[Tensor, Tensor, Tensor]:
+    """s tokens that stand for each block of (B, n, H, c, d) keys and values, those whose keys have the largest norm;
+    and which of them exist, (B, n, H, s)."""
+    index = key.detach().norm(dim=-1).masked_fill(~valid, -1.0).topk(s, dim=-1).indices
+    wide = index[..., None].expand(-1, -1, -1, -1, key.shape[-1])
+    return key.gather(3, wide), value.gather(3, wide), valid.expand(-1, -1, key.shape[2], -1).gather(3, index)
 
 
 # --- Nystromformer: landmarks (Xiong et al. 2021, sections 3.2 and 3.3) --------------------------------------
@@ -510,6 +480,8 @@ def install(model: PreTrainedModel) -> None:
     """Put the modules and hooks that `config.efficient_attention` asks for into a model; weights are not touched."""
     settings = dict(model.config.efficient_attention)
     name, question = settings.pop("name"), settings.pop("question", None)
+    if settings.get("sparsity") == "norm":  # older files name the only way there is
+        del settings["sparsity"]
     base: Any = model.base_model
     embedding = base.get_input_embeddings().weight
     for layer, module in enumerate(self_attentions(model)):

@@ -77,15 +77,11 @@ def step(case: Any, padding: int = 0) -> Any:
     """The loss of a batch, and the gradients of the student and of Lin's projections."""
     outputs, hidden, parts, history = case
     args, student, model = cka.Args(history=history, beta=0.7, alpha=0.3, temperature=3.0), bert(2, 0), bert(4, 1)
-    objective = cka.make_objective(args, outputs, hidden, student.config, model.config)
-    objective.projections.double()
+    objective = cka.Objective(args, outputs, hidden, student.config, model.config).double()
     teacher, value = Teacher("", model, None, ""), torch.zeros(())
     batches = split_batch(rows_of(padding), [""] * 8, parts, "classification", 0, Ledger(), CPU)
-    sums = [cka.ZERO for _ in objective.layers]
-    if history == "exact":
-        sums = cka.first_pass(objective, student, teacher, batches)
     for batch in batches:
-        loss = batch.share * cka.step_loss(args, objective, student, teacher, batch, sums)
+        loss = batch.share * objective(student, teacher, batch)
         loss.backward()
         value = value + loss.detach()
     assert all(p.grad is None for p in model.parameters())
@@ -162,8 +158,8 @@ def test_both_sides_of_an_encoder_decoder_are_matched() -> None:
     L = (s.loss + F.kl_div(p, q, log_target=True, reduction="batchmean")).item() + L_H
     (batch,) = split_batch(rows, ["", ""], 1, "translation", 0, Ledger(), CPU)
     batch.inputs["decoder_input_ids"] = student.prepare_decoder_input_ids_from_labels(batch.labels)
-    objective = cka.make_objective(cka.Args(), "both", "cka", student.config, model.config)
-    loss = cka.step_loss(cka.Args(), objective, student, Teacher("", model, None, ""), batch, [cka.ZERO] * 2)
+    objective = cka.Objective(cka.Args(), "both", "cka", student.config, model.config)
+    loss = objective(student, Teacher("", model, None, ""), batch)
     assert loss.item() == pytest.approx(L, rel=1e-9)
 
 
@@ -172,8 +168,8 @@ def test_cls_alone_and_without_the_last_layer() -> None:
     (batch,) = split_batch(rows_of(), [""] * 8, 1, "classification", 0, Ledger(), CPU)
     s, t = (m(**batch.inputs, output_hidden_states=True) for m in (student, model))
     for hidden in ("mse", "cka"):
-        objective = cka.make_objective(args, "kd", hidden, student.config, model.config)  # type: ignore[arg-type]
-        loss = cka.step_loss(args, objective, student, Teacher("", model, None, ""), batch, [cka.ZERO])
+        objective = cka.Objective(args, "kd", hidden, student.config, model.config)  # type: ignore[arg-type]
+        loss = objective(student, Teacher("", model, None, ""), batch)
         S, T = s.hidden_states[1][:, 0], t.hidden_states[3][:, 0]
         L_H = F.mse_loss(S, T) if hidden == "mse" else by_kernels(S, T)
         close(loss, F.cross_entropy(s.logits, batch.labels) + L_H)
@@ -203,7 +199,7 @@ def test_layers_and_widths() -> None:
         with pytest.raises(BadInput, match=f"--{argument}"):
             cka.layer_map(N, m, given)
     with pytest.raises(BadInput, match=r"--variant mse.*--student 2x32"):
-        cka.make_objective(cka.Args(), "both", "mse", BertConfig(hidden_size=16), BertConfig(hidden_size=32))
+        cka.Objective(cka.Args(), "both", "mse", BertConfig(hidden_size=16), BertConfig(hidden_size=32))
     settings = cka.student_settings(cka.Args(student="12x512"), BertConfig())
     assert settings == {"ffn": 3072, "initializer_range": pytest.approx(0.02 * 1.5**0.5)}
     # of a teacher as wide as the student the width is no one's in the paper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from transformers import BertForMaskedLM
 
 from common import models
 from common.layers import attention
+from common.run import Run
 from common.tasks import TASKS
 from common.text import Texts
 from common.train import Stage
@@ -35,31 +37,29 @@ def outputs(seed: int) -> tuple[Tensor, Tensor]:
     return logits.requires_grad_(), hidden.requires_grad_()
 
 
-def loss_of(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor] | None, soft_labels: str) -> Tensor:
+def loss_of(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor] | None) -> Tensor:
     s, t = (x and SimpleNamespace(logits=x[0], hidden_states=(None, x[1])) for x in (student, teacher))
-    return ea.pretraining_loss(s, t, LABELS, MASK, soft_labels)
+    return ea.pretraining_loss(s, t, LABELS, MASK)
 
 
-@pytest.mark.parametrize("soft_labels", ["all", "masked"])
-def test_loss_by_hand(soft_labels: str) -> None:
+def test_loss_by_hand() -> None:
     """Token by token: 5 T^2 KL + 2 CE + 1 (1 - cos), and the gradient against finite differences; padding has none."""
     student, teacher = outputs(0), tuple(x.detach() for x in outputs(1))
     s, S, t, T = (x.detach().numpy() for x in (*student, *teacher))
     terms: dict[str, list[float]] = {"kl": [], "ce": [], "cosine": []}
     for b, i in np.argwhere(MASK.numpy()):
         p, q = (np.exp(x[b, i] / 2) / np.exp(x[b, i] / 2).sum() for x in (t, s))
-        if soft_labels == "all" or LABELS[b, i] >= 0:
-            terms["kl"].append(float(4 * (p * np.log(p / q)).sum()))
+        terms["kl"].append(float(4 * (p * np.log(p / q)).sum()))
         if LABELS[b, i] >= 0:
             terms["ce"].append(math.log(np.exp(s[b, i]).sum()) - s[b, i, LABELS[b, i]])
         terms["cosine"].append(1 - float(S[b, i] @ T[b, i] / np.linalg.norm(S[b, i]) / np.linalg.norm(T[b, i])))
     kl, ce, cosine = (float(np.mean(values)) for values in terms.values())
-    loss = loss_of(student, teacher, soft_labels)  # type: ignore[arg-type]
+    loss = loss_of(student, teacher)  # type: ignore[arg-type]
     assert loss.item() == pytest.approx(5 * kl + 2 * ce + cosine, rel=1e-10)
-    assert loss_of(student, None, soft_labels).item() == pytest.approx(ce, rel=1e-10)
+    assert loss_of(student, None).item() == pytest.approx(ce, rel=1e-10)
     loss.backward()
     assert all((x.grad[~MASK] == 0).all() for x in student)  # type: ignore[index]
-    assert torch.autograd.gradcheck(lambda *x: loss_of(x, teacher, soft_labels), student)  # type: ignore[arg-type]
+    assert torch.autograd.gradcheck(lambda *x: loss_of(x, teacher), student)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -92,30 +92,33 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
 
     def shared(_kind: str, recipe: dict[str, Any], _make: Any) -> Any:
         recipes.append(recipe)
-        return SimpleNamespace(folder=Path(recipe["parent"]) / recipe["stage"])
+        return SimpleNamespace(folder=Path(recipe["source"]) / recipe["stage"])
 
     def stages(variant: str, **settings: Any) -> list[tuple[Any, ...]]:
         recipes.clear()
         args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16, seed=3, **settings)
-        run: Any = SimpleNamespace(steps=40, shared=shared)
-        end = ea.before_the_task(args, run, teacher, Texts([], "texts"), variant)
+        run: Any = SimpleNamespace(steps=40, args=args, shared=shared, teacher=teacher, variant=variant)
+        run.steps_for = partial(Run.steps_for, run)
+        end = ea.before_the_task(args, run, Texts([], "texts"))
         assert end == "/".join(["t", *(recipe["stage"] for recipe in recipes)])
         assert all(recipe["seed"] == (0 if recipe["stage"] == "head" else 3) for recipe in recipes)
-        return [tuple(recipe.get(key) for key in ("stage", "length", "steps", "batch_size")) for recipe in recipes]
+        return [
+            tuple(recipe.get(key) for key in ("stage", "length", "steps", "epochs", "batch_size")) for recipe in recipes
+        ]
 
     shares = {"convert_share": 0.1, "distil_share": 0.4}
-    assert stages("convert-distil", **shares) == [("convert", 128, 4, 16), ("distil", 128, 16, 16)]
-    assert stages("distil-convert", **shares) == [("distil", 16, 16, 16), ("convert", 128, 4, 16)]
-    assert stages("convert-distil-kd", convert_share=0) == [("convert", 128, 0, 16), ("distil", 128, 6, 16)]
+    assert stages("convert-distil", **shares) == [("convert", 128, 4, 0, 16), ("distil", 128, 16, 0, 16)]
+    assert stages("distil-convert", **shares) == [("distil", 16, 16, 0, 16), ("convert", 128, 4, 0, 16)]
+    assert stages("convert-distil-kd", convert_share=0) == [("convert", 128, 0, 0, 16), ("distil", 128, 6, 0, 16)]
     assert stages("kd") == []
-    paper = stages("convert-distil", budget="paper")  # batches of 2^18 tokens; epochs are counted when texts are there
-    assert paper == [("convert", 128, 3000, 2048), ("distil", 128, None, 2048)]
+    paper = stages("convert-distil", budget="paper")  # batches of 2^18 tokens
+    assert paper == [("convert", 128, 3000, 0, 2048), ("distil", 128, 0, 3, 2048)]
     has_head = False
-    assert stages("distil-convert", **shares)[:2] == [("head", 16, None, None), ("distil", 16, 16, 16)]
-    assert stages("convert", convert_share=0) == [("convert", 128, 0, 16)]
+    assert stages("distil-convert", **shares)[:2] == [("head", 16, None, None, None), ("distil", 16, 16, 0, 16)]
+    assert stages("convert", convert_share=0) == [("convert", 128, 0, 0, 16)]
     has_head = True
     attention.convert(teacher.model, "longformer", 128, teacher.tokenizer)
-    assert stages("convert-distil") == [("distil", 128, 6, 16)]  # a teacher that is long already stays what it is
+    assert stages("convert-distil") == [("distil", 128, 6, 0, 16)]  # a teacher that is long already stays what it is
 
 
 @pytest.mark.parametrize("family", LIBRARY)
@@ -125,16 +128,22 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
     tokenizer, name = word_tokenizer(), attention.LIBRARY[family][0]
     theirs = of_the_library(family, vocab_size=31, pad_token_id=0)
     models.save(theirs, tokenizer, tmp_path / "published", "")
-    args = ea.Args(teacher=str(tmp_path / "published"), attention=name, out_dir=str(tmp_path / "out"), max_length=48)
+    args = ea.Args(
+        teacher=str(tmp_path / "published"), attention=name, out_dir=str(tmp_path / "out"), max_length=48, batch_size=2
+    )
     ids = torch.randint(5, 31, (2, 40), generator=torch.Generator().manual_seed(0))
     for task in ("sst2", "conll2003", "squad"):
         whole = ea.long_teacher(args, TASKS[task])
-        recipe = {"stage": "distil", "keep": "2", "layers": 1, "steps": 1, "batch_size": 2, "length": 16, "seed": 0,
-                  "lr": 1e-3}  # fmt: skip
-        texts = Texts(["the film was good"] * 4, "")
-        half = ea.make_stage(args, whole, tokenizer, texts, Stage(args, recipe, tmp_path / task))
-        models.save(half, tokenizer, tmp_path / task / "half", "")
-        for source, layers in ((whole, 2), (str(tmp_path / task / "half"), 1)):
+
+        def shared(_kind: str, recipe: dict[str, Any], make: Any, task: str = task) -> Any:
+            half, folder = make(Stage(args, recipe, tmp_path / task)), tmp_path / task / "half"
+            models.save(half, tokenizer, folder, "")
+            return SimpleNamespace(folder=folder)
+
+        run: Any = SimpleNamespace(args=args, shared=shared, steps_for=lambda *_: 1)
+        run.teacher = SimpleNamespace(tokenizer=tokenizer, pretrained=whole)
+        half = ea.distil(args, run, whole, Texts(["the film was good"] * 4, ""), 16, 1, "2")
+        for source, layers in ((whole, 2), (half, 1)):
             model = ea.with_head(source, TASKS[task], tokenizer, 0).eval()
             assert attention.kind_of(model.config) == name
             assert model.config.num_hidden_layers == layers

@@ -13,12 +13,12 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common import models
 from common.args import BadInput
+from common.layers.ccc import ccc
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import mc3kd
-from methods.mc3kd import VARIANTS, Args, Covariances, ccc, partners, step_loss
+from methods.mc3kd import VARIANTS, Args, Covariances, partners, step_loss, total_correlation
 
-KINDS = ("nuclear", "frobenius")
 SHAPES = [(30, 5, 5), (30, 4, 7), (30, 7, 4), (6, 9, 9), (6, 8, 10), (8, 5, 12), (8, 12, 5), (2, 3, 4)]  # n, D_S, D_T
 
 
@@ -31,8 +31,8 @@ def related(n: int, d_s: int, d_t: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.tensor(s), torch.tensor(3 * t)
 
 
-def paper_ccc(s: np.ndarray, t: np.ndarray, ridge: float, kind: str, shrinkage: float | None = None) -> float:
-    """Eqs. 4-6 as they stand: symmetric roots, by eigenvalues, on the full D x D side."""
+def paper_ccc(s: np.ndarray, t: np.ndarray, ridge: float, shrinkage: float | None = None) -> float:
+    """Eqs. 4-6 with the paper's symmetric roots, by eigenvalues, on the full D x D side."""
     s, t, n = s - s.mean(0), t - t.mean(0), len(s)
 
     def inverse_root(x: np.ndarray) -> np.ndarray:
@@ -41,68 +41,65 @@ def paper_ccc(s: np.ndarray, t: np.ndarray, ridge: float, kind: str, shrinkage: 
         return (axes / np.sqrt(values)) @ axes.T
 
     W = inverse_root(t) @ (t.T @ s / (n - 1)) @ inverse_root(s)
-    return float(np.linalg.svd(W, compute_uv=False).sum() if kind == "nuclear" else np.sqrt((W**2).sum()))
+    return float(np.linalg.svd(W, compute_uv=False).sum())
 
 
-def textbook_ccc(s: Tensor, t: Tensor, ridge: float, kind: str, shrinkage: float | None = None) -> Tensor:
-    """The same by the library's differentiable factorisations, for autograd."""
-    s, t, n = s - s.mean(0), t - t.mean(0), len(s)
-    r_s, r_t = (ridge if shrinkage is None else shrinkage / n * torch.cov(x.T).trace() for x in (s, t))
-    L_s, L_t = (
-        torch.linalg.cholesky(torch.cov(x.T) + r * torch.eye(x.shape[1]).double()) for x, r in ((s, r_s), (t, r_t))
-    )
-    half = torch.linalg.solve_triangular(L_t, t.T @ s / (n - 1), upper=False)
-    W = torch.linalg.solve_triangular(L_s.T, half, upper=True, left=False)
-    return torch.linalg.matrix_norm(W, "nuc" if kind == "nuclear" else "fro")
+def textbook(s: Tensor, t: Tensor, ridge: float, shrinkage: float | None = None) -> Tensor:
+    """The script's function, with the ridges that `ccc` takes."""
+    ridges = (ridge if shrinkage is None else shrinkage / len(x) * torch.cov(x.T).trace() for x in (s, t))
+    return total_correlation(s, t, *ridges)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("ridge", "shrinkage"), [(1e-3, None), (0.1, None), (1e-3, 0.7)])
-def test_ccc_and_its_gradient_are_the_papers(
-    shape: tuple[int, int, int], ridge: float, shrinkage: float | None, kind: str
+def test_the_kernel_is_the_textbook_and_both_are_the_papers(
+    shape: tuple[int, int, int], ridge: float, shrinkage: float | None
 ) -> None:
+    """Value and gradient, of several pairs at once too; in float32 with fewer tokens than dimensions as well."""
     s, t = related(*shape)
     ours, theirs = s.clone().requires_grad_(), s.clone().requires_grad_()
-    value = ccc(ours, t.requires_grad_(), ridge, kind, shrinkage)
-    assert value.item() == pytest.approx(paper_ccc(s.numpy(), t.detach().numpy(), ridge, kind, shrinkage), rel=1e-8)
+    value, expected = ccc(ours, t.requires_grad_(), ridge, shrinkage), textbook(theirs, t.detach(), ridge, shrinkage)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-8)
+    assert expected.item() == pytest.approx(paper_ccc(s.numpy(), t.detach().numpy(), ridge, shrinkage), rel=1e-8)
     (-2.5 * value).backward()
-    (-2.5 * textbook_ccc(theirs, t.detach(), ridge, kind, shrinkage)).backward()
+    (-2.5 * expected).backward()
     assert theirs.grad is not None
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-12 + 1e-7 * float(theirs.grad.abs().max()))
     assert t.grad is None
-    several = ccc(torch.stack([s, s.sin()]), torch.stack([t, t]), ridge, kind, shrinkage)
-    assert several.tolist() == pytest.approx([value.item(), ccc(s.sin(), t, ridge, kind, shrinkage).item()])
+    several = ccc(torch.stack([s, s.sin()]), torch.stack([t, t]), ridge, shrinkage)
+    assert several.tolist() == pytest.approx([value.item(), ccc(s.sin(), t, ridge, shrinkage).item()])
     # float32: a product of n terms, divided by the smallest eigenvalue that the ridge leaves
-    assert ccc(s.float(), t.float(), ridge, kind, shrinkage).item() == pytest.approx(value.item(), rel=1e-3)
+    single = s.float().requires_grad_()
+    found = ccc(single, t.detach().float(), ridge, shrinkage)
+    assert found.item() == pytest.approx(value.item(), rel=1e-3)
+    (-2.5 * found).backward()
+    assert single.grad is not None
+    assert (single.grad - theirs.grad).norm() < 1e-2 * theirs.grad.norm() + 1e-5
 
 
 def test_few_vectors_tell_related_layers_from_others_only_when_they_are_shrunk(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """100 vectors in 128 dimensions whose variances fall, as a layer's do; the second pair shares nothing."""
+    """100 vectors in 128 dimensions whose variances fall, as a layer's do; the second pair shares nothing. A line
+    says so, once."""
     rng = np.random.default_rng(0)
     draw = [torch.tensor(rng.standard_normal((100, 128)) * np.arange(1, 129) ** -0.75) for _ in range(2)]
     turn = torch.linalg.qr(torch.tensor(rng.standard_normal((128, 128)))).Q
-    plain, shrunk = ([ccc(x @ turn, draw[0], 1e-9, "nuclear", c).item() for x in draw] for c in (None, 1.0))
+    plain, shrunk = ([ccc(x @ turn, draw[0], 1e-9, c).item() for x in draw] for c in (None, 1.0))
     assert plain == pytest.approx([99, 99], rel=1e-3)  # n - 1, whatever the layers
     assert shrunk[0] > 1.2 * shrunk[1]
-    for _ in range(2):
-        mc3kd.warn_of_few(100, 128, None)
-    mc3kd.warn_of_few(129, 128, None)
     assert capsys.readouterr().err.count("100 vectors in 128 dimensions") == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_ccc_measures(kind: str) -> None:
+def test_what_ccc_measures() -> None:
     """Linear relation, not rotation, scale or shift; at most the number of directions; nothing of what is constant."""
     s, t = related(100, 5, 7)
     turned = s @ (related(5, 5, 5, 9)[0] + 2 * torch.eye(5)) + 4, t @ related(7, 7, 7, 3)[0] - 1
-    torch.testing.assert_close(ccc(*turned, 1e-12, kind), ccc(s, t, 1e-12, kind), rtol=1e-6, atol=0)
-    assert ccc(s, s, 1e-9, kind).item() == pytest.approx(5 if kind == "nuclear" else 5**0.5, abs=1e-5)
+    torch.testing.assert_close(ccc(*turned, 1e-12), ccc(s, t, 1e-12), rtol=1e-6, atol=0)
+    assert ccc(s, s, 1e-9).item() == pytest.approx(5, abs=1e-5)
     for student in (torch.full((10, 4), 3.0), torch.randn(1, 4)):
         student.requires_grad_()
-        value = ccc(student, torch.randn(len(student), 6), 1e-3, kind)
+        value = ccc(student, torch.randn(len(student), 6), 1e-3)
         value.backward()
         assert value.item() == pytest.approx(0, abs=1e-5)
         assert student.grad is not None
@@ -122,7 +119,7 @@ def test_few_vectors_teach_a_student_only_when_they_are_shrunk() -> None:
         for _ in range(100):
             x = torch.randn(8, 32, generator=rng).double() * width
             optimizer.zero_grad()
-            (-ccc(x @ W, x[:, :16] @ read, 1e-3, "nuclear", shrinkage)).backward()
+            (-ccc(x @ W, x[:, :16] @ read, 1e-3, shrinkage)).backward()
             optimizer.step()
         x = torch.randn(4000, 32, generator=torch.Generator().manual_seed(1)).double() * width
         before, after = (ccc(x @ w, x[:, :16] @ read, 1e-9).item() / 16 for w in (first, W.detach()))
@@ -237,7 +234,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
             x[batch.mask].numpy() if all_tokens else x[:, 0].numpy() for x in (s.hidden_states[i], t.hidden_states[l])
         ]
         if "mc3" in name:
-            hidden -= paper_ccc(*both, args.ridge, args.correlation, args.shrinkage) / 16
+            hidden -= paper_ccc(*both, args.ridge, args.shrinkage) / 16
         else:
             u, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in both)
             hidden += ((u - v) ** 2).mean() / len(layers)
@@ -250,7 +247,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
     "given",
     [
         {},
-        {"beta": 3.0, "tokens": "cls", "correlation": "frobenius", "ridge": 0.01, "last": "out"},
+        {"beta": 3.0, "tokens": "cls", "ridge": 0.01, "last": "out"},
         {"tokens": "all", "last": "in", "shrinkage": 0.5},
     ],
     ids=str,
@@ -309,8 +306,9 @@ def test_every_family_is_guided_layer_by_layer(family: str) -> None:
 
 def test_where_cls_stands() -> None:
     hidden, mask = torch.arange(12.0).reshape(2, 3, 2), torch.tensor([[0, 1, 1], [1, 1, 0]])
-    assert hidden[models.compared(mask, "cls")].tolist() == [[2, 3], [6, 7]]  # the first valid token
-    assert hidden[models.compared(mask, "cls", "xlnet")].tolist() == [[4, 5], [8, 9]]  # the last one
+    assert models.vectors(hidden, mask).tolist() == [[2, 3], [4, 5], [6, 7], [8, 9]]
+    assert models.vectors(hidden, mask, "cls").tolist() == [[2, 3], [6, 7]]  # the first valid token
+    assert models.vectors(hidden, mask, "cls", "xlnet").tolist() == [[4, 5], [8, 9]]  # the last one
 
 
 def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
