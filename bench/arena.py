@@ -59,7 +59,7 @@ def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
             print(f"left out: {row['name']}, which needs {'a pool of teachers' if 'pool' in row else 'that width'}")
             continue
         init = {"init": "random"} if own != width and row.get("init") == "pretrained" else {}
-        apart = {key: value for key, value in row.items() if key != "tune"}
+        apart = {key: value for key, value in row.items() if key not in ("tune", "weight", "late")}
         rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
     if not rows:
         raise BadInput(f"--student {options.student}: no row is left for {kind}; try {layers}x{width}")

@@ -16,8 +16,8 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from common.args import BadInput, CommonArgs, read, split_list
 from common.sources import check_task
 from common.tasks import Columns, Task, find_files, is_data_set
 
+OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
 
 
@@ -79,6 +80,7 @@ class Job:
     part: str = ""  # the variant, where the row has several; the trial of a sweep
     point: dict[str, Any] = field(default_factory=dict)  # of a sweep: the values of the trial
     data: str | None = None  # a digest of the files that the task is read from, where they are one's own
+    rank: tuple[int, ...] = ()  # in the order of running, before the seed
 
     @property
     def name(self) -> str:
@@ -95,12 +97,32 @@ class Job:
         a = self.args
         return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
 
+    @functools.cached_property
+    def asked(self) -> str:
+        """A digest of the script, the variant and all settings, defaults among them, but for task and seed."""
+        others = {key: value for key, value in self.args.settings().items() if key != "seed"}
+        return results.digest([self.words[0], self.args.variant, others, results.SCHEMA_VERSION])[:12]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the task's data, which are loaded for it, once for all jobs."""
+        return fingerprint(self.task, tuple(self.args.source.items()))
+
+
+@functools.cache
+def fingerprint(task: str, source: tuple[tuple[str, Any], ...]) -> str:
+    from common import data  # which imports torch
+
+    return data.load(task, **dict(source)).fingerprint
+
 
 @dataclass(frozen=True)
 class Matrix:
     out: Path
     jobs: list[Job]
     said: str = ""  # where the values of tuned arguments are from
+    # told of each command that has ended, and whether well: what is to be run then
+    more: Callable[[Job, bool], list[Job]] = lambda _job, _well: []
 
 
 def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
@@ -124,7 +146,19 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     if wrong := [name for name in names if name not in list(rows)]:
         raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(rows)}")
     whole.pop("out", None)
+    if "budget" in table:
+        whole.pop("budgets", None)
     return whole | table | {"rows": [rows[name] for name in names]}
+
+
+def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, Any]:
+    """A table with those of its rows that `--rows` names, with commas, in the file's order; None: all."""
+    if rows is None:
+        return table
+    names = {str(row.get("name", Path(str(row.get("method"))).stem)): row for row in tables_of_rows(table, where)}
+    if wrong := [name for name in split_list(rows) if name not in names]:
+        raise BadInput(f"--rows {wrong[0]}: {where} has {', '.join(names)}")
+    return table | {"rows": [row for name, row in names.items() if name in split_list(rows)]}
 
 
 def out_of(path: Path) -> str:
@@ -133,13 +167,27 @@ def out_of(path: Path) -> str:
 
 
 class Row(NamedTuple):
-    """A row of a file: where it stands, its name, its script, its arguments, and the values of those that are tuned."""
+    """A row of a file."""
 
     where: str
     label: str
     script: str
-    table: dict[str, Any]
-    grid: dict[str, list[Any]]
+    table: dict[str, Any]  # its arguments
+    grid: dict[str, list[Any]]  # the values of those that are tuned
+    weight: dict[str, list[Any]]  # three values of one argument, which is tuned after them
+    late: bool  # whether it is run when all others are done
+
+    @property
+    def middle(self) -> dict[str, Any]:
+        """What the weight is while the grid is tried."""
+        return {name: values[1] for name, values in self.weight.items()}
+
+    def allowed(self, name: str) -> list[Any]:
+        """The values of an argument that can win: those of the file, and of the rate up to two beyond each end."""
+        values = list((self.grid | self.weight).get(name, []))
+        if name == "lr" and values:
+            values += [min(values) / 2, min(values) / 4, 2 * max(values), 4 * max(values)]
+        return values
 
 
 def rows_of(table: dict[str, Any], where: str) -> list[Row]:
@@ -156,7 +204,7 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
             raise BadInput(f"{where}: name {label!r}: must be letters, digits, '.', '_' and '-'")
         if label in rows:
             raise BadInput(f"{where}: two rows are called {label}; give one another name")
-        merged = common | plain({key: value for key, value in row.items() if key not in ("method", "name", "tune")})
+        merged = common | plain({key: value for key, value in row.items() if key not in OF_ROW})
         with within(f"{where}, row {label}"):
             own = row.get("tune", {})
             grid = plain(tried | own) if isinstance(own, dict) else {"tune": own}
@@ -168,7 +216,16 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
             both = [seed for seed in reported if seed in held] if type(reported) is type(held) is list else []
             if both:
                 raise BadInput(f"seeds: {both[0]} is a seed of the trials, which are tuned on")
-            rows[label] = Row(f"{where}, row {label}", label, script_of(row.get("method")), merged, grid)
+            weight = plain(row.get("weight", {})) if tune else {}
+            if len(weight) > 1 or any(type(values) is not list or len(values) != 3 for values in weight.values()):
+                raise BadInput(f"weight = {row['weight']!r}: must be one argument with three values to try")
+            for name, (_, value, _) in weight.items():
+                if merged.get(name, value) != value:
+                    raise BadInput(f"weight: {name}: the row has {merged[name]}, which must stand in the middle")
+            script = script_of(row.get("method"))
+            rows[label] = Row(
+                f"{where}, row {label}", label, script, merged, grid, weight, bool(row.get("late", False))
+            )
     return list(rows.values())
 
 
@@ -193,30 +250,37 @@ def plain(table: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
+NOTHING_TRIED: dict[str, Any] = {"metrics": {}, "comparable": {}, "rows": {}}
+
+
 def trials_path(table: dict[str, Any]) -> Path:
     return FOLDER / f"{Path(table['trials']).stem}_trials.json"
 
 
 def trials(table: dict[str, Any]) -> dict[str, Any]:
-    """The trials of each row, and its winner; {} for a file without [tune], or whose trials were not run."""
+    """What `python -m bench sweep` has written for a file; without rows if it has no [tune], or nothing was tried."""
     if not isinstance(table.get("tune"), dict) or not (path := trials_path(table)).exists():
-        return {}
+        return NOTHING_TRIED
     with reading(path, "trials of `python -m bench sweep`") as text:
         kept = json.loads(text)
         if kept["file"] != table["trials"]:
             raise BadInput(f"{path}: has the trials of {kept['file']}; give {table['trials']} another name")
-        return {name: row for name, row in kept["rows"].items() if row["winner"] is not None}
+        for row in kept["rows"].values():
+            row["winner"], row["trials"]
+        return NOTHING_TRIED | kept
 
 
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     """The matrix of a table as TOML has it; `where` is named in errors."""
-    tuned, jobs, without = trials(table), [], []
+    winners = {name: row["winner"] for name, row in trials(table)["rows"].items()}
+    jobs: list[Job] = []
+    without = []
     for row in rows_of(table, where):
-        point = tuned[row.label]["winner"] if row.label in tuned else {}
-        if wrong := [name for name, value in point.items() if value not in row.grid.get(name, [])]:
+        point = winners.get(row.label) or {}
+        if wrong := [name for name, value in point.items() if value not in row.allowed(name)]:
             raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]
-        jobs += jobs_of(row, row.table | point, Path(out) / row.label)
+        jobs += jobs_of(row, row.table | point, Path(out) / row.label, late=row.late)
     said = ""
     if isinstance(table.get("tune"), dict):
         said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
@@ -224,17 +288,22 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     return Matrix(results.ROOT / out, jobs, said)
 
 
-def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None) -> list[Job]:
-    """The commands of a row with these arguments, one for each task, seed and variant, whose results go into `folder`;
-    `point`: of a trial, the values that it tries."""
+def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None,
+            late: bool = False) -> list[Job]:  # fmt: skip
+    """The commands of a row with these arguments, one for each budget, task, seed and variant, whose results go into
+    `folder`; `point`: of a trial, the values that it tries. All rows come before those that are `late`, and the first
+    budget before the second."""
     with within(row.where):
         Args = module_of(row.script).Args
         table = {"variant": Args().variant, "cache_dir": "runs/cache"} | plain(table) | (point or {})
         tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
         known = {one.name for one in fields(Args)} - set(SET_HERE)
+        if {"budget", "budgets"} <= set(table):
+            raise BadInput("budgets: there is a budget as well")
+        budgets = listed(table, "budgets", int) if "budgets" in table else []
         given: dict[str, str] = {}
         for name, value in table.items():
-            if name in ("tasks", "seeds"):
+            if name in ("tasks", "seeds", "budgets"):
                 continue
             if name not in known:
                 raise BadInput(f"{name}: no argument of {row.script} that may be given here")
@@ -249,15 +318,19 @@ def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any]
                       f" {row.script} does {', '.join(Args.KINDS)}", file=sys.stderr)  # fmt: skip
                 continue
             data = digest(task, found, given.get("data_dir"))
-            for seed, variant in itertools.product(seeds, variants):
-                own = given | {"variant": variant}
+            parsed: dict[tuple[int | None, str], Any] = {}  # the library's parser is slow, and only the seed differs
+            for (rung, budget), seed, variant in itertools.product(enumerate(budgets or [None]), seeds, variants):
+                own = given | {"variant": variant} | ({"budget": str(budget)} if budget else {})
                 words = [word for name, value in own.items() for word in (f"--{dashed(name)}", value)]
                 command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
-                args = read(Args, None, command)
+                if (budget, variant) not in parsed:
+                    parsed[budget, variant] = read(Args, None, command)
+                args = replace(parsed[budget, variant], seed=seed)
                 if len(args.tasks) != 1:
                     raise BadInput(f"tasks: {task!r} must be one task")
-                part = " ".join([words_of(point or {}), *[variant] * (len(variants) > 1)]).strip()
-                jobs.append(Job(row.label, task, seed, (row.script, *command), args, part, point or {}, data))
+                parts = [words_of(point or {}), variant if len(variants) > 1 else "", f"of {budget}" if budget else ""]
+                jobs.append(Job(row.label, task, seed, (row.script, *command), args, " ".join(filter(None, parts)),
+                                point or {}, data, (int(late), rung)))  # fmt: skip
         return jobs
 
 

@@ -37,22 +37,23 @@ def read(source: Path) -> tuple[list[Cell], list[str]]:
         raise BadInput(f"{source}: no such folder; `python -m bench run` makes it")
     paths, missing = cells_of(source)
     found = []
-    for path in paths:
-        record = results.load(path)
+    for path, asked in paths.items():
+        record = results.load(path) | ({"asked": asked} if asked else {})
         own = "{method}/{task}/{variant}/".format(**record)
         place = path.relative_to(source).as_posix().rpartition(own)[0]
         found.append(Cell(str(Path(place)), str(path), record))
     return [one for one in found if not one.record["settings"].get("tune")], missing
 
 
-def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
-    """(results, what is missing and why) of the matrix that was run into a folder; of another folder all results."""
+def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
+    """(results and what their commands have asked for, what is missing and why) of the matrix that was run into a
+    folder; of another folder all results."""
     if not (folder / "matrix.json").is_file():
-        return sorted(folder.rglob("result.json")), []
+        return dict.fromkeys(sorted(folder.rglob("result.json")), ""), []
 
     with reading(folder / "matrix.json", "the list of commands of `python -m bench run`, which writes it anew") as text:
         notes = {key: folder / "jobs" / f"{key}.json" for key in json.loads(text)}
-    paths, missing = [], []
+    paths, missing = dict[Path, str](), []
     for key, path in notes.items():
         if not path.is_file():
             missing.append(f"{key}: never run")
@@ -62,8 +63,8 @@ def cells_of(folder: Path) -> tuple[list[Path], list[str]]:
             made = note["results"] if note["status"] == "done" else []
             missing += [f"{key}: {name} is gone" for name in made if not (folder / name).is_file()]
             missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
-            paths += [folder / name for name in made if (folder / name).is_file()]
-    return sorted(set(paths)), missing
+            paths |= {folder / name: note.get("asked", "") for name in made if (folder / name).is_file()}
+    return dict(sorted(paths.items())), missing
 
 
 def kept_in(folder: Path) -> list[Path]:
@@ -139,3 +140,15 @@ def opened(path: Path) -> list[dict[str, Any]]:
         if kept["digest"] != results.digest(kept["results"]):
             raise ValueError("its digest does not match")
         return list(unfold(kept["results"], {}))
+
+
+@functools.cache
+def cells_in(path: Path) -> dict[tuple[str, str, int, str], str]:
+    """Of such a file: (row, task, seed, what the command has asked for) -> the fingerprint of the data."""
+    return {(one["row"], one["task"], one["seed"], one.get("asked", "")): one["fingerprint"] for one in opened(path)}
+
+
+def holds(path: Path, job: matrix.Job) -> bool:
+    """Whether such a file has the cell of a command, with the same settings and data."""
+    found = cells_in(path).get((job.row, job.task, job.seed, job.asked))
+    return found is not None and found == job.fingerprint

@@ -38,6 +38,7 @@ Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments,
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -54,8 +55,9 @@ import psutil
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from bench import records
 from bench.cli import Parser, add_engine, check_engine, seeds_of
-from bench.matrix import Job, Matrix, build, out_of, read_file
+from bench.matrix import Job, Matrix, build, out_of, part_of, read_file
 from common import results
 from common.args import BadInput, Interrupted, split_list
 
@@ -91,7 +93,7 @@ def read_note(out: Path, job: Job) -> dict[str, Any]:
 
 
 def write_note(out: Path, job: Job, status: str, **more: Any) -> None:
-    note = {"status": status, "command": list(job.words), "data": job.data}
+    note = {"status": status, "command": list(job.words), "data": job.data, "asked": job.asked}
     results.write_json(note_path(out, job), note | more)
 
 
@@ -215,13 +217,13 @@ def cores() -> int:
 
 
 def in_order(jobs: list[Job]) -> list[Job]:
-    """The first command for each teacher first, so that no two wait for the same one; then seed by seed, so that a
-    matrix that is stopped early has all rows."""
+    """The first command for each teacher first, so that no two wait for the same one; then by rank, and seed by seed,
+    so that a matrix that is stopped early has all rows."""
     first: dict[tuple[Any, ...], Job] = {}
     for job in jobs:
         first.setdefault(job.teacher, job)
     rest = [job for job in jobs if job is not first[job.teacher]]
-    return [*first.values(), *sorted(rest, key=lambda job: job.seed)]
+    return [*first.values(), *sorted(rest, key=lambda job: (*job.rank, job.seed))]
 
 
 def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any, ...]]) -> Job | None:
@@ -269,8 +271,11 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
                     said = f"FAILED ({ended.process.exitcode}): {last_line(log_path(out, job))}"
                     write_note(out, job, "failed", seconds=took, error=said)
                     failed.append(job)
+                further = plan.more(job, bool(paths))
+                waiting, total = in_order(waiting + further), total + len(further)
                 with tqdm.external_write_mode():
                     print(f"[{total - len(waiting) - len(running)}/{total}] {job.name}: {said}", flush=True)
+                bar.total = total
                 bar.update()
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -329,21 +334,28 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     """The matrix that a command line asks for, and the options."""
     parser = Parser("run", __doc__)
     parser.add_argument("file", type=Path, help="the matrix, for example bench/quick.toml")
+    parser.add_argument("--rows", help="rows, with commas (default: the file's)")
     parser.add_argument("--tasks", help="tasks, with commas (default: the file's)")
     parser.add_argument("--seeds", help="seeds, with commas (default: the file's)")
     parser.add_argument("--budget", help="examples through each student, or as in the scripts (default: the file's)")
+    parser.add_argument("--kept", type=Path, help="leave out the cells that this file of `table --save` has")
     parser.add_argument("--out", help="where results go (default: the file's, or runs/ and its name)")
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     options = parser.parse_args(argv)
     check_engine(options)
-    changes: dict[str, Any] = {} if options.budget is None else {"budget": options.budget}
+    table, changes = part_of(read_file(options.file), options.rows, str(options.file)), dict[str, Any]()
+    if options.budget is not None:
+        ladder = [budget for budget in table.pop("budgets", []) if str(budget) == options.budget]
+        changes = {"budgets": ladder} if ladder else {"budget": options.budget}
     if options.tasks is not None:
         changes["tasks"] = split_list(options.tasks)
     if options.seeds is not None:
         changes["seeds"] = seeds_of(options.seeds)
-    table = read_file(options.file) | changes
-    return build(table, options.out or out_of(options.file), str(options.file)), options
+    plan = build(table | changes, options.out or out_of(options.file), str(options.file))
+    if options.kept is not None:
+        plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if not records.holds(options.kept, job)])
+    return plan, options
 
 
 def main(argv: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Trials: what every row of a file is best run with, by scores that are not reported.
 
     python -m bench sweep bench/arena.toml                                           # the rows of a file with [tune]
+    python -m bench sweep bench/arena.toml --rows undistilled,kd                     # some of them
     python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # a paper's grid; arguments follow
     python -m bench sweep mc3kd --variants kd,mc3kd --task rte --engine ray          # on a cluster (bench/cluster.py)
 
@@ -8,19 +9,22 @@ The file:
 
     [tune]
     seeds = [100, 101]               # none of those that are reported
-    trials = 6                       # of a row, at most
-    budget = "6400"                  # arguments of all trials, in the place of the file's
     lr = [2.5e-4, 5e-4, 1e-3]        # a list: what every row tries
 
     [[rows]]
     name = "mc3kd"
-    tune = {beta = [0.5, 1.0]}       # and what this one tries besides, or in its place
+    tune = { lr = [1e-3, 2e-3] }     # what this one tries in its place, or besides
+    weight = { beta = [0.3, 1, 3] }  # one argument, tuned at the rate that has won; the script's default in the middle
 
-A trial is a point of that grid, one command for each task and seed, with `--tune`: scored on dev of pocket tasks, on a
-tenth of the training split held out of real ones, never on the split that results are reported on. A row whose grid has
-more points than `trials` tries so many of them, drawn at random. The winner is the point with the best mean over
-tasks and seeds. bench/results/FILE_trials.json holds all trials and the winners, with which `python -m bench run FILE`
-then runs the rows.
+A trial is a point, one command for each task and seed, with `--tune`: scored on dev of pocket tasks, on a tenth of the
+training split held out of real ones, never on the split that results are reported on. [tune] may have arguments of all
+trials, such as a smaller budget; without, it is the file's, the first of several. A winner has the best mean over tasks
+and seeds. A rate that wins at an end of its list adds one beyond it, half or twice as large, until the winner is inside
+or two are added there. Then the weight's two other values are tried at the rate that has won.
+
+bench/results/FILE_trials.json holds all trials with every score, and the winners, with which `python -m bench run FILE`
+then runs the rows. It is written after each command, and what it holds is not run again, on whatever machine, if
+settings and data are the same.
 
 Of a script, the grid is the one that it declares (`grid`, the paper's). Every variant has as many trials as the
 smallest of their grids has points, 12 at most; or as `--trials` says, so far as its own grid has points. The table is
@@ -30,7 +34,9 @@ started again the sweep goes on.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import random
 import statistics
 import sys
@@ -54,24 +60,138 @@ def points(grid: dict[str, Any], trials: int | None) -> list[dict[str, Any]]:
     return [every[i] for i in sorted(drawn)]
 
 
-def plan_of(table: dict[str, Any], out: Path, where: str) -> matrix.Matrix:
-    """The trials of a table's rows as jobs, whose part is the point."""
-    if not isinstance(table.get("tune"), dict) or "seeds" not in table["tune"]:
-        raise BadInput(f"{where}: needs [tune] with seeds, and with lists of values to try")
-    tune = table["tune"]
-    given = {key: value for key, value in tune.items() if key in ("seeds", "tasks") or not isinstance(value, list)}
-    trials = given.pop("trials", None)
-    if trials is not None and (type(trials) is not int or trials < 1):
-        raise BadInput(f"{where}: trials = {trials!r}: must be a number, 1 or more")
-    jobs = []
-    for row in matrix.rows_of(table, where):
-        for point in points(row.grid, trials):
-            label = ",".join(f"{key}={value}" for key, value in point.items())
-            trial = matrix.jobs_of(row, row.table | given | {"tune": True}, out / row.label / label, point)
-            if any(job.part != matrix.words_of(point) for job in trial):
+BEYOND = 2  # rates that are added at each end, at most
+Scores = dict[str, dict[str, float | None]]  # task -> seed -> the primary metric; None: not there yet, or failed
+
+
+class Search:
+    """The trials of a table's rows: what is to be run, one point after another, and what was found.
+
+    `kept`: trials of `matrix.trials`, which are not run again where their settings and data are the same.
+    """
+
+    def __init__(self, table: dict[str, Any], out: Path, where: str, kept: dict[str, Any]) -> None:
+        if not isinstance(table.get("tune"), dict) or "seeds" not in table["tune"]:
+            raise BadInput(f"{where}: needs [tune] with seeds, and with lists of values to try")
+        tune = table["tune"]
+        given = {key: value for key, value in tune.items() if key in ("seeds", "tasks") or not isinstance(value, list)}
+        self.most = given.pop("trials", None)
+        if self.most is not None and (type(self.most) is not int or self.most < 1):
+            raise BadInput(f"{where}: trials = {self.most!r}: must be a number, 1 or more")
+        if budgets := table.get("budgets"):
+            given = {"budget": budgets[0]} | given
+        apart = {key: value for key, value in table.items() if key != "budgets"}
+        self.rows = {row.label: row for row in matrix.rows_of(apart, where)}
+        self.given, self.out = given | {"tune": True}, results.ROOT / out
+        self.kept = kept
+        self.metrics: dict[str, str] = {}
+        self.comparable: dict[str, str] = {}
+        self.made: dict[tuple[str, str], list[matrix.Job]] = {}  # the commands of a row's point
+        self.scores: dict[tuple[str, str], Scores] = {}
+        self.failed: set[str] = set()  # commands, of this sweep
+        self.listed: set[str] = set()  # commands that were given out
+
+    def jobs(self, row: matrix.Row, point: dict[str, Any]) -> list[matrix.Job]:
+        """The commands of a trial, whose part is the point."""
+        label = (row.label, matrix.words_of(point))
+        if label not in self.made:
+            jobs = matrix.jobs_of(row, row.table | self.given, self.out / row.label, point)
+            if any(job.part != label[1] for job in jobs):
                 raise BadInput(f"{row.where}: variant: a row that is tuned has one")
-            jobs += trial
-    return matrix.Matrix(results.ROOT / out, jobs)
+            rank = list(self.rows).index(row.label)
+            self.made[label] = jobs = [dataclasses.replace(job, rank=(rank,)) for job in jobs]
+            self.scores[label] = {}
+            for job in jobs:
+                self.scores[label].setdefault(job.task, {})[str(job.seed)] = self.score_kept(job)
+        return self.made[label]
+
+    def score_kept(self, job: matrix.Job) -> float | None:
+        """The score of a command in the trials that were kept, if it had the same settings and data."""
+        for trial in self.kept["rows"].get(job.row, {"trials": []})["trials"]:
+            value = trial["scores"].get(job.task, {}).get(str(job.seed))
+            if trial.get("asked") == job.asked and value is not None:
+                comparable = self.kept["comparable"].get(job.task, "")
+                if f"#{job.fingerprint}|" in comparable:
+                    self.metrics[job.task] = self.kept["metrics"][job.task]
+                    self.comparable[job.task] = comparable
+                    return float(value)
+        return None
+
+    @property
+    def sign(self) -> int:
+        """-1 where less is better."""
+        return -1 if "perplexity" in self.metrics.values() else 1
+
+    def mean(self, row: matrix.Row, point: dict[str, Any]) -> float | None:
+        """Of a trial over tasks and seeds, times the sign; minus infinity if it has failed, None if it is not over."""
+        jobs = self.jobs(row, point)
+        scores = self.scores[row.label, matrix.words_of(point)]
+        for job in jobs:
+            if scores[job.task][str(job.seed)] is None and run.done(self.out, job):
+                path, *others = run.read_note(self.out, job)["results"]
+                if others:
+                    raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
+                record = results.load(self.out / path)
+                self.metrics[job.task], self.comparable[job.task] = record["primary"]["name"], record["comparable"]
+                scores[job.task][str(job.seed)] = record["primary"]["value"]
+        lacking = [job for job in jobs if scores[job.task][str(job.seed)] is None]
+        if lacking:
+            return -math.inf if all(job.key in self.failed for job in lacking) else None
+        return self.sign * statistics.fmean(scores[job.task][str(job.seed)] or 0.0 for job in jobs) if jobs else None
+
+    def steps(self, row: matrix.Row) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
+        """A row's points so far; its winner, None until all are over; and which of the winner's values lie at an end
+        of what was tried."""
+        grid, means = dict(row.grid), list[float]()
+        tried: list[dict[str, Any]] = []
+
+        def best_of(wanted: list[dict[str, Any]]) -> dict[str, Any] | None:
+            tried.extend(point for point in wanted if point not in tried)
+            found = [self.mean(row, point) for point in tried]
+            means[:] = [mean for mean in found if mean is not None]
+            complete = len(means) == len(found) and max(means, default=-math.inf) > -math.inf
+            return tried[means.index(max(means))] if complete else None
+
+        best = best_of([point | row.middle for point in points(grid, self.most)])
+        widens, added = set(grid) == {"lr"} and self.most is None and len(grid["lr"]) > 2, {"low": 0, "high": 0}
+        while best is not None and widens:
+            rates = sorted(grid["lr"])
+            end = "low" if best["lr"] == rates[0] else "high" if best["lr"] == rates[-1] else ""
+            if not end or added[end] == BEYOND:
+                break
+            added[end] += 1
+            grid["lr"] = [rates[0] / 2, *rates] if end == "low" else [*rates, 2 * rates[-1]]
+            best = best_of([point | row.middle for point in points(grid, self.most)])
+        if best is not None:
+            best = best_of([best | {name: value} for name, values in row.weight.items() for value in values])
+        ends = {name: values for name, values in (grid | row.weight).items() if len(values) > 2}
+        edge = [name for name, values in ends.items() if best and best[name] in (min(values), max(values))]
+        return tried, best, edge
+
+    def left(self, row: matrix.Row) -> list[matrix.Job]:
+        """The commands of a row that are to be run and were not given out yet."""
+        found = []
+        for point in self.steps(row)[0]:
+            scores = self.scores[row.label, matrix.words_of(point)]
+            lacking = [job for job in self.jobs(row, point) if scores[job.task][str(job.seed)] is None]
+            found += [job for job in lacking if job.key not in self.listed]
+        self.listed |= {job.key for job in found}
+        return found
+
+    def found(self) -> dict[str, Any]:
+        """Of each row: its winner, its trials, and every score by task and seed."""
+        rows: dict[str, Any] = {}
+        for row in self.rows.values():
+            tried, winner, edge = self.steps(row)
+            trials = []
+            for point in (point for point in tried if self.jobs(row, point)):
+                mean = self.mean(row, point)
+                mean = None if mean in (None, -math.inf) else self.sign * (mean or 0.0)
+                scores = self.scores[row.label, matrix.words_of(point)]
+                trials.append({"point": point, "asked": self.jobs(row, point)[0].asked, "mean": mean, "scores": scores})
+            if trials:
+                rows[row.label] = {"winner": winner, "at_edge": edge, "trials": trials}
+        return {"metrics": self.metrics, "comparable": self.comparable, "rows": rows}
 
 
 def table_of(script: str, words: list[str], variants: list[str], trials: int | None) -> tuple[dict[str, Any], str]:
@@ -94,33 +214,6 @@ def table_of(script: str, words: list[str], variants: list[str], trials: int | N
     return table | {"rows": rows, "tune": tune}, str(Path(args.out_dir).absolute() / "sweep")
 
 
-def scores(plan: matrix.Matrix) -> dict[str, Any]:
-    """Of each row: its trials, every score by task and seed, and the winner: the best mean of all that are complete."""
-    rows: dict[str, Any] = {}
-    metrics = {}
-    for job in plan.jobs:
-        trials = rows.setdefault(job.row, {"winner": None, "trials": {}})["trials"]
-        trial = trials.setdefault(job.part, {"point": job.point, "mean": None, "scores": {}})
-        value = None
-        if run.done(plan.out, job):
-            path, *others = run.read_note(plan.out, job)["results"]
-            if others:
-                raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a row that is tuned trains one")
-            primary = results.load(plan.out / path)["primary"]
-            metrics[job.task], value = primary["name"], primary["value"]
-        trial["scores"].setdefault(job.task, {})[str(job.seed)] = value
-    sign = -1 if "perplexity" in metrics.values() else 1
-    for row in rows.values():
-        row["trials"] = list(row["trials"].values())
-        for trial in row["trials"]:
-            found = [value for seeds in trial["scores"].values() for value in seeds.values()]
-            trial["mean"] = None if None in found else statistics.fmean(found)
-        complete = [trial for trial in row["trials"] if trial["mean"] is not None]
-        if complete:
-            row["winner"] = max(complete, key=lambda trial: sign * trial["mean"])["point"]
-    return {"metrics": metrics, "rows": rows}
-
-
 def show(found: dict[str, Any]) -> None:
     """The trials of every row by their mean on the tuning splits, the best first."""
     names = set(found["metrics"].values())
@@ -130,12 +223,16 @@ def show(found: dict[str, Any]) -> None:
         done = [trial for trial in row["trials"] if trial["mean"] is not None]
         print(f"\n{name} on {', '.join(row['trials'][0]['scores'])}, {len(done)} trials, {title} on the tuning split")
         for trial in sorted(done, key=lambda trial: (trial["point"] != row["winner"], -trial["mean"])):
-            print(f"  {percent * trial['mean']:6.2f}  {matrix.words_of(trial['point'])}")
+            edge = ", at an edge" if trial["point"] == row["winner"] and row["at_edge"] else ""
+            print(f"  {percent * trial['mean']:6.2f}  {matrix.words_of(trial['point'])}{edge}")
+        if row["winner"] is None:
+            print("  not complete: no winner yet")
 
 
 def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
     parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
+    parser.add_argument("--rows", help="of a file: rows, with commas (default: all)")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
     parser.add_argument("--trials", type=int, help="of a script: points of the grid for each variant (default: as many"
                         f" as the smallest grid has, at most {USUAL})")  # fmt: skip
@@ -149,20 +246,33 @@ def main(argv: list[str]) -> None:
             raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
         path = Path(options.what)
         table, out = matrix.read_file(path), f"{matrix.out_of(path)}/trials"
-        file, before = matrix.trials_path(table), matrix.trials(table)
+        file, kept = matrix.trials_path(table), matrix.trials(table)
+        table = matrix.part_of(table, options.rows, options.what)
     else:
         script = matrix.script_of(options.what)
         if not options.variants:
             raise BadInput("--variants: of which variants? For example finetune,kd")
         table, out = table_of(script, words, split_list(options.variants), options.trials)
-        file, before = Path(out) / "trials.json", {}
-    plan = plan_of(table, Path(out), options.what)
-    failed = run.carry_out(plan, options)
-    found = scores(plan)
-    show(found)
-    if "of" in table:  # a part of a file: its other rows keep theirs
-        found["rows"] = before | found["rows"]
-    results.write_json(file, {"file": table.get("trials", options.what)} | found)
+        file, kept = Path(out) / "trials.json", matrix.NOTHING_TRIED
+    search = Search(table, Path(out), options.what, kept)
+
+    def write() -> dict[str, Any]:
+        found = search.found()
+        other = [task for task, said in kept["comparable"].items() if found["comparable"].get(task, said) != said]
+        before = {} if other else kept  # rows that are not of this sweep keep theirs, if the data are the same
+        whole = {name: before.get(name, {}) | found[name] for name in ("metrics", "comparable", "rows")}
+        results.write_json(file, {"file": table.get("trials", options.what)} | whole)
+        return found
+
+    def more(job: matrix.Job, well: bool) -> list[matrix.Job]:
+        if not well:
+            search.failed.add(job.key)
+        write()
+        return search.left(search.rows[job.row])
+
+    jobs = [job for row in search.rows.values() for job in search.left(row)]
+    failed = run.carry_out(matrix.Matrix(results.ROOT / out, jobs, more=more), options)
+    show(write())
     print(f"\ntrials and winners: {file}")
     if failed:
         raise SystemExit(1)

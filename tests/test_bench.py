@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -134,11 +135,10 @@ def test_all_students_of_a_command_are_cells(tmp_path: Path) -> None:
     results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
     paths, missing = records.cells_of(plan.out)
     assert ([path.parts[-3] for path in paths], missing) == (["kd", "mc3kd"], [])
-    with pytest.raises(BadInput, match="row: trains 2 students at once"):
-        sweep.scores(plan)
-    paths[0].unlink()
+    first, second = paths
+    first.unlink()
     (left,), (said,) = records.cells_of(plan.out)
-    assert (left, said.split(": ")[1]) == (paths[1], f"{paths[0].relative_to(plan.out)} is gone")
+    assert (left, said.split(": ")[1]) == (second, f"{first.relative_to(plan.out)} is gone")
     assert not run.done(plan.out, plan.jobs[0])
 
 
@@ -383,28 +383,35 @@ def test_the_arena_is_level() -> None:
     of the arena."""
     arena, quick = (matrix.read_file(ROOT / "bench" / name) for name in ("arena.toml", "quick.toml"))
     assert {row["name"] for row in quick["rows"]} < {row["name"] for row in arena["rows"]}
-    assert (quick["budget"], quick["tune"]) == ("6400", arena["tune"])
-    plan = sweep.plan_of(arena, Path("runs/trials"), "arena")
-    assert all(job.args.tune and job.args.budget == arena["tune"]["budget"] for job in plan.jobs)
-    assert not {job.seed for job in plan.jobs} & set(arena["seeds"])
-    trials = {row.label: {job.part for job in plan.jobs if job.row == row.label} for row in matrix.rows_of(arena, "")}
-    assert len({len(parts) for parts in trials.values()}) == 1
-    names = [row["name"] for row in arena["rows"]]
-    level = [job.args for job in plan.jobs if names.index(job.row) <= names.index("distilbert")]
+    assert (quick["budget"], quick["tune"]) == ("3200", arena["tune"])
+    rows = matrix.rows_of(arena, "")
+    assert len({len(row.grid["lr"]) for row in rows}) == 1
+    assert {len(values) for row in rows for values in row.weight.values()} == {3}
+    search = sweep.Search(arena, Path("runs/trials"), "arena", matrix.NOTHING_TRIED)
+    jobs = [job for row in search.rows.values() for job in search.left(row)]
+    assert len(jobs) == len(rows) * 5 * len(arena["tasks"]) * 3
+    assert all(job.args.tune and job.args.budget == str(arena["budgets"][0]) for job in jobs)
+    assert not {job.seed for job in jobs} & set(arena["seeds"])
+    assert {job.row for job in run.in_order(jobs)[:60]} <= {"undistilled", "kd"}  # baselines first
+    level = [job.args for job in jobs if not search.rows[job.row].late]
     assert {(a.student, a.keep, a.teacher, a.temperature, a.batch_size, a.max_length) for a in level} == {
         ("2x128", "first", "pocket", 2.0, 32, 128)
     }
     assert {a.init for a in level} == {"pretrained", "auto"}  # auto: of a teacher that was pre-trained, the same
+    for row in rows:  # a weight's middle is the script's own value
+        (name, (low, middle, high)), own = *row.weight.items(), matrix.module_of(row.script).Args()
+        default = getattr(own, name)
+        assert default in (middle, None) or name in ("distil_share", "warmup"), row.label
+        assert low < middle < high
 
 
 TUNED = """
 tasks = ["pocket/rte", "pocket/cola"]
 seeds = [0]
+budgets = [640, 320]
 [tune]
 seeds = [7, 8]
-trials = 2
-budget = "640"
-lr = [1e-3, 5e-4]
+lr = [5e-4, 1e-3, 2e-3]
 [[rows]]
 name = "plain"
 method = "mc3kd"
@@ -413,43 +420,139 @@ variant = "finetune"
 name = "ours"
 method = "mc3kd"
 variant = "mc3kd"
-tune = {beta = [1, 2]}
+weight = {beta = [0.5, 1, 2]}
 """
+FINGERPRINT = "0" * 16
 
 
-def test_the_winner_has_the_best_mean_of_its_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    """And a run of the file has its values; a trial that has failed anywhere cannot win."""
-    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
-    path = tmp_path / "tuned.toml"
-    path.write_text(TUNED)
+class Trials:
+    """A file of rows that are tuned, and in the place of its commands a score by row and point."""
 
-    def carry_out(plan: Matrix, _: object) -> list[Job]:
-        for i, job in enumerate(plan.jobs):
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.out, self.run = folder / "tuned.toml", folder / "out", list[str]()
+        self.best = {"plain": 1e-3, "ours": 1e-3}
+        self.broken, self.stop_after = set[str](), math.inf
+        self.fingerprint = FINGERPRINT
+        self.path.write_text(TUNED)
+        monkeypatch.setattr(matrix, "FOLDER", folder)
+        monkeypatch.setattr(matrix, "out_of", lambda _: str(self.out))
+        monkeypatch.setattr(matrix, "fingerprint", lambda *_: self.fingerprint)
+        monkeypatch.setattr(run, "carry_out", self.carry_out)
+
+    def score(self, job: Job) -> float:
+        off = abs(math.log2(job.point["lr"] / self.best[job.row]))
+        return 0.9 - 0.1 * off - 0.02 * (job.point.get("beta") != 2) - 0.001 * job.seed
+
+    def carry_out(self, plan: Matrix, _: object) -> list[Job]:
+        waiting, failed = list(plan.jobs), []
+        while waiting:
+            if len(self.run) >= self.stop_after:
+                raise SystemExit(130)
+            job = waiting.pop(0)
+            self.run.append(job.name)
             assert (job.args.tune, job.args.budget, job.seed in (7, 8)) == (True, "640", True)
-            score = 0.9 if (broken := i == 0) else {"--lr 0.001": 0.5, "--lr 0.0005": 0.6}.get(job.part, 0.1 + 0.01 * i)
-            made = write(plan.out, score, job.seed, task=job.task, method=f"{job.row}-{job.part}")
-            status = (
-                {"status": "failed"} if broken else {"status": "done", "results": [str(made.relative_to(plan.out))]}
-            )
-            run.write_note(plan.out, job, **status)  # type: ignore[arg-type]
-        return []
+            if well := job.part not in self.broken:
+                comparable = f"task:{job.task}|data:pocket#{self.fingerprint}|schema:2"
+                made = write(plan.out, self.score(job), job.seed, task=job.task, method=f"{job.row}-{job.part}",
+                             comparable=comparable)  # fmt: skip
+                run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
+            else:
+                run.write_note(plan.out, job, "failed")
+                failed.append(job)
+            waiting += plan.more(job, well)
+        return failed
 
-    monkeypatch.setattr(run, "carry_out", carry_out)
-    monkeypatch.setattr(run, "results", results)
-    monkeypatch.setattr(matrix, "out_of", lambda _: str(tmp_path / "out"))
-    entry.main(["sweep", str(path)])
-    assert "plain on pocket/rte, pocket/cola, 1 trials, Acc on the tuning split" in capsys.readouterr().out
-    rows = json.loads((tmp_path / "tuned_trials.json").read_text())["rows"]
-    assert rows["plain"]["winner"] == {"lr": 5e-4}
-    assert [trial["mean"] for trial in rows["plain"]["trials"]] == [None, pytest.approx(0.6)]
-    trials = rows["ours"]["trials"]
-    assert len(trials) == 2
-    for trial in trials:
-        found = [value for seeds in trial["scores"].values() for value in seeds.values()]
-        assert (len(found), trial["mean"]) == (4, pytest.approx(sum(found) / 4))
-    assert rows["ours"]["winner"] == max(trials, key=lambda trial: trial["mean"])["point"] == trials[1]["point"]
+    def sweep(self, *more: str) -> dict[str, Any]:
+        with contextlib.suppress(SystemExit):
+            entry.main(["sweep", str(self.path), *more])
+        return json.loads((self.path.parent / "tuned_trials.json").read_text())
+
+    def tried(self, row: dict[str, Any]) -> list[Any]:
+        return [tuple(trial["point"].values()) for trial in row["trials"]]
+
+
+@pytest.fixture
+def trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trials:
+    return Trials(tmp_path, monkeypatch)
+
+
+def test_the_rate_and_then_the_weight(trials: Trials, capsys: Capture) -> None:
+    """The weight is at its middle while rates are tried; then its others, at the rate that has won. All scores stay."""
+    kept = trials.sweep()
+    assert "plain on pocket/rte, pocket/cola, 3 trials, Acc on the tuning split" in capsys.readouterr().out
+    assert trials.tried(kept["rows"]["plain"]) == [(5e-4,), (1e-3,), (2e-3,)]
+    assert trials.tried(kept["rows"]["ours"]) == [(5e-4, 1), (1e-3, 1), (2e-3, 1), (1e-3, 0.5), (1e-3, 2)]
+    assert kept["rows"]["ours"]["winner"] == {"lr": 1e-3, "beta": 2}
+    assert [kept["rows"][name]["at_edge"] for name in ("plain", "ours")] == [[], ["beta"]]
+    for row in kept["rows"].values():
+        for trial in row["trials"]:
+            found = [value for seeds in trial["scores"].values() for value in seeds.values()]
+            assert (len(found), trial["mean"]) == (4, pytest.approx(sum(found) / 4))
+    assert len(trials.run) == len(set(trials.run)) == 4 * (3 + 5)
+    entry.main(["run", str(trials.path), "--dry-run"])
+    commands = [line.split() for line in capsys.readouterr().out.splitlines()[:-1]]
+    values = {word: command[command.index(word) + 1] for command in commands[-1:] for word in ("--lr", "--beta")}
+    assert (values, len(commands)) == ({"--lr": "0.001", "--beta": "2"}, 8)
+    assert {command[command.index("--budget") + 1] for command in commands} == {"640", "320"}
+
+
+@pytest.mark.parametrize(
+    ("best", "rates"), [(4e-3, [5e-4, 1e-3, 2e-3, 4e-3, 8e-3]), (1e-4, [1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3])]
+)
+def test_a_winner_at_an_edge_adds_rates_beyond_it(trials: Trials, best: float, rates: list[float]) -> None:
+    """Until it is inside, or two were added; a winner that is at an edge then says so, and a run takes it."""
+    trials.best["plain"] = best
+    row = trials.sweep("--rows", "plain")["rows"]["plain"]
+    assert sorted(rate for (rate,) in trials.tried(row)) == pytest.approx(rates)
+    assert row["winner"]["lr"] == pytest.approx(max(best, 1.25e-4))
+    assert row["at_edge"] == ([] if best == 4e-3 else ["lr"])
+    entry.main(["run", str(trials.path), "--dry-run"])
+
+
+def test_trials_that_were_kept_are_not_run_again(trials: Trials, tmp_path: Path) -> None:
+    """On another machine, where nothing but the table of trials is; other settings or data are other trials."""
+
+    def elsewhere() -> int:
+        trials.out, before = tmp_path / f"out{len(trials.run)}", len(trials.run)
+        trials.sweep()
+        return len(trials.run) - before
+
+    first = trials.sweep()
+    assert elsewhere() == 0
+    assert trials.sweep() == first
+    trials.path.write_text(TUNED.replace('"finetune"', '"finetune"\nbatch_size = 16'))
+    assert elsewhere() == 4 * 3  # of this row
+    assert elsewhere() == 0
+    trials.fingerprint = "1" * 16
+    assert elsewhere() == 4 * (3 + 5)
+
+
+def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_path: Path) -> None:
+    """Rows that are not complete have no winner, and runs take the scripts' defaults; it goes on elsewhere."""
+    trials.stop_after = 17
+    rows = trials.sweep()["rows"]
+    assert rows["plain"]["winner"] == {"lr": 1e-3}
+    assert rows["ours"]["winner"] is None
+    assert sum(v is not None for t in rows["ours"]["trials"] for s in t["scores"].values() for v in s.values()) == 5
+    plan = matrix.build(matrix.read_file(trials.path), "out", "")
+    assert plan.said.endswith("with their scripts' defaults: ours")
+    trials.stop_after, trials.out = math.inf, tmp_path / "elsewhere"
+    rows = trials.sweep()["rows"]
+    assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 5))
+
+
+def test_a_trial_that_has_failed_anywhere_cannot_win(trials: Trials) -> None:
+    trials.broken.add("--lr 0.001")
+    row = trials.sweep("--rows", "plain")["rows"]["plain"]
+    assert [trial["mean"] is None for trial in row["trials"]] == [False, True, False, False]
+    assert row["winner"] == {"lr": 5e-4}
+    trials.broken.clear()
+    assert trials.sweep("--rows", "plain")["rows"]["plain"]["winner"] == {"lr": 1e-3}  # it is tried again
+
+
+def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> None:
+    path = trials.path
+    rows = trials.sweep()["rows"]
     part = tmp_path / "part.toml"
     part.write_text(f'of = "{path}"\nrows = ["plain"]')
     entry.main(["sweep", str(part)])  # a part of the file leaves the other rows' trials
@@ -459,31 +562,29 @@ def test_the_winner_has_the_best_mean_of_its_trials(
     other.write_text(TUNED)  # another file of that name
     for command in ("run", "sweep"):
         assert f"tuned_trials.json: has the trials of {path}; give {other}" in refused(capsys, command, str(other))
-    entry.main(["run", str(path), "--dry-run"])
-    commands = [line.split() for line in capsys.readouterr().out.splitlines()[:-1]]
-    values = {"--lr": "0.0005", **{f"--{key}": str(value) for key, value in rows["ours"]["winner"].items()}}
-    assert all(command[command.index("--lr") + 1] == "0.0005" for command in commands[:2])
-    assert all(command[command.index(key) + 1] == value for command in commands[2:] for key, value in values.items())
     for change, said in (
-        (("beta = [1, 2]", "beta = 1"), "row ours: tune: beta: must be a list"),
+        (("{beta = [0.5, 1, 2]}", "{beta = 1}"), "row ours: weight = {'beta': 1}: must be one argument"),
+        (("{beta = [0.5, 1, 2]}", "{beta = [1, 2]}"), "must be one argument with three values"),
+        (
+            ("weight = {", "beta = 3\nweight = {"),
+            "row ours: weight: beta: the row has 3, which must stand in the middle",
+        ),
         (('"finetune"', '"finetune"\nlr = 1e-3'), "row plain: lr: is tuned"),
         (("seeds = [0]", "seeds = [7]"), "row plain: seeds: 7 is a seed of the trials"),
-        (("5e-4]", "6e-4]"), "row plain: its trials had another lr"),
+        (("5e-4, 1e-3, 2e-3]", "5e-3, 6e-3]"), "row plain: its trials had another lr"),
+        (("budgets = [640, 320]", 'budgets = [640, 320]\nbudget = "64"'), "budgets: there is a budget as well"),
     ):
         path.write_text(TUNED.replace(*change))
         assert said in refused(capsys, "run", str(path), "--dry-run")
     for change, said in (
         (("seeds = [7, 8]", "seeds = 7"), "row plain: seeds = 7: must be a list"),
-        (("trials = 2", "trials = 0"), "trials = 0: must be a number, 1 or more"),
+        (("lr = [5", "trials = 0\nlr = [5"), "trials = 0: must be a number, 1 or more"),
         (('"finetune"', '"finetune,kd"'), "row plain: variant: a row that is tuned has one"),
     ):
         path.write_text(TUNED.replace(*change))
         assert said in refused(capsys, "sweep", str(path))
-    path.write_text(TUNED.replace('variant = "mc3kd"', 'variant = "mc3kd"\ntasks = ["pocket/xsum"]'))
-    plan = sweep.plan_of(matrix.read_file(path), tmp_path, str(path))
-    assert {job.row for job in plan.jobs} == {"plain"}  # the other row has no task that its script does
-    capsys.readouterr()
     path.write_text(TUNED)
+    assert "--rows nobody: " in refused(capsys, "sweep", str(path), "--rows", "plain,nobody")
     for damaged in ("", "null", "{}", '{"rows": {"plain": 1}}'):
         (tmp_path / "tuned_trials.json").write_text(damaged)
         assert "tuned_trials.json: damaged" in refused(capsys, "run", str(path), "--dry-run")

@@ -54,7 +54,7 @@ BAD: list[tuple[str, Any]] = [
     *(("metrics/dev/accuracy", value) for value in ("0.75", 75.0, NAN, None)),
     *((name, NAN) for name in ("teacher/metrics/dev/accuracy", "primary/value", "student/speed", "analysis/rccc")),
     *((name, 0) for name in ("ledger/steps", "student/parameters", "budget/amount")),
-    ("schema", 1), ("source", "elsewhere"), ("budget/kind", "steps"), ("metrics", {}), ("metrics/dev", {}),
+    ("schema", 3), ("source", "elsewhere"), ("budget/kind", "steps"), ("metrics", {}), ("metrics/dev", {}),
     ("ledger/seconds", -1),
 ]  # fmt: skip
 
