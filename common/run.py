@@ -175,8 +175,8 @@ class Run:
         """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
 
         `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
-        `cached`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays;
-        the loop then reads them, whatever it asks the teacher for.
+        `cached`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays.
+        Called with a batch, it gives these layers' states, whether they are computed or read.
         `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
         """
         args = self.args
@@ -185,6 +185,8 @@ class Run:
                 f"--accumulate {args.accumulate}: the loss of {self.variant} is a statistic of the batch; leave it"
                 " out, or give a smaller --batch-size"
             )
+        if cached and (wrong := [l for l in layers if l > cached.model.config.num_hidden_layers]):
+            raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
         steps = self.left if steps is None else steps
         if steps < 1:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
@@ -213,6 +215,8 @@ class Run:
         with loop:
             if loop.step < loop.steps:
                 self.start(self.taken + loop.step)
+            if cached:
+                cached.layers = tuple(layers)
             if cached and kept:
                 cached.kept = kept[0]
                 if not loop.step and kept[0].path not in self.charged:  # a checkpoint's ledger has this cost already
@@ -222,7 +226,7 @@ class Run:
                 yield loop
             finally:
                 if cached:
-                    cached.kept = None
+                    cached.kept, cached.layers = None, ()
         if selected:
             modules["student"].load_state_dict(modules["best"].state_dict())
         self.taken += loop.step

@@ -57,12 +57,22 @@ from pocket.models import (
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+class HiddenStates(dict[int, Tensor]):
+    """By layer, (B, L, D): those that were asked for, whether the teacher is run or read from disk."""
+
+    def __missing__(self, layer: int) -> Tensor:
+        there = ", ".join(map(str, self)) or "none"
+        raise BadInput(
+            f"the teacher's hidden states of layer {layer}: were not asked for; the loop's layers are {there}"
+        )
+
+
 @dataclass
 class Teacher:
     """A frozen teacher in evaluation mode, whose logits stand in the order of the task's labels.
 
     Called with a batch it gives its outputs, without gradient, as the library names them; `hidden_states[l]` for the
-    `layers` asked for, of which 0 is the embeddings' output.
+    `layers` that the loop was given or, without a loop, the call, of which 0 is the embeddings' output.
     """
 
     name: str
@@ -74,6 +84,7 @@ class Teacher:
     predictions: dict[str, np.ndarray] = field(default_factory=dict)  # of the reported splits, where a kind has them
     pretrained: str | None = None  # what it was before it was fine-tuned; None: nothing was pre-trained
     kept: KeptOutputs | None = None  # outputs to be read in place of computed ones
+    layers: tuple[int, ...] = ()  # whose hidden states the loop at hand has asked for
 
     @property
     def bytes(self) -> int:
@@ -81,11 +92,18 @@ class Teacher:
         return self.model.get_memory_footprint(return_buffers=False)
 
     def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
+        wanted = list(dict.fromkeys([*self.layers, *layers]))
         if self.kept is not None:
-            return self.kept.read(batch.ids, batch.inputs["attention_mask"])
-        batch.ledger.teacher_examples += batch.examples
-        with torch.no_grad():
-            return self.model(**batch.inputs, output_hidden_states=bool(layers))
+            outputs = self.kept.read(batch.ids, batch.inputs["attention_mask"])
+            states = outputs.hidden_states
+        else:
+            batch.ledger.teacher_examples += batch.examples
+            with torch.no_grad():
+                outputs = self.model(**batch.inputs, output_hidden_states=bool(wanted))
+            states = outputs.get("hidden_states")  # an encoder-decoder's have other names
+        if wanted and states is not None:
+            outputs["hidden_states"] = HiddenStates((layer, states[layer]) for layer in wanted)
+        return outputs
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: Any, task: TaskData, max_length: int = 128) -> Teacher:
@@ -377,7 +395,7 @@ class KeptOutputs:
         places, padding = (torch.from_numpy(x) for x in data.places(self.encoded, indices, L, self.padding_side))
         if device.type == "cpu" and not torch.equal(attention_mask == 0, padding):
             raise RuntimeError(f"a batch that does not hold the examples {', '.join(ids)}")
-        outputs: dict[str, Any] = {"hidden_states": {}}
+        outputs: dict[str, Any] = {"hidden_states": HiddenStates()}
         for name, tensor in self.tensors.items():
             layer = name.partition(".")[2]
             if layer or self.by_token:

@@ -118,7 +118,8 @@ class Batch:
     number: int  # of the part, from 0
     first: bool  # whether it is the first part of the batch
     last: bool
-    share: float  # of the batch's predictions
+    share: float  # of the batch's predictions, by which the loop weighs the part's loss
+    of_examples: float  # its share of the batch's examples
     examples: int  # of all processes
     ledger: Ledger
     rest: list[Batch] = field(default_factory=list)  # of the first part: those that follow it
@@ -127,6 +128,11 @@ class Batch:
     def mask(self) -> Tensor:
         """(B, L), which tokens are no padding."""
         return self.inputs["attention_mask"].bool()
+
+    def mean(self, rows: Tensor) -> Tensor:
+        """(B,), a number for each example -> (): the mean over everybody's, also of a task whose predictions are tags,
+        of which the parts of a batch have other shares than of its examples."""
+        return parallel.mean(rows) * (self.of_examples / self.share)
 
     def predictions(self, output: Any) -> tuple[Tensor, Tensor]:
         """(n, C) logits and (n,) targets, one row for each prediction: `models.predictions`."""
@@ -145,9 +151,9 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
     for number, (a, b) in enumerate(itertools.pairwise(ends)):
         rows = parallel.share_of({name: values[a:b] for name, values in batch.items()})
         inputs = {name: values.to(device) for name, values in rows.items()}
-        share = sum(counts[a:b]) / max(1, sum(counts))
+        share = max(sum(counts[a:b]) / max(1, sum(counts)), 1e-20)  # what has no prediction has examples
         made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), kind, step, number, number == 0,
-                          number == parts - 1, share, b - a, ledger))  # fmt: skip
+                          number == parts - 1, share, (b - a) / size, b - a, ledger))  # fmt: skip
     made[0].rest = made[1:]
     return made
 

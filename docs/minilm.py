@@ -81,12 +81,12 @@ def step_loss(args: Args, name: str, student: Any, teacher: Teacher, batch: Batc
     logits, labels = batch.predictions(s)
     if name == "finetune":
         return mean(label_loss(logits, labels))
-    t = teacher(batch, layers)
+    t = teacher(batch)
     loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
     for layer in layers:
         S = attention_inputs(student, s, student.config.num_hidden_layers)
         T = attention_inputs(teacher.model, t, layer + 1)
-        loss = loss + args.beta * mean(relation_loss(S, T, batch.mask, h))
+        loss = loss + args.beta * batch.mean(relation_loss(S, T, batch.mask, h))
     return loss
 
 

@@ -48,7 +48,7 @@ GROUPS = {
     r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$": QUICK,
-    r"methods/|docs/dist\.py|figures mc3kd": SLOW,
+    r"methods/|docs/\w+\.py|figures mc3kd": SLOW,
 }
 
 

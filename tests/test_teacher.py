@@ -202,6 +202,26 @@ def same_outputs(model: Any, outputs: Any, batches: Any, layers: tuple[int, ...]
         assert all(not read.hidden_states[l][~valid].any() for l in layers)
 
 
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_layers_are_declared_once(cache: str, expert: Path, sst2: TaskData, tmp_path: Path) -> None:
+    """The loop's layers are what the teacher gives; another is an error that names it, run or read from disk."""
+    args = some(teacher=str(expert), teacher_cache=cache, out_dir=str(tmp_path), max_length=16, student="2x32",
+                budget="64", teacher_epochs=0)  # fmt: skip
+    made = get_teacher(args, sst2)
+    run = Run(args, "m", "kd", sst2, made, 1)
+    student = run.student()
+    with run.loop({"student": student}, 1e-3, cached=made, layers=[3, 1]) as loop:
+        for batch in loop:
+            outputs = made(batch)
+            assert (made.kept is not None) == (cache == "on")
+            assert {l: tuple(outputs.hidden_states[l].shape[::2]) for l in (1, 3)} == {1: (8, 32), 3: (8, 32)}
+            with pytest.raises(BadInput, match=r"layer 2: were not asked for; the loop's layers are 3, 1"):
+                outputs.hidden_states[2]
+            loop.minimise(student(**batch.inputs).logits.mean())
+    with pytest.raises(BadInput, match="layer 4: it has fewer"), run.loop({}, 1e-3, cached=made, layers=[4]):
+        pass
+
+
 @pytest.mark.parametrize("family", ["bert", "xlnet"])  # padded on the right, on the left
 def test_kept_outputs_are_the_teachers(family: str, encoded: data.Encoded, tmp_path: Path) -> None:
     tokenizer, model = word_tokenizer(), tiny_bert()

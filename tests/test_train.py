@@ -119,9 +119,10 @@ def test_it_is_a_plain_loop(steps: int, warmup: float, tmp_path: Path) -> None:
 
 
 def gradients(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, parts: int, kind: str, labels: Tensor
+    monkeypatch: pytest.MonkeyPatch, folder: Path, parts: int, kind: str, labels: Tensor, examples: bool = False
 ) -> tuple[list[Tensor], float]:
-    """What a step's parts add up to: the gradient before it is clipped, and the loss."""
+    """What a step's parts add up to: the gradient before it is clipped, and the loss; of `examples`, one with a mean
+    over these too."""
     net, found = Net(dropout=0.0).double(), list[Tensor]()
 
     class Labelled(Stream):
@@ -138,7 +139,10 @@ def gradients(
                 output = SimpleNamespace(logits=net(x[:, 0] if labels.ndim == 1 else x))
                 logits, targets = batch.predictions(output)
                 assert len(logits) == len(targets)
-                loop.minimise(parallel.mean(F.cross_entropy(logits, targets, reduction="none")))
+                loss = parallel.mean(F.cross_entropy(logits, targets, reduction="none"))
+                if examples:
+                    loss = loss + batch.mean(output.logits.square().flatten(1).mean(1))
+                loop.minimise(loss)
             assert len(seen) == min(parts, 8)
             assert [seen[0], *seen[0].rest] == seen
             assert [p.first for p in seen].index(True) == 0
@@ -146,10 +150,11 @@ def gradients(
     return found, loop.loss
 
 
+@pytest.mark.parametrize("examples", [False, True])
 @pytest.mark.parametrize("parts", [2, 3, 100])
 @pytest.mark.parametrize("kind", ["classification", "token classification"])
 def test_parts_have_the_gradient_of_the_whole(
-    kind: str, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, parts: int, examples: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a part's share of the labelled tokens is another than that of the rows, or nothing."""
     labels = torch.arange(8)
@@ -157,8 +162,8 @@ def test_parts_have_the_gradient_of_the_whole(
         labels = torch.arange(24).view(8, 3) % 11
         labels[:3] = -100
         labels[4, 1:] = -100
-    whole, loss = gradients(monkeypatch, tmp_path, 1, kind, labels)
-    summed, total = gradients(monkeypatch, tmp_path, parts, kind, labels)
+    whole, loss = gradients(monkeypatch, tmp_path, 1, kind, labels, examples)
+    summed, total = gradients(monkeypatch, tmp_path, parts, kind, labels, examples)
     torch.testing.assert_close(summed, whole, rtol=1e-12, atol=1e-14)
     assert total == pytest.approx(loss, rel=1e-6)  # losses are kept in float32
 
