@@ -99,9 +99,11 @@ class Job:
 
     @functools.cached_property
     def asked(self) -> str:
-        """A digest of the script, the variant and all settings, defaults among them, but for task and seed."""
-        others = {key: value for key, value in self.args.settings().items() if key != "seed"}
-        return results.digest([self.words[0], self.args.variant, others, results.SCHEMA_VERSION])[:12]
+        """A digest of the script, the variant and the settings, but for the seed, that are not the script's defaults:
+        an option more or less does not change it."""
+        default = type(self.args)().settings()
+        others = {key: value for key, value in self.args.settings().items() if key != "seed" and value != default[key]}
+        return results.digest([self.words[0], self.args.variant, others])[:12]
 
     @property
     def fingerprint(self) -> str:

@@ -259,7 +259,8 @@ def main(argv: list[str]) -> None:
     def write() -> dict[str, Any]:
         found = search.found()
         other = [task for task, said in kept["comparable"].items() if found["comparable"].get(task, said) != said]
-        before = {} if other else kept  # rows that are not of this sweep keep theirs, if the data are the same
+        # rows that are not of this sweep keep theirs, if the data are the same
+        before = kept if kept["comparable"] and not other else {}
         whole = {name: before.get(name, {}) | found[name] for name in ("metrics", "comparable", "rows")}
         results.write_json(file, {"file": table.get("trials", options.what)} | whole)
         return found

@@ -13,7 +13,8 @@ computed once and kept:
 
 They are computed in batches of like length, whatever the batches of the training are, so that a row does not depend on
 who asked first. The key holds the teacher's weights, the examples' ids and tokens, and how the outputs were computed; a
-row is found by its example's id. Every run is charged what the file has cost, whether it has made it or found it.
+row is found by its example's id. Every run is charged what the file has cost, or the share of it that its steps read,
+whether it has made it or found it.
 """
 
 from __future__ import annotations
@@ -339,6 +340,8 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str
 
     note = parallel.on_main(lambda: train.kept(folder, fill))
     cost = Ledger(**note["ledger"])
+    share = min(1.0, steps * args.batch_size / len(encoded))  # of the file, which the steps read
+    cost.teacher_examples, cost.seconds = round(share * cost.teacher_examples), share * cost.seconds
     cost.shared_seconds = 0.0 if note["fresh"] else cost.seconds
     return KeptOutputs(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side), cost
 

@@ -593,6 +593,46 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
         assert "tuned_trials.json: damaged" in refused(capsys, "run", str(path), "--dry-run")
 
 
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (("", ""), 0),
+        (('"mc3kd"\nvariant', '"mc3kd"\nbatch_size = 16\nvariant'), 4),  # of the row
+        (('"mc3kd"\nvariant', '"mc3kd"\nbatch_size = 32\nvariant'), 0),  # which is the script's own
+        (("seeds = [0]", "seeds = [0, 1]"), 4),  # one seed more, of two budgets and two tasks
+        (("", "1" * 16), 4),  # other data
+    ],
+)
+def test_cells_that_were_kept_are_left_out(
+    change: tuple[str, str], left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `run --kept` still runs, of a row with one variant; what a folder has joins it in `table --save`."""
+    text = """
+tasks = ["pocket/rte", "pocket/cola"]
+seeds = [0]
+budgets = [640, 320]
+[[rows]]
+name = "ours"
+method = "mc3kd"
+variant = "kd"
+"""
+    path, kept, data = tmp_path / "a.toml", tmp_path / "kept.json", ["0" * 16]
+    path.write_text(text)
+    monkeypatch.setattr(matrix, "fingerprint", lambda *_: data[0])
+    line = ["run", str(path), "--out", str(tmp_path / "out")]
+    plan, _ = run.plan_of(line[1:])
+    for i, job in enumerate(plan.jobs):
+        made = write(plan.out / job.row, 0.1 * i, job.seed, task=job.task, variant=f"kd{job.args.budget}",
+                     fingerprint=data[0])  # fmt: skip
+        run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
+    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    records.save([plan.out], kept)
+    old, new = change
+    data[0] = data[0] if old or not new else new
+    path.write_text(text.replace(old, new) if old else text)
+    assert len(run.plan_of([*line[1:], "--kept", str(kept)])[0].jobs) == left
+
+
 # --- with the scripts themselves --------------------------------------------------------------------------------
 
 

@@ -273,6 +273,8 @@ def test_every_run_is_charged_and_damage_is_made_again(
 ) -> None:
     costs = [made[1] for _ in range(2) if (made := kept(tiny_bert(), tmp_path, encoded))]
     assert [cost.teacher_examples for cost in costs] == [60, 60]
+    assert (few := kept(tiny_bert(), tmp_path, encoded, steps=3)) is not None  # reads 24 of the 60
+    assert (few[1].teacher_examples, few[1].seconds) == (24, pytest.approx(0.4 * costs[0].seconds))
     assert costs[0].seconds == costs[1].seconds == costs[1].shared_seconds > costs[0].shared_seconds == 0
     (path,) = tmp_path.glob("outputs/*/outputs.safetensors")
     whole = path.read_bytes()
