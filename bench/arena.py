@@ -109,7 +109,8 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
     smallest cost in points, and who has to learn for longer."""
 
     def gap(row: Row, other: Row) -> str:
-        over = table.interval(*found.paired(row, other, [task]) or [[0.0]])
+        sample = found.sample([(row, 1.0), (other, -1.0)], task)
+        over = table.stats.estimate([sample]).interval() if sample else table.Interval(0.0, None, None)
         if over.word == "not distinguishable":
             return "within the noise of"
         side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"

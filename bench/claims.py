@@ -1,30 +1,29 @@
 """The papers' claims: which of them held here. The tables of docs/claims.md, from bench/claims.toml.
 
 The head of that file says what its keys mean; `python -m bench readme` writes the tables. The word of a claim follows
-from a 95% interval, or from a count, alone.
+from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases that were
+measured once, which have to agree. A † cell decides nothing.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import stats as tests
 
-from bench import sizes, table
+from bench import sizes, stats, table
 from bench.cli import FOLDER
 from bench.cli import markdown as grid
+from bench.table import Row, Table
 from common import results
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
 COLUMNS = ("pocket", "real")
-GROUPS = {"rows", "score"}  # keys that are no part of a row's name
-RIVALS = ("sdpa", "windows", "eager")  # full attention, in the table by length
 Scores = dict[str, dict[str, dict[int, float]]]  # row -> task -> seed -> value
 
 
@@ -40,94 +39,135 @@ PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))
 
 
 @functools.cache
+def kept(name: str) -> Table | None:
+    """The table of a checked-in result; None if there is none yet."""
+    path = FOLDER / f"{name}.json"
+    return table.load([path]) if path.is_file() else None
+
+
+@functools.cache
+def rows(name: str) -> dict[str, Row]:
+    """Its rows by their place in the matrix, with the variant where that has several."""
+    found = table_.rows if (table_ := kept(name)) else []
+    places = [row.place for row in found]
+    return {row.place if places.count(row.place) == 1 else f"{row.place}/{row.variant}": row for row in found}
+
+
+@functools.cache
 def scores(name: str) -> Scores:
-    """What a checked-in result holds, a row's analyses as ROW/NAME; {} if there is none yet."""
-    path, found = FOLDER / f"{name}.json", Scores()
-    if not path.is_file():
-        return found
-    report = json.loads(path.read_text(encoding="utf-8"))
-    if "digest" in report:
-        rows = table.load([path]).rows
-        for row in rows:
-            alone = [other.place for other in rows].count(row.place) == 1
-            label = row.place if alone else f"{row.place}/{row.variant}"
-            for record in row.all():
-                values = {f"{label}/{key}": value for key, value in record["analysis"].items()}
-                for key, value in {label: record["primary"]["value"], **values}.items():
-                    found.setdefault(key, {}).setdefault(table.short(record["task"]), {})[record["seed"]] = value
-        return found
-    for task, entry in by_task(report).items():
-        for key, seeds in leaves(entry):
-            found.setdefault(key, {})[table.short(task)] = dict(enumerate(seeds))
+    """What it holds, a row's analyses as ROW/NAME."""
+    found = Scores()
+    for label, row in rows(name).items():
+        for record in row.all():
+            values = {f"{label}/{key}": value for key, value in record["analysis"].items()}
+            for key, value in {label: record["primary"]["value"], **values}.items():
+                found.setdefault(key, {}).setdefault(table.short(record["task"]), {})[record["seed"]] = value
     return found
 
 
-def by_task(report: dict[str, Any]) -> dict[str, Any]:
-    """Task -> what a file of another layout holds of it: of kernels by model, of attentions each beside its rivals."""
-    if "machines" in report:
-        found = [entry["ratios"] for entry in report["machines"].values()]
-        shared = set.intersection(*(set(ratios) for ratios in found))
-        return {key: {key.split(", ")[1]: float(np.mean([r[key] for r in found]))} for key in sorted(shared)}
-    if "shapes" in report:
-        entries = report["shapes"]["2x256"]["attentions"]
-        rivals = {name: entries[name] for name in RIVALS}
-        return {name: entry | rivals for name, entry in entries.items() if name not in RIVALS}
-    return report.get("tasks") or {"": report["models"]}
+@functools.cache
+def cases(name: str) -> dict[str, dict[str, float]]:
+    """Of what was measured once: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
+    report = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, float]] = {}
+    for entry in report.get("machines", {}).values():  # ratios: the mean over machines
+        for key, ratio in entry["ratios"].items():
+            what, _, pair = key.rpartition(", ")
+            found.setdefault(pair, {})[what] = found.get(pair, {}).get(what, 0.0) + ratio / len(report["machines"])
+    for shape, entry in report.get("shapes", {}).items():
+        for attention, measured in entry["attentions"].items():
+            for key in ("seconds", "bytes"):
+                for length, value in measured[key].items():
+                    full = attention in RIVALS
+                    for one in (name for name in entry["attentions"] if name not in RIVALS) if full else [attention]:
+                        line = f"{attention}/{key}/{length}" if full else f"{key}/{length}"
+                        found.setdefault(line, {})[f"{one}, {shape}"] = value
+    for model, entry in report.get("models", {}).items():
+        found[f"{model}/disk"] = {"": entry["disk"]}
+    return found
 
 
-def leaves(node: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[str, list[float]]]:
-    """(row, its values): numbers and lists of numbers, by the keys above them."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from leaves(value, name if key in GROUPS else (*name, key))
-    else:
-        values = node if isinstance(node, list) else [node]
-        if all(isinstance(value, int | float) for value in values):
-            yield "/".join(name), values
-
+RIVALS = ("sdpa", "windows", "eager")  # full attention, in the table by length
 
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
-def side(found: Scores, name: str, task: str) -> dict[int, float]:
-    """Seed -> value of a row, or of the difference "A - B"."""
-    first, *rest = (found.get(part, {}).get(task, {}) for part in name.split(" - "))
-    return {s: value - sum(r[s] for r in rest) for s, value in first.items() if all(s in r for r in rest)}
-
-
-def correlations(found: Scores, start: str, other: str, task: str) -> list[float]:
-    """Of each seed the rank correlation of score and an analysis, over all rows that begin so."""
-    rows = [name for name in found if name.startswith(start) and task in found.get(f"{name}/{other}", {})]
-    pairs = [(found[name][task], found[f"{name}/{other}"][task]) for name in rows]
-    seeds = sorted(set.intersection(*(a.keys() & b.keys() for a, b in pairs))) if pairs else []
-    return [float(stats.spearmanr([a[s] for a, _ in pairs], [b[s] for _, b in pairs]).statistic) for s in seeds]
-
-
-def samples(found: Scores, answer: dict[str, Any]) -> list[list[float]]:
-    """What is judged, paired by seed: one sample for each task; or one sample with a value for each task."""
-    values = []
-    for task in answer.get("tasks") or sorted({task for row in found.values() for task in row}):
-        if "falls" in answer:
-            values.append(correlations(found, answer["falls"], answer["with"], task))
-            continue
-        left = side(found, answer.get("more") or answer["less"], task)
-        right = side(found, answer["than"], task) if "than" in answer else dict.fromkeys(left, 1.0)
-        pairs = [(left[seed], right[seed]) for seed in sorted(left.keys() & right.keys())]
-        values.append([a / b if "times" in answer else a - b for a, b in pairs])
-    values = [sample for sample in values if sample]
-    return [[sample[0] for sample in values]] if values and answer.get("paired") == "tasks" else values
-
-
-def word(found: table.Interval, more: bool, bound: float = 0.0) -> str:
+def word(low: float, high: float, more: bool, bound: float = 0.0) -> str:
     """What a claim is called that something is more, or less, than a bound."""
-    if found.low is None or found.high is None or math.isnan(found.mean):
-        return "not tested"
-    if found.low <= bound <= found.high:
-        return "not distinguishable"
-    return "held" if (found.mean > bound) == more else "did not hold"
+    if low <= bound <= high:
+        return WORDS[2]
+    return WORDS[0] if (low > bound) == more else WORDS[1]
 
 
-def shown(found: table.Interval, answer: dict[str, Any]) -> str:
+def compared(answer: dict[str, Any]) -> tuple[str, str]:
+    """Of an answer the word and the cases, those of one side over the other's: all of them have to lie on one side."""
+    found, bound = cases(answer["results"]), answer.get("times", 1.0)
+    left = found.get(answer.get("more") or answer["less"], {})
+    right = found.get(answer["than"], {}) if "than" in answer else dict.fromkeys(left, 1.0)
+    ratios = [value / right[case] for case, value in left.items() if case in right]
+    low, high = min(ratios), max(ratios)
+    ends = f"{low:.2f}" if len(ratios) == 1 else f"{low:.2f} to {high:.2f}"
+    count = "" if len(ratios) == 1 else f", {len(ratios)} cases, each measured once"
+    return word(low, high, "more" in answer, bound), f"{ends} times{count}; `{answer['results']}`"
+
+
+def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
+    """The rows that a difference is made of, each with its sign: "A - B" is a difference itself."""
+    first, than = answer.get("more") or answer["less"], answer.get("than")
+    found = [(name, 1.0 if i == 0 else -1.0) for i, name in enumerate(first.split(" - "))]
+    return found + [(name, -1.0 if i == 0 else 1.0) for i, name in enumerate(than.split(" - ") if than else [])]
+
+
+def sample(answer: dict[str, Any], task: str) -> stats.Sample | None:
+    """What is judged on a task, paired by seed; and by test item, of rows whose predictions are kept."""
+    found, parts = scores(answer["results"]), sides(answer)
+    seeds = sorted(set.intersection(*(set(found.get(name, {}).get(task, {})) for name, _ in parts)))
+    if not seeds:
+        return None
+    if "times" in answer:
+        (left, _), (right, _) = parts
+        return stats.Sample(np.array([found[left][task][seed] / found[right][task][seed] for seed in seeds]))
+    named, whole = rows(answer["results"]), kept(answer["results"])
+    if whole and all(name in named for name, _ in parts):
+        full = next(name for name in whole.tasks if table.short(name) == task)
+        return whole.sample([(named[name], sign) for name, sign in parts], full)
+    return stats.Sample(np.array([sum(sign * found[name][task][seed] for name, sign in parts) for seed in seeds]))
+
+
+def falls(answer: dict[str, Any], task: str) -> stats.Sample | None:
+    """Of each seed the rank correlation of score and an analysis, over all rows that begin so."""
+    found, other = scores(answer["results"]), answer["with"]
+    names = [name for name in found if name.startswith(answer["falls"]) and task in found.get(f"{name}/{other}", {})]
+    pairs = [(found[name][task], found[f"{name}/{other}"][task]) for name in names]
+    seeds = sorted(set.intersection(*(a.keys() & b.keys() for a, b in pairs))) if pairs else []
+    values = [float(tests.spearmanr([a[s] for a, _ in pairs], [b[s] for _, b in pairs]).statistic) for s in seeds]
+    return stats.Sample(np.array(values)) if values else None
+
+
+def doubts(answer: dict[str, Any], tasks: Sequence[str]) -> str:
+    """Why these results cannot answer, although they are there: † cells, a premise that fails; "" if they can."""
+    whole, named = kept(answer["results"]), rows(answer["results"])
+    if whole is None:
+        return ""
+    used = [named[label] for label in named if any(name.partition("/rccc")[0] == label for name, _ in sides(answer))]
+    found = [f"{row.label} on {table.short(task)}: {why}" for row in used for task in whole.tasks
+             if table.short(task) in tasks and (why := whole.untrained(row, task))]  # fmt: skip
+    if found:
+        return f"† {'; '.join(found)}"
+    if "premise" in answer:
+        larger, smaller = (named[name] for name in answer["premise"])
+        values = [100 * np.mean([teacher_score(row, task) for task in whole.tasks]) for row in (larger, smaller)]
+        if values[0] <= values[1]:
+            return f"the larger teacher is no better itself: {values[0]:.1f} against {values[1]:.1f}"
+    return ""
+
+
+def teacher_score(row: Row, task: str) -> float:
+    record = next(iter(row.records[task].values()))
+    return float(np.mean([split[record["primary"]["name"]] for split in record["teacher"]["metrics"].values()]))
+
+
+def shown(found: stats.Interval, answer: dict[str, Any]) -> str:
     """The figure and its interval: points, times, or a rank correlation."""
     unit, form, name = 100, "+.1f", ""
     if "times" in answer:
@@ -136,48 +176,63 @@ def shown(found: table.Interval, answer: dict[str, Any]) -> str:
         unit, form, name = 1, "+.2f", " rank correlation"
     if found.low is None or found.high is None:
         return f"{unit * found.mean:{form}}{name} (one seed)"
-    ends = f" [{unit * found.low:{form}}, {unit * found.high:{form}}]"
-    return f"{unit * found.mean:{form}}{ends if found.low < found.high else ''}{name}"
+    return f"{unit * found.mean:{form}} [{unit * found.low:{form}}, {unit * found.high:{form}}]{name}"
 
 
 @functools.cache
-def counted(method: str, rows: str) -> tuple[str, str]:
+def counted(method: str, ends: str) -> tuple[str, str]:
     """The word for sizes, and how many are as printed."""
-    cells = [cell for cell in sizes.CELLS[method]() if cell.row.endswith(rows) and cell.printed != "-"]
+    cells = [cell for cell in sizes.CELLS[method]() if cell.row.endswith(ends) and cell.printed != "-"]
     printed = [cell.printed.replace(",", "") for cell in cells]
     # a whole number is exact; the last digit of another may be rounded or cut off
     off = [abs(cell.found - float(p)) for cell, p in zip(cells, printed, strict=True)]
     same = [d == 0 or d < 0.1 ** len(p.partition(".")[2]) < 1 for d, p in zip(off, printed, strict=True)]
     figure = f"{sum(same)} of {len(same)} figures as printed; `bench sizes {method}`"
-    return "held" if all(same) else "did not hold", figure
+    return WORDS[0] if all(same) else WORDS[1], figure
 
 
 def judged(answer: dict[str, Any]) -> tuple[str, str]:
     """(the word, our figure and where it is from)."""
+    name = answer["results"]
     if "counted" in answer:
-        return counted(answer["results"], answer["counted"])
-    found, source = scores(answer["results"]), f"; `{answer['results']}`"
-    values = samples(found, answer)
-    if not values:
-        return "not tested", f"no result yet{source}"
-    interval = table.interval(*values)
-    if answer.get("exact"):
-        interval = table.Interval(interval.mean, interval.mean, interval.mean)
-    names = [part for key in ("more", "less", "than") if key in answer for part in answer[key].split(" - ")]
-    tasks = answer.get("tasks")
-    loose = [name for name in names for task, seeds in found[name].items()
-             if (not tasks or task in tasks) and table.untrained(list(seeds.values()))]  # fmt: skip
-    source += f", older: {answer['older']}" if "older" in answer else ""
-    said = word(interval, "more" in answer, answer.get("times", answer.get("by", 0) / 100))
-    return said, f"{shown(interval, answer)}{' †' * bool(loose)}{source}"
+        return counted(name, answer["counted"])
+    if answer.get("once"):
+        return compared(answer)
+    known = sorted({task for row in scores(name).values() for task in row})
+    tasks = [task for task in answer.get("tasks", known) if task in known]
+    samples = {task: one for task in tasks if (one := (falls if "falls" in answer else sample)(answer, task))}
+    if not samples:
+        return WORDS[3], f"no result yet; `{name}`"
+    if "falls" not in answer and (why := doubts(answer, list(samples))):
+        return WORDS[3], f"{why}; `{name}`"
+    estimate, more = stats.estimate(list(samples.values())), "more" in answer
+    bound = answer.get("times", answer.get("by", 0) / 100)
+    interval = estimate.interval()
+    figure = shown(interval, answer)
+    if interval.low is None or interval.high is None:
+        return WORDS[3], f"{figure}; `{name}`"
+    if answer.get("alike"):  # two one-sided tests; outside of the margin it did not hold
+        margin = answer["alike"] / 100
+        apart = interval.low > margin or interval.high < -margin
+        said = WORDS[0] if estimate.within(margin) < 0.05 else WORDS[1] if apart else WORDS[2]
+        return said, f"{figure}; `{name}`"
+    said = word(interval.low, interval.high, more, bound)
+    each = {task: stats.estimate([one]).interval() for task, one in samples.items()}
+    words = {
+        word(one.low, one.high, more, bound) for one in each.values() if one.low is not None and one.high is not None
+    }
+    if {WORDS[0], WORDS[1]} <= words:  # tasks that contradict each other have no common answer
+        by_task = ", ".join(f"{task} {shown(one, answer)}" for task, one in each.items())
+        return WORDS[2], f"by task: {by_task}; `{name}`"
+    return said, f"{figure}; `{name}`"
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Column -> (word, figure). What is counted has no need of the other column."""
-    exact = any({"counted", "exact"} & answer.keys() for answer in claim.get("answers", []))
-    found = dict.fromkeys(COLUMNS, ("-" if exact else "not tested", ""))
+    exact = any("counted" in answer or answer.get("once") == "exact" for answer in claim.get("answers", []))
+    found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
-        found["pocket"] = "not tested", f"takes {claim['takes']}"
+        found["pocket"] = WORDS[3], f"takes {claim['takes']}"
     for answer in claim.get("answers", []):
         column = answer.get("column") or read()["results"][answer["results"]]["column"]
         found[column] = judged(answer)
@@ -188,32 +243,31 @@ def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def of_paper(paper: str) -> str:
-    rows = []
+    lines = []
     for claim in read()["claims"]:
         if claim["paper"] == paper:
             cells = [f"**{said}**: {text}" if text else said for said, text in answers(claim).values()]
-            rows.append([claim["claim"], claim["published"], *cells])
-    return grid(["claim", "in the paper", *COLUMNS], rows)
+            lines.append([claim["claim"], claim["published"], *cells])
+    return grid(["claim", "in the paper", *COLUMNS], lines)
 
 
 def counts() -> str:
     """How many claims of each paper have which word."""
     found = {p: [answers(claim) for claim in read()["claims"] if claim["paper"] == p] for p in PAPERS}
     found["all"] = [one for mine in found.values() for one in mine]
-    rows = [
+    lines = [
         [paper, str(len(mine)), *(str(sum(one[c][0] == w for one in mine)) for c in COLUMNS for w in WORDS)]
         for paper, mine in found.items()
     ]
-    return grid(["paper", "claims", *(f"{column}: {w}" for column in COLUMNS for w in WORDS)], rows)
+    return grid(["paper", "claims", *(f"{column}: {w}" for column in COLUMNS for w in WORDS)], lines)
 
 
 def sources() -> str:
     """Where our figures are from."""
-    rows = []
+    lines = []
     for name, entry in read()["results"].items():
-        found = scores(name)
-        seeds = max((len(values) for row in found.values() for values in row.values()), default=0)
-        tasks = ", ".join(sorted({task for row in found.values() for task in row})) if seeds > 1 else "-"
-        what = [entry["what"], tasks if found else "no result yet", str(seeds) if seeds > 1 else "-"]
-        rows.append([f"`{name}`", f"`{entry['command']}`", *what])
-    return grid(["result", "command", "what was run", "tasks", "seeds"], rows)
+        whole = kept(name) if (FOLDER / f"{name}.json").is_file() and not entry.get("once") else None
+        seeds = max((len(row.values(task)) for row in whole.rows for task in whole.tasks), default=0) if whole else 0
+        there = ", ".join(map(table.short, whole.tasks)) if whole else "-" if entry.get("once") else "no result yet"
+        lines.append([f"`{name}`", f"`{entry['command']}`", entry["what"], there, str(seeds) if seeds else "-"])
+    return grid(["result", "command", "what was run", "tasks", "seeds"], lines)

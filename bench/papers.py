@@ -285,7 +285,7 @@ def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
     for folder in folders:
         for path in (*sorted(Path(folder).rglob("result.json")), *kept_in(Path(folder))):
             try:
-                found += [results.load(path)] if path.name == "result.json" else opened(path)
+                found += [results.load(path)] if path.name == "result.json" else opened(path)[0]
             except BadInput as error:
                 print(f"warning: {error}", file=sys.stderr)
     mine = [record for record in found if record["method"] == method and record["source"] != "pocket"]

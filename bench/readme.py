@@ -3,7 +3,8 @@
     python -m bench readme            # rewrite them
     python -m bench readme --check    # exit 1 if one has drifted
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key of TABLES.
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key of TABLES. Where a result is not there
+yet, the page says so, and which command makes it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, speed, table
+from bench import claims, coverage, speed, table
 from bench.cli import FOLDER, Parser
 from bench.cli import markdown as grid
 from bench.sizes import XTC_HEADER
-from bench.table import cell, difference
-from common import evaluate, results
+from bench.table import Grid, Table, cell, difference
+from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -31,8 +32,23 @@ def saved(name: str) -> dict[str, Any]:
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+def pending(name: str) -> str:
+    """What stands in the place of a result that is not there yet."""
+    return (
+        "This edition of the pocket suite has not run it yet. It takes `python -m bench run"
+        f" bench/{name}.toml`, and `python -m bench table bench/{name}.toml --save {name}`."
+    )
+
+
+NOT_YET = (
+    "The second edition of the arena is being run: other tasks, four budgets, five seeds, every row tuned alike. None"
+    " of its results is checked in yet."
+)
+
+
+def of(name: str, make: Callable[[Table], str]) -> Callable[[], str]:
+    """A table of a kept matrix, or what is pending."""
+    return lambda: make(found) if (found := claims.kept(name)) else pending(name)
 
 
 # --- results of the scripts ----------------------------------------------------------------------------------
@@ -40,89 +56,178 @@ def percent(value: float) -> str:
 
 def runs(folder: str) -> str:
     """The `result.json` files under bench/results/FOLDER, as they were run, and the command of the first."""
-    records = [results.load(path) for path in (FOLDER / folder).rglob("result.json")]
-    records.sort(key=lambda record: record["finished"])
+    paths = (FOLDER / folder).rglob("result.json")
+    records = sorted((json.loads(path.read_text(encoding="utf-8")) for path in paths), key=lambda one: one["finished"])
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
 
 
-def matrix(name: str) -> str:
-    """What `python -m bench table --save` has kept."""
-    return table.markdown(table.load([FOLDER / f"{name}.json"]))
+# --- the arena -----------------------------------------------------------------------------------------------
 
 
-def arena(name: str = "arena") -> str:
+PICTURES = {
+    "arena": "Mean score of each row of the arena, with its 95% interval",
+    "ladder": "Score by budget, row by row, for each task",
+    "trials": "Score by learning rate in the trials, row by row",
+}
+
+
+def short_arena(found: Table) -> str:
     """The arena alone, without some columns; the whole is on the page of results."""
-    found = table.load([FOLDER / f"{name}.json"])
     scores = table.scores(found, found.arena())
-    hidden = ("starts from", "over undistilled", table.POWER, "teacher examples", "script")
-    kept = [i for i, name in enumerate(scores.header) if name not in hidden]
-    rows = [row if len(row) == 1 else [row[i] for i in kept] for row in scores.rows]
-    return "\n\n".join(filter(None, [grid([scores.header[i] for i in kept], rows), table.footnote(found)]))
+    hidden = ("starts from", "teacher examples", "script")
+    at = [i for i, name in enumerate(scores.header) if name not in hidden]
+    rows = [row if len(row) == 1 else [row[i] for i in at] for row in scores.rows]
+    drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items() if name in ("arena", "ladder")
+             and (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
+    parts = [table.partial(found), *drawn, grid([scores.header[i] for i in at], rows), table.footnote(found)]
+    return "\n\n".join(filter(None, parts))
 
 
-def arena_pairs() -> str:
-    """Each row of the arena minus each below it: points over all tasks, paired by seed; bold where zero is outside."""
-    found = table.load([FOLDER / "arena.json"])
-    rows = found.arena()
+def said(found: Table) -> str:
+    """What the arena says, in at most six sentences: each follows from a figure of its results, and has it."""
+    kd, hidden, *losses = table.planned(found)
+    rows = [row for row in found.arena() if row.role is None]
+    amount = next(iter(found.tasks.values()))["budget"]["amount"]
 
-    def cell_of(left: table.Row, right: table.Row) -> str:
-        mean, low, high = table.interval(*found.paired(left, right, found.tasks))
-        mark = "**" if low is not None and high is not None and low * high > 0 else ""
-        return f"{mark}{100 * mean:+.1f}{mark}"
+    def figure(one: table.Contrast) -> str:
+        assert one.found is not None
+        return f"{table.verdict(one.found).rpartition(', ')[0]}, {one.word}"
 
     lines = [
-        [row.label, *("" if j <= i else cell_of(row, other) for j, other in enumerate(rows) if j)]
-        for i, row in enumerate(rows[:-1])
+        f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
+        " order. Each has the same number of trials, on other splits and seeds. They differ in their losses, in their"
+        " tuned values, and in what they spend before the task."
     ]
-    return grid(["minus", *(row.label for row in rows[1:])], lines)
+    for one, what in ((kd, "Vanilla KD over the undistilled student"),
+                      (hidden, "Losses on all tokens' hidden states beside KD's loss, over KD alone")):  # fmt: skip
+        lines += [f"{what}: {figure(one)}."] if one.found else []
+    if known := [one for one in losses if one.found]:
+        figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
+        lines.append(f"Of these losses, as planned before the runs: {figures}.")
+    if found.ladder and rows:
+        far = [
+            row.label for row in rows if any(table.near(found, row, t).startswith(("more", "-")) for t in found.tasks)
+        ]
+        lines.append(
+            f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of {len(rows)} rows come to"
+            f" {100 * table.NEAR:.0f}% of the teacher's score on every task{'; not ' + ', '.join(far) if far else ''}."
+        )
+    lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
+    return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
 
 
-# What is compared with what, in rows of bench/attention_pocket.toml
-ATTENTION = (
-    ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
-    ("long/convert-distil", "full"), ("off", "full"), ("long/convert-distil", "off"),
-    ("long/convert-distil", "long/convert"), ("long/distil-convert", "long/convert-distil"),
-    ("long/convert-distil-kd", "long/convert-distil"), ("alpha-half", "long/convert-distil-kd"),
-    ("sentences/distil", "sentences/finetune"),
-    ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
-    ("sentences/convert-distil", "sentences/convert"),
-)  # fmt: skip
+def markdown_of(make: Callable[[Table], Grid]) -> Callable[[Table], str]:
+    return lambda found: grid(*make(found))
+
+
+def resolution() -> str:
+    """What tasks can tell, in the first edition and in this one."""
+    lines = []
+    now = claims.kept("arena")
+    editions = {"first": saved("resolution_first")["tasks"], "this": table.resolution(now) if now else []}
+    for edition, entries in editions.items():
+        for one in entries:
+            ratio, minutes = one["signal_to_noise"], one["core_minutes"]
+            each = "-" if None in (ratio, minutes) or not minutes else f"{ratio / minutes:.1f}"
+            told = f"{one['told']} of {one['pairs']}"
+            numbers = ["-" if value is None else f"{value:.1f}" for value in (ratio, minutes)]
+            lines.append([edition, one["tasks"], f"{one['rows']}", f"{one['seeds']:.0f}", told, *numbers, each])
+    header = ["edition", "task", "rows", "seeds", "pairs told apart", "S/N", "core-minutes a run", "S/N a core-minute"]
+    return grid(header, lines) + ("" if now else f"\n\n{pending('arena')}")
+
+
+# --- rows, and pairs of them ---------------------------------------------------------------------------------
+
+# What is compared with what: rows of a matrix
+PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
+    "attention_pocket": (
+        ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
+        ("long/convert-distil", "full"), ("off", "full"), ("long/convert-distil", "off"),
+        ("long/convert-distil", "long/convert"), ("long/distil-convert", "long/convert-distil"),
+        ("long/convert-distil-kd", "long/convert-distil"), ("alpha-half", "long/convert-distil-kd"),
+        ("sentences/distil", "sentences/finetune"),
+        ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
+        ("sentences/convert-distil", "sentences/convert"),
+    ),
+    "real": (
+        ("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mse-selected", "kd"),
+        ("mc3kd", "mse-selected"), ("mc3kd-ridge", "mc3kd"), ("mc3kd-ridge", "kd"), ("cmow-kd", "cmow-undistilled"),
+    ),
+    "real_larger": (
+        ("mc3kd-6/mc3kd", "mc3kd-6/kd"), ("mc3kd-12/mc3kd", "mc3kd-12/kd"), ("mc3kd-12/mc3kd", "mc3kd-6/mc3kd"),
+    ),
+    "xtc_pocket": tuple(
+        (f"{row}/{left}", f"{row}/{right}") for row in ("full", "half") for bits in (32, 2, 1) for left, right in (
+            (f"xtc-{bits}bit-1s", f"kd-{bits}bit"), (f"xtc-{bits}bit-2s", f"xtc-{bits}bit-1s"),
+            (f"xtc-{bits}bit-3s", f"xtc-{bits}bit-1s"),
+        )
+    ) + tuple((f"{row}/xtc-{bits}bit-1s", f"{row}/xtc-32bit-1s") for row in ("full", "half") for bits in (2, 1)),
+    "xtc_reduce": tuple(
+        (f"reduced/{name}", f"direct/{name}") for name in ("finetune-1bit", "kd-1bit", "xtc-1bit-1s")
+    ) + tuple((f"{place}/xtc-1bit-1s", f"{place}/kd-1bit") for place in ("direct", "reduced")),
+    "cka_pocket": tuple(
+        (f"{row}/{left}", f"{row}/{right}") for row in ("2x128", "2x64", "2x32", "2x64-pretrained")
+        for left, right in (("woh", "finetune"), ("lin", "woh"), ("cosine", "woh"), ("mse", "woh"), ("cka", "woh"),
+                            ("cka", "lin"))
+    ),
+    "cmow_pocket": (
+        *((f"{row}/{left}", f"{row}/{right}") for row in ("cbow", "cmow", "hybrid", "bidirectional")
+          for left, right in (("kd", "finetune"), ("general-finetune", "finetune"), ("general-kd", "kd"))),
+        ("cmow/kd", "cbow/kd"), ("hybrid/kd", "cbow/kd"), ("bidirectional/kd", "cbow/kd"),
+        ("bidirectional/kd", "hybrid/kd"),
+    ),
+    "mc3kd_claims": tuple(
+        (f"{teacher}/{name}", f"{teacher}/kd") for teacher in ("pocket-6", "pocket-12")
+        for name in ("pkd-skip", "takd", "dynakd", "only-selection", "only-mc3", "mc3kd")
+    ) + tuple((f"pocket-12/{name}", f"pocket-6/{name}") for name in ("kd", "pkd-skip", "mc3kd")),
+    "pocket_suite": (("mc3kd/kd", "mc3kd/finetune"),),
+}  # fmt: skip
 # And in rows of bench/attention_litbank.toml, with "windows" of bench/attention_windows.toml
 LITBANK = (("off", "windows"), ("long", "windows"), ("long", "off"))
 
 
 def over(found: claims.Scores, left: str, right: str, task: str) -> str:
     """One row over another on a task, paired by seed."""
-    return table.verdict(table.interval(*claims.samples(found, {"more": left, "than": right, "tasks": [task]})))
+    a, b = found[left][task], found[right][task]
+    return table.verdict(table.interval([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]))
 
 
 def compared(found: claims.Scores, pairs: tuple[tuple[str, str], ...]) -> str:
     """The first row of each pair over the second, on every task that both have."""
+    there = [(a, b) for a, b in pairs if a in found and b in found]
     rows = [[task, f"{a} over {b}", over(found, a, b, task)]
-            for a, b in pairs for task in sorted(found[a].keys() & found[b].keys())]  # fmt: skip
+            for a, b in there for task in sorted(found[a].keys() & found[b].keys())]  # fmt: skip
     return grid(["task", "", "points"], rows)
 
 
-# Of bench/real.toml, and of bench/real_larger.toml: under 6 layers (MiniLM) and 12 (gte-small)
-REAL = (("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mse-selected", "kd"),
-        ("mc3kd", "mse-selected"), ("mc3kd-ridge", "mc3kd"), ("mc3kd-ridge", "kd"),
-        ("cmow-kd", "cmow-undistilled"))  # fmt: skip
-LARGER = (("mc3kd-6/mc3kd", "mc3kd-6/kd"), ("mc3kd-12/mc3kd", "mc3kd-12/kd"), ("mc3kd-12/mc3kd", "mc3kd-6/mc3kd"))
+def listed(found: claims.Scores) -> str:
+    """Every row on every task, and what was measured beside the score."""
+    rows = [[task, row, cell(list(tasks[task].values()))]
+            for task in sorted({task for tasks in found.values() for task in tasks})
+            for row, tasks in sorted(found.items()) if task in tasks]  # fmt: skip
+    return grid(["task", "row", "score"], rows)
 
 
-def attention(found: claims.Scores, titles: dict[str, str], pairs: tuple[tuple[str, str], ...]) -> str:
-    """Every row, and the differences that are of interest, paired by seed."""
-    rows = [[title, row, cell(list(tasks[task].values()))] for task, title in titles.items()
-            for row, tasks in sorted(found.items()) if task in tasks and row.count("/") < 2]  # fmt: skip
-    return f"{grid(['task', 'row', 'score'], rows)}\n\n{compared(found, pairs)}"
+def rows_and_pairs(name: str) -> str:
+    """Every row of a matrix, and the differences that are of interest, task by task."""
+    if not (found := claims.kept(name)):
+        return pending(name)
+    parts = [table.partial(found), listed(claims.scores(name)), table.footnote(found)]
+    return "\n\n".join(filter(None, [*parts, compared(claims.scores(name), PAIRS.get(name, ()))]))
+
+
+def matrix(name: str) -> str:
+    """The table of a matrix, and the differences that are of interest."""
+    found = claims.kept(name)
+    return f"{table.markdown(found)}\n\n{compared(claims.scores(name), PAIRS[name])}" if found else pending(name)
 
 
 def litbank() -> str:
     """`short` has the others' examples and steps, `windows` their tokens."""
     found = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
-    teacher = table.load([FOLDER / "attention_litbank.json"]).tasks["litbank"]["teacher"]
-    found["teacher"] = {"litbank": {0: teacher["metrics"]["test"]["entity_f1"]}}
-    return attention(found, {"litbank": "LitBank, entity F1"}, LITBANK)
+    row = claims.rows("attention_litbank")["long"]
+    found["teacher"] = {"litbank": {0: claims.teacher_score(row, "litbank")}}
+    return f"{listed(found)}\n\n{compared(found, LITBANK)}"
 
 
 # Of bench/mc3kd_factors.toml: columns, how the rows of each loss and choice of layers end, and the levels compared
@@ -154,14 +259,14 @@ FEW = {
 }
 
 
-def few() -> str:
+def few(_: Table) -> str:
     found = claims.scores("mc3kd_factors")
     rows = [[title, *(cell([*found[name]["cola"].values()]) for name in names), over(found, *names, "cola")]
             for title, names in FEW.items()]  # fmt: skip
     return grid(["cola", "the first", "the second", "points"], rows)
 
 
-def factors() -> str:
+def factors(_: Table) -> str:
     """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
     found = claims.scores("mc3kd_factors")
     tasks = sorted(found["outputs/kd"])
@@ -174,101 +279,14 @@ def factors() -> str:
         return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
 
     # what has no hidden loss is the same in every column
-    rows = [[SHOWN[name], "", *(cell([*found[f"outputs/{name}"][task].values()]) for task in tasks for _ in COLUMNS)]
-            for name in ("finetune", "kd")]  # fmt: skip
+    rows = [[title, "", *(cell([*found[f"outputs/{name}"][task].values()]) for task in tasks for _ in COLUMNS)]
+            for name, title in (("finetune", "undistilled"), ("kd", "KD"))]  # fmt: skip
     rows += [[loss, layers, *(cell(mean(place | {"loss": loss, "layers": layers}, task))
                               for task in tasks for place in COLUMNS.values())] for loss, layers in LINES]  # fmt: skip
     pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
              for title, left, right in FACTORS]  # fmt: skip
     titles = [f"{task}: {column}" for task in tasks for column in COLUMNS]
     return f"{grid(['loss', 'layers', *titles], rows)}\n\n{grid(['', *tasks], pairs)}"
-
-
-# --- tables of the pocket suite ------------------------------------------------------------------------------
-# Made before `table --save` was there: rows of figures by task, in one layout.
-
-SHOWN = {"finetune": "undistilled", "kd": "KD", "general-finetune": "general", "general-kd": "general + KD",
-         "xtc-1": "1S", "xtc-2": "2S", "xtc-3": "3S", "rccc": "RCCC"}  # fmt: skip
-# Differences of columns within every row, and of rows within every column
-COMPARED: dict[str, tuple[list[str], list[str]]] = {
-    "pocket_documents": ([], []),
-    "mc3kd_claims": ([], []),
-    "xtc_pocket": (["xtc-1 over kd", "xtc-1 over finetune", "xtc-2 over xtc-1", "xtc-3 over xtc-1"],
-                   [f"{shape}, {bits} over {shape}, 32 bits" for shape in ("4x128", "2x128")
-                    for bits in ("2 bits", "1 bit")]),
-    "cka_pocket": (["none over finetune", *(f"{name} over none" for name in ("lin", "cosine", "mse", "cka")),
-                    "cka over lin"], []),
-    "cmow_pocket": (["kd over finetune", "general-finetune over finetune", "general-kd over kd"],
-                    ["CMOW over CBOW", "Hybrid over CBOW", "Bidirectional over CBOW", "Bidirectional over Hybrid"]),
-}  # fmt: skip
-
-
-def older(name: str) -> str:
-    """Every figure of every row; below it the differences that are of interest."""
-    of_columns, of_rows = ([pair.split(" over ") for pair in pairs] for pairs in COMPARED[name])
-    tasks = saved(name)["tasks"]
-    rows = [(task, row, found) for task, entry in tasks.items() for row, found in entry["rows"].items()]
-    columns = list(dict.fromkeys(column for _, _, found in rows for column in found))
-    sampled = [column for column in columns if any(isinstance(found.get(column), list) for _, _, found in rows)]
-
-    def shown(value: Any) -> str:
-        return cell(value) if isinstance(value, list) else f"{value:.3g}" if isinstance(value, float) else value
-
-    def over(left: Any, right: Any) -> str:
-        return difference(left, right) if left and right else ""
-
-    def title(task: str) -> str:
-        teacher = tasks[task].get("teacher")
-        said = f"{task}, {evaluate.TITLES[tasks[task]['metric']]}"
-        return said if teacher is None else f"{said}; teacher {percent(teacher)}"
-
-    named = [SHOWN.get(column, column) for column in columns]
-    lines = [[title(task), row, *(shown(found.get(column, "")) for column in columns)] for task, row, found in rows]
-    parts = [grid(["task", "", *named], lines)]
-    if of_columns:
-        lines = [[task, row, *(over(found.get(a), found.get(b)) for a, b in of_columns)] for task, row, found in rows]
-        pairs = [f"{SHOWN.get(a, a)} over {SHOWN.get(b, b)}" for a, b in of_columns]
-        parts.append(grid(["task", "", *pairs], [line for line in lines if any(line[2:])]))
-    if of_rows:
-        lines = [[task, f"{a} over {b}", *(over(entry["rows"].get(a, {}).get(c), entry["rows"].get(b, {}).get(c))
-                                           for c in sampled)]
-                 for task, entry in tasks.items() for a, b in of_rows]  # fmt: skip
-        parts.append(grid(["task", "", *(SHOWN.get(c, c) for c in sampled)], [line for line in lines if any(line[2:])]))
-    return "\n\n".join(parts)
-
-
-def pocket_suite() -> str:
-    report = saved("pocket_suite")
-    rows = [
-        [name, evaluate.TITLES[row["metric"]], percent(row["bag_of_words"]), percent(row["teacher"]),
-         cell(row["finetune"]), cell(row["kd"])]
-        for name, row in report["tasks"].items()
-    ]  # fmt: skip
-    columns = ("bag_of_words", "teacher", "finetune", "kd")
-    means = [np.mean([np.mean(row[k]) for row in report["tasks"].values()]) for k in columns]
-    rows.append(["**mean**", "", *(f"**{percent(float(value))}**" for value in means)])
-    every = report["tasks"].values()
-    lead = table.interval(*([row["teacher"] - score for score in row["finetune"]] for row in every))
-    gain = table.interval(*([a - b for a, b in zip(row["kd"], row["finetune"], strict=True)] for row in every))
-    text = (
-        f"Teacher over bag of words: {percent(float(means[1] - means[0]))} points. Teacher over the undistilled"
-        f" student: {table.mean_cell(lead)} points. KD over the undistilled student: {table.mean_cell(gain)} points"
-        f" (95% intervals over {len(report['seeds'])} seeds; student {report['student']}, budget {report['budget']})."
-    )
-    return grid(["task", "metric", "bag of words", "teacher", "undistilled", "KD"], rows) + f"\n\n{text}"
-
-
-def xtc_reduce() -> str:
-    found = table.load([FOLDER / "xtc_reduce.json"])
-    scores = {(row.place, row.variant): row.values("pocket/cola") for row in found.rows}
-    titles = {"finetune-1bit": "undistilled", "kd-1bit": "KD", "xtc-1bit-1s": "1S"}
-    places = ("direct", "reduced")
-    rows = [[title, *(cell(scores[place, name]) for place in places),
-             difference(scores["reduced", name], scores["direct", name])]
-            for name, title in titles.items()]  # fmt: skip
-    over = [difference(scores[place, "xtc-1bit-1s"], scores[place, "kd-1bit"]) for place in places]
-    rows.append(["1S against KD", *over, ""])
-    return grid(["pocket/cola, MCC", "1 bit at once", "32 bits first", "32 bits first against at once"], rows)
 
 
 # --- the pages -----------------------------------------------------------------------------------------------
@@ -280,35 +298,37 @@ def xtc_sizes() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "arena": arena,
-    "arena-twice": lambda: arena("arena_twice"),
-    "arena-whole": lambda: matrix("arena"),
-    "arena-pairs": arena_pairs,
+    "arena": lambda: short_arena(found) if (found := claims.kept("arena")) else NOT_YET,
+    "arena-said": lambda: said(found) if (found := claims.kept("arena")) else "",
+    "arena-whole": of("arena", table.markdown),
+    "arena-contrasts": of("arena", markdown_of(table.contrasts)),
+    "arena-ladder": of("arena", markdown_of(table.ladder)),
+    "arena-fidelity": of("arena", markdown_of(table.fidelity)),
+    "arena-pairs": of("arena", markdown_of(table.pair_table)),
+    "resolution": resolution,
+    "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": litbank,
-    "attention-pocket": lambda: attention(
-        claims.scores("attention_pocket"), {"ner": "ner, entity F1", "rte": "rte, accuracy"}, ATTENTION
-    ),
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
-    "mc3kd-factors": factors,
-    "mc3kd-few": few,
-    "matrix-real": lambda: f"{matrix('real')}\n\n{compared(claims.scores('real'), REAL)}",
-    "matrix-larger": lambda: f"{matrix('real_larger')}\n\n{compared(claims.scores('real_larger'), LARGER)}",
+    "mc3kd-factors": of("mc3kd_factors", factors),
+    "mc3kd-few": of("mc3kd_factors", few),
+    "matrix-real": lambda: matrix("real"),
+    "matrix-larger": lambda: matrix("real_larger"),
     "peers": lambda: speed.peers_text(saved("peers")),
     "steps": lambda: speed.steps_text(saved("steps")),
     "attention-training": lambda: speed.training_text(saved("attention_training")),
     "step-parts": lambda: speed.profile_text(saved("step_parts")),
-    "pocket": pocket_suite,
-    "cka-pretraining": lambda: runs("cka-pretraining"),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
-    "xtc-reduce": xtc_reduce,
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-sizes": xtc_sizes,
-    **{name.replace("_", "-"): functools.partial(older, name) for name in COMPARED},
+    **{name.replace("_", "-"): functools.partial(rows_and_pairs, name) for name in (
+        "attention_pocket", "xtc_pocket", "xtc_reduce", "cka_pocket", "cmow_pocket", "mc3kd_claims", "pocket_suite",
+        "pocket_documents",
+    )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
     "claims-sources": claims.sources,
-}
+}  # fmt: skip
 
 
 def filled(text: str) -> str:

@@ -49,8 +49,10 @@ def draw_arena(found: Table, path: Path) -> bool:
     for row in rows:
         if (mean := found.mean(row)) is not None:
             over = found.difference(row, ROLES["kd"], found.tasks)
-            ends = [None if end is None else 100 * end for end in mean]
-            bars.append(plots.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over[0].word if over else None))
+            ends = [None if end is None else 100 * end for end in mean.interval()]
+            bars.append(
+                plots.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over[0].interval().word if over else None)
+            )
             if row.role:
                 marked.setdefault(row.role, 100 * mean.mean)
     if bars:

@@ -139,23 +139,23 @@ def holm(p: Sequence[float]) -> list[float]:
     return found
 
 
-def seeds_to_tell(difference: float, samples: Sequence[Sample]) -> float | None:
-    """Seeds with which `estimate` would tell a difference of this size from zero in 80% of all cases.
+def seeds_for(difference: float, spreads: Sequence[float], items: Sequence[float]) -> float:
+    """Seeds with which `estimate` would tell a mean difference of this size from zero in 80% of all cases.
 
-    `samples`: of each task what its spread is estimated from. The two-sided t test at 5%. Infinite where no number up
-    to `MOST_SEEDS` would do; None where the spread is unknown, since there is one seed.
+    Of each task `spreads` has the standard deviation between seeds, `items` the standard error from its test items,
+    which no seed makes smaller. The two-sided t test at 5%. Infinite where no number up to `MOST_SEEDS` would do.
     """
-    if any(len(sample.values) < 2 for sample in samples):
-        return None
-    one = [float(np.var(sample.values, ddof=1)) for sample in samples]
-    fixed = estimate(samples).items
-    independent = sum(one) ** 2 / sum(v**2 for v in one) if sum(one) else 1.0  # tasks, as Satterthwaite counts them
+    between = [spread**2 for spread in spreads]
+    fixed = sum(error**2 for error in items) / len(items) ** 2
+    independent = (
+        sum(between) ** 2 / sum(v**2 for v in between) if any(between) else 1.0
+    )  # tasks, as Satterthwaite counts
     for n in range(2, MOST_SEEDS + 1):
-        seeds = sum(one) / len(samples) ** 2 / n
+        seeds = sum(between) / len(between) ** 2 / n
         if not seeds + fixed:
             return n
-        freedom = independent * (n - 1) * ((seeds + fixed) / seeds) ** 2 if seeds else math.inf
+        freedom = min(1e6, independent * (n - 1) * ((seeds + fixed) / seeds) ** 2 if seeds else math.inf)
         shift, critical = abs(difference) / math.sqrt(seeds + fixed), float(stats.t.ppf(0.975, freedom))
-        if shift > critical + 20 or float(stats.nct.sf(critical, min(freedom, 1e6), shift)) >= 0.8:
+        if shift > critical + 20 or float(stats.nct.sf(critical, freedom, shift)) >= 0.8:
             return n
     return math.inf

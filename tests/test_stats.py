@@ -90,17 +90,20 @@ def test_equivalence_and_holm_by_hand() -> None:
     assert Estimate(0.0, 0.0, 0.0, 1.0).p == 1.0
 
 
-def test_seeds_to_tell_are_those_of_the_power_of_the_test() -> None:
-    """By simulation at the number that is named; items bound from below what any number of seeds can tell."""
-    spread = Sample(np.array([-0.03, 0.03, 0.0, 0.02, -0.02]))
-    count = stats.seeds_to_tell(0.02, [spread])
-    rng, s = np.random.default_rng(0), float(np.std(spread.values, ddof=1))
-    draws = rng.normal(0.02, s, (4000, int(count or 0)))
-    assert np.mean(distributions.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.05)
-    hard = Sample(spread.values, 2 * rng.normal(size=(1, 1000)) + np.zeros((5, 1)))
-    assert stats.seeds_to_tell(0.02, [hard]) == float("inf")
-    assert stats.seeds_to_tell(0.02, [Sample(np.array([0.1]))]) is None
-    assert stats.seeds_to_tell(0.02, [Sample(np.array([0.1, 0.1]))]) == 2
+def test_seeds_for_a_difference_are_those_of_the_power_of_the_test() -> None:
+    """As in the textbook's tables of the paired t test with 80% power: differences of 0.2, 0.5, 0.8 and 1 standard
+    deviation need 199, 34, 15 and 10 pairs. Items bound from below what any number of seeds can tell."""
+    assert [stats.seeds_for(d, [1.0], [0.0]) for d in (0.2, 0.5, 0.8, -1.0)] == [199, 34, 15, 10]
+    assert stats.seeds_for(0.01, [1.0], [0.0]) == stats.seeds_for(0.5, [0.1], [0.4]) == float("inf")
+    assert stats.seeds_for(0.5, [0.0], [0.0]) == 2
+    count = int(stats.seeds_for(0.8, [1.0, 1.0], [0.1, 0.1]))  # two tasks: their mean spreads less
+    rng, told = np.random.default_rng(1), 0
+    for _ in range(1500):
+        moves = 0.1 * 200**0.5 * rng.normal(size=(2, 1, 200))  # of the items' part as well: 200 of them on each task
+        values = 0.8 + rng.normal(size=(2, count)) + moves.mean(2)
+        found = stats.estimate([Sample(v, m + np.zeros((count, 1))) for v, m in zip(values, moves, strict=True)])
+        told += (found.interval().low or 0.0) > 0
+    assert 0.74 <= told / 1500 <= 0.9
 
 
 @pytest.mark.parametrize("skewed", [False, True])
