@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -403,6 +406,35 @@ def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[T
     projections = ([m for place, m in modules if place.endswith(f".{name}")] for name in PROJECTIONS[family])
     Q, K, V = (layers[layer - 1](hidden) for layers in projections)
     return Q, K, V
+
+
+class AttentionScores(TorchFunctionMode):
+    """Keeps the (B, h, L, L) attention scores that a model gives to softmax, layer by layer, while it is entered.
+
+    The library hands out the maps after the softmax, if at all. Every family's eager attention calls this one function.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers: list[Tensor] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is F.softmax and args[0].ndim == 4:
+            self.layers.append(args[0])
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def eager(*models: PreTrainedModel) -> Iterator[None]:
+    """While this lasts, attention whose scores `AttentionScores` can see."""
+    usual = [model.config._attn_implementation for model in models]
+    try:
+        for model in models:
+            model.set_attn_implementation("eager")
+        yield
+    finally:
+        for model, name in zip(models, usual, strict=True):
+            model.set_attn_implementation(name)
 
 
 def token_logits(output: Any) -> Tensor:

@@ -420,10 +420,10 @@ def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
 
 def task_rows(
     args: CommonArgs, method: str, task: TaskData, teacher: Teacher, variants: Mapping[str, dict[str, Any]],
-    **settings: Any,
+    each: Callable[[Run], None] = lambda _: None, **settings: Any,
 ) -> Iterator[Run]:  # fmt: skip
     """The same of one task. `variants`: for each row's label its settings, beside those of all rows; "arguments" among
-    them replace the script's."""
+    them replace the script's. `each` is called with every run that is finished, now or before."""
     records = []
     for variant, own in variants.items():
         given = settings | own
@@ -431,6 +431,7 @@ def task_rows(
         if (record := run.finished) is None:
             yield run
             record = parallel.on_main(functools.partial(results.load, run.folder / "result.json"))
+        each(run)
         records.append(record)
     results.show(records, args.out_dir)
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel, set_seed
+from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 import pocket
 from common import data, models, parallel, results
@@ -646,7 +646,6 @@ def pretrain(
         else:
             model, whole = load(source)
         if batches is None:
-            set_seed(seed, deterministic=False)
             return build(model)
         total = steps or epochs * batches.steps_per_epoch
         if not whole:
@@ -656,9 +655,9 @@ def pretrain(
         rows = [batch for _, batch in data.eval_batches(seen, tokenizer, size)] if seen else []
         if not written:
             batches = Masked(batches, tokenizer, smoothing, everywhere)
-            torch.manual_seed(0)
-            rows = [batches.mask(batch) for batch in rows]
-        set_seed(seed, deterministic=False)
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                rows = [batches.mask(batch) for batch in rows]
         student = build(model)
         teacher = None if student is model else Teacher(source, frozen(args, model), tokenizer, source)
         modules: dict[str, nn.Module] = {"student": student}

@@ -438,11 +438,12 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
     objective = Objective(args, "both" if written else "teacher", hidden, student.config, teacher.model.config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:
+        torch.manual_seed(args.seed)
         first = first_student(args, base, family)
         for module in objective.modules():
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
-        torch.manual_seed(args.seed)  # of the masks, whatever was drawn so far
+        torch.manual_seed(args.seed)  # of the masks, the same for all rows
         return first
 
     made = text.pretrain(

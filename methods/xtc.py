@@ -19,10 +19,10 @@ augmented data help. Low-rank matrices beside the quantised weights (LoRA) help 
 and 5 or 6 layers, a model is 1/50 of BERT's size and 2 to 3 points below it.
 
 The paper -> code
-    quantisers                          Quantizer.codes, QuantizedLinear, StraightThrough; which modules: quantizable
+    quantisers                          quantised, Quantizer, QuantizedLinear, StraightThrough; of what: quantizable
     layer reduction, table C.6          `--keep skip`, `first`, `top`, or numbers; layer_numbers
     B.1: L_hidden, L_att, L_logit       hidden_loss, attention_loss, logit_loss; their sum: step_loss
-    figure 4: 1S-, 2S-, 3S-KD           STAGES, and the stages in distil
+    figure 4: 1S-, 2S-, 3S-KD           STAGES, train, distil
     figure 5: reduce, then quantise     `--reduce-share`, distil
     eq. 2: W = W~ + UV (LoRA)           QuantizedLinear.forward, `--lora-rank`
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
@@ -60,6 +60,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -191,18 +192,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from common import parallel
 from common.data import load
 from common.layers import packed
-from common.layers.augment import with_copies
 from common.losses import kd_loss, label_loss
-from common.models import default_lr, layer_numbers
+from common.models import AttentionScores, default_lr, eager, layer_numbers
 from common.parallel import mean
-from common.results import show
-from common.run import Loading, Run
+from common.run import Loading, Run, task_rows
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
 
@@ -228,46 +226,45 @@ class StraightThrough(torch.autograd.Function):
         return gradient / ctx.saved_tensors[0], None, None
 
 
-class Quantizer(nn.Module):
-    """The parametrisation of a weight: W -> codes * scale, of `bits` bits, 1 or 2.
+def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tensor]:
+    """W~ = alpha C: the codes C, of W's shape, and alpha, (), or with `per_row` one for each row, (rows, 1)."""
 
-    One scale for the tensor, (), or with `per_row` one for each row, (rows, 1).
-    """
+    def mean_of(x: Tensor) -> Tensor:
+        return x.mean(-1, keepdim=True) if per_row else x.mean()
+
+    if bits == 1:
+        # alpha = mean |W|; C = sign(W), sign(0) = 1
+        C, alpha = 2 * (W >= 0).to(W) - 1, mean_of(W.abs())
+    else:
+        # delta = 0.7 mean |W|; C = sign(W) where |W| > delta, else 0; alpha = mean of the |W| above delta
+        large = (W.abs() > 0.7 * mean_of(W.abs())).to(W)
+        C, alpha = W.sign() * large, mean_of(W.abs() * large) / mean_of(large).clamp(min=packed.TINY)
+    return C, alpha.clamp(min=packed.TINY)
+
+
+class Quantizer(nn.Module):
+    """The parametrisation of a weight, W -> W~, of 1 or 2 bits: `quantised`, with the straight-through gradient."""
 
     def __init__(self, bits: int, per_row: bool = False, clip: float | None = None) -> None:
         super().__init__()
         self.bits, self.per_row, self.clip = bits, per_row, clip
 
     def codes(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Integers as floats, with the straight-through gradient, and the scale, without one."""
+        """C, integers as floats, with W's gradient; and alpha, without one."""
         if self.clip is not None:
             W = W.clamp(-self.clip, self.clip)  # whose gradient is 0 outside
-        w = W.detach()
-
-        def mean_of(x: Tensor) -> Tensor:
-            return x.mean(-1, keepdim=True) if self.per_row else x.mean()
-
-        if self.bits == 1:
-            # alpha = mean |W|; W~ = alpha sign(W), sign(0) = 1
-            scale = mean_of(w.abs())
-            codes = 2 * (w >= 0).to(w) - 1
-        else:
-            # delta = 0.7 mean |W|; alpha = mean of the |W| above delta; W~ = alpha {-1, 0, 1}
-            large = (w.abs() > 0.7 * mean_of(w.abs())).to(w)
-            scale = mean_of(w.abs() * large) / mean_of(large).clamp(min=packed.TINY)
-            codes = w.sign() * large
-        scale = scale.clamp(min=packed.TINY)
-        return StraightThrough.apply(W, codes, scale), scale
+        C, alpha = quantised(W.detach(), self.bits, self.per_row)
+        return StraightThrough.apply(W, C, alpha), alpha
 
     def forward(self, W: Tensor) -> Tensor:
-        codes, scale = self.codes(W)
-        return codes * scale
+        C, alpha = self.codes(W)
+        return alpha * C
 
 
 class QuantizedLinear(nn.Linear):
-    """A linear whose weight is parametrised by a Quantizer and whose inputs are rounded to 8 bits for each token.
+    """Eq. 2: y = (W~ + UV) x~ + b, W~ = alpha C of a Quantizer, x~ = s X of each token's 8-bit codes X.
 
-    Codes are multiplied, their integer sums are scaled: exact, so that `packed.PackedLinear` gives the same bits.
+    C x X, a sum of integers, is exact, and is scaled afterwards: `packed.PackedLinear` gives the same bits.
     """
 
     lora_U: nn.Parameter | None  # (out, r)
@@ -276,14 +273,13 @@ class QuantizedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         weight: Any = self.parametrizations["weight"]  # type: ignore[index]
         quantizer = weight[0]
-        W, weight_scale = quantizer.codes(weight.original)
+        C, alpha = quantizer.codes(weight.original)
         if quantizer.clip is not None:
             x = x.clamp(-quantizer.clip, quantizer.clip)
-        # for each token: scale = max |x| / 127, codes = round(x / scale)
-        codes, scale = packed.activation_codes(x.detach())
-        codes = StraightThrough.apply(x, codes, scale)
-        # eq. 2: y = (W~ + UV) x~ + b
-        return packed.rescaled(F.linear(codes, W), codes, scale, weight_scale, self.bias, self.lora_U, self.lora_V)
+        # for each token: s = max |x| / 127, X = round(x / s)
+        X, s = packed.activation_codes(x.detach())
+        X = StraightThrough.apply(x, X, s)
+        return packed.rescaled(F.linear(X, C), X, s, alpha, self.bias, self.lora_U, self.lora_V)
 
 
 def quantizable(model: PreTrainedModel) -> dict[str, nn.Module]:
@@ -387,22 +383,6 @@ def distances(student: PreTrainedModel, before: dict[str, Tensor]) -> dict[str, 
 # --- losses (B.1) --------------------------------------------------------------------------------------------
 
 
-class Scores(TorchFunctionMode):
-    """Keeps the (B, h, L, L) attention scores that a model gives to softmax, layer by layer, while it is entered.
-
-    The library hands out the maps after the softmax, if at all. Every family's eager attention calls this one function.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers: list[Tensor] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is F.softmax and args[0].ndim == 4:
-            self.layers.append(args[0])
-        return function(*args, **(kwargs or {}))
-
-
 def squared_errors(student: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
     """(student - teacher)^2 entry by entry, float32 also in half precision, and 0 where `valid`, a mask, is not."""
     # padding is taken out first: in half precision a masked score can be infinite
@@ -442,12 +422,12 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
         below = max(0, below - 1)  # rep_list[0] = teacher_layer[0] - 1, where layers are counted from 0
     layers = (below, *kept) if "hidden" in losses else ()
-    with Scores() as student_scores:
+    with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     logits, labels = batch.predictions(s)
     if losses == ("label",):
         return mean(label_loss(logits, labels))
-    with Scores() as teacher_scores:
+    with AttentionScores() as teacher_scores:
         t = teacher(batch, layers)
     teacher_logits, _ = batch.predictions(t)
     if losses == ("kd",):
@@ -466,26 +446,20 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
 # --- training ------------------------------------------------------------------------------------------------
 
 
-def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: list[int]) -> dict[str, Any]:
-    """Build the student, train it through the stages of its row, and pack it; returns the result's record."""
-    student = run.student(init="random" if goes_on(args) else None)
-    if args.augment and row.variant != "finetune":
-        words = teacher.pretrained or teacher.name  # the masked LM, or word vectors, that give the replacements
-        run.examples = with_copies(task, teacher.tokenizer, words, args.augment, args.seed, args.max_length, run.ledger)
-    usual = student.config._attn_implementation
-    for model in (student, teacher.model):
-        model.set_attn_implementation("eager")  # whose scores can be seen
+def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name: str, stage: Stage, steps: int) -> None:
+    """A stage begins as a run does: optimiser, warm-up and decay start again."""
+    cached = run.teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
+    with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name, cached=cached) as loop:
+        for batch in loop:
+            loop.minimise(step_loss(args, stage.losses, student, run.teacher, batch, kept))
 
-    def train(name: str, stage: Stage, steps: int) -> None:
-        # a stage begins as a run does: optimiser, warm-up and decay start again
-        cached = teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
-        with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name, cached=cached) as loop:
-            for batch in loop:
-                loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
 
+def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[int]) -> dict[str, Tensor]:
+    """Train the student of a row through its stages, in place; its float weights when it was given its bits."""
     # figure 5: fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
-        train("reduce", STAGES["1" if row.variant == "xtc" else row.variant][0], round(share * run.steps))
+        first = STAGES["1" if row.variant == "xtc" else row.variant][0]
+        train(args, run, student, kept, "reduce", first, round(share * run.steps))
     torch.manual_seed(args.seed)  # of the adapters
     quantize(student, row.bits, STE_CLIP if args.ste == "clipped" else None, args.lora_rank)
     if goes_on(args):
@@ -495,22 +469,19 @@ def distil(args: Args, run: Run, row: Row, task: Any, teacher: Teacher, kept: li
     lengths = [1] * len(row.stages)
     if args.stage_steps != "equal" and row.variant == "xtc":
         lengths = [int(part) for part in args.stage_steps.split(",")]
-    for number, stage in enumerate(row.stages):
-        train(f"stage{number + 1}", stage, run.left * lengths[number] // sum(lengths[number:]))
-
-    for model in (student, teacher.model):
-        model.set_attn_implementation(usual)
-    analysis: dict[str, Any] = {"layers": kept}
-    if row.bits == 32:
-        return run.finish(student, analysis=analysis)
-    analysis["distance"] = distances(student, before)
-    if parallel.main():
-        save_file(latent(student), run.folder / "latent.safetensors")
-    parameters, loading = student.num_parameters(), Loading("import common.layers.packed")
-    return run.finish(pack(student), analysis=analysis, parameters=parameters, loading=loading)
+    for i, stage in enumerate(row.stages):
+        train(args, run, student, kept, f"stage{i + 1}", stage, run.left * lengths[i] // sum(lengths[i:]))
+    return before
 
 
 # --- one file, and predictions from it -----------------------------------------------------------------------
+
+
+def export_row(args: Args, run: Run) -> None:
+    """What `--export` asks for, of a finished run."""
+    if args.export and parallel.main() and any(row.packed for row in args.rows if row.label == run.variant):
+        fields, half = list(run.task.task.fields), args.export_rest == "fp16"
+        export(run.folder, Path(args.export), fields, run.teacher.tokenizer, half)
 
 
 def export(folder: Path, file: Path, fields: list[str], tokenizer: Any, half: bool) -> None:
@@ -542,6 +513,18 @@ def predict(file: str = "", *texts: str) -> list[str]:
 # --- main ----------------------------------------------------------------------------------------------------
 
 
+def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
+    """A row's settings besides the arguments."""
+    plain, augmented = PAPER_EPOCHS[args.paper_budget]
+    copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)
+    epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
+    # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
+    lr = args.lr or min(2 * default_lr(width, args.init), 2e-3 / max(stage.peak for stage in row.stages))
+    share = args.reduce_share if row.bits < 32 and len(kept) < N and not goes_on(args) else 0.0
+    return {"paper_epochs": epochs / (1 - share), "lr": lr, "bits": row.bits, "stages": len(row.stages),
+            "layers": kept, "reduce_share": share, "select": EVALUATE_EVERY}  # fmt: skip
+
+
 def main(args: Args) -> None:
     if PREDICT:
         return print(*predict(*sys.argv[2:]), sep="\n")
@@ -553,21 +536,24 @@ def main(args: Args) -> None:
         if student_width != width:
             raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
         kept = layer_numbers(args.keep, N, m)
-        records = []
-        for row in args.rows:
-            plain, augmented = PAPER_EPOCHS[args.paper_budget]
-            copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)
-            epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
-            # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
-            lr = args.lr or min(2 * default_lr(width, args.init), 2e-3 / max(stage.peak for stage in row.stages))
-            share = args.reduce_share if row.bits < 32 and m < N and not goes_on(args) else 0.0
-            run = Run(args, "xtc", row.label, task, teacher, epochs / (1 - share), lr=lr, bits=row.bits,
-                      stages=len(row.stages), layers=kept, reduce_share=share, select=EVALUATE_EVERY)  # fmt: skip
-            records.append(run.finished or distil(args, run, row, task, teacher, kept))
-            if args.export and row.packed and parallel.main():
-                fields, half = list(task.task.fields), args.export_rest == "fp16"
-                export(run.folder, Path(args.export), fields, teacher.tokenizer, half)
-        show(records, args.out_dir)
+        table = {row.label: row for row in args.rows}
+        variants = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
+        for run in task_rows(args, "xtc", task, teacher, variants, each=partial(export_row, args)):
+            row = table[run.variant]
+            if args.augment and row.variant != "finetune":
+                run.augment(args.augment)
+            student = run.student(init="random" if goes_on(args) else None)
+            with eager(student, teacher.model):  # whose attention scores can be seen
+                before = distil(args, run, row, student, kept)
+            analysis: dict[str, Any] = {"layers": kept}
+            if row.bits == 32:
+                run.finish(student, analysis=analysis)
+                continue
+            analysis["distance"] = distances(student, before)
+            if parallel.main():
+                save_file(latent(student), run.folder / "latent.safetensors")
+            parameters, loading = student.num_parameters(), Loading("import common.layers.packed")
+            run.finish(pack(student), analysis=analysis, parameters=parameters, loading=loading)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common.args import BadInput
 from common.losses import kd_loss
+from common.models import AttentionScores
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import xtc
-from methods.xtc import STAGES, Args, Quantizer, Scores, logit_loss, pack, quantize, step_loss
+from methods.xtc import STAGES, Args, Quantizer, logit_loss, pack, quantize, step_loss
 
 ENCODERS = [name for name in FAMILIES if name != "xlnet"]
 
@@ -177,7 +178,7 @@ def test_every_family(family: str, bits: int, tmp_path: Path) -> None:
     config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family], initializer_range=0.2)
     model: Any = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
     inputs = batch_of(padding=1).inputs
-    with Scores() as scores:
+    with AttentionScores() as scores:
         maps = model(**inputs, output_attentions=True).attentions
     torch.testing.assert_close([layer.softmax(-1) for layer in scores.layers], list(maps))
     names = list(xtc.quantizable(model))
