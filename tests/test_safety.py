@@ -11,6 +11,7 @@ import resource
 import shutil
 import sys
 import time
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator
 from importlib.metadata import distribution
@@ -97,6 +98,22 @@ def test_every_package_has_one_version() -> None:
         for need in map(Requirement, installed.requires or []):
             if not need.marker or any(need.marker.evaluate({"extra": extra}) for extra in ["", *package.extras]):
                 asked.append(str(need).partition(";")[0])
+
+
+def test_project_and_scripts_name_the_same_packages() -> None:
+    """requirements.txt without its tests, pyproject.toml, and the headers for `uv run`, in the versions of all."""
+    versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    lines = (ROOT / "requirements.txt").read_text().split("# tests and checks")[0].splitlines()
+    used = {line for line in lines if line and line[0] not in "#-"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["dependencies"]) == used
+    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    for method in ("cka", "cmow", "efficient_attention", "mc3kd", "xtc"):
+        header = re.match(r"# /// script\n(.*?)# ///\n", (ROOT / "methods" / f"{method}.py").read_text(), re.DOTALL)
+        assert header is not None, method
+        block = tomllib.loads(re.sub(r"^# ?", "", header[1], flags=re.MULTILINE))
+        assert set(block["dependencies"]) == {f"{name}=={versions[name]}" for name in used}, method
+        assert block["requires-python"] == project["requires-python"], method
 
 
 # --- models --------------------------------------------------------------------------------------------------

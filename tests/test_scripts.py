@@ -418,6 +418,19 @@ def test_a_file_dropped_into_methods_passes_everything_unaided(tmp_path: Path) -
     assert int(ran[1]) > 30
 
 
+@pytest.mark.slow
+def test_uv_runs_a_script_without_a_virtual_environment(tmp_path: Path) -> None:
+    """Of a copy of the repository, by the header of the script; uv is PyPI's. It takes the indexes that uv is told."""
+    shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "__pycache__", "runs"))
+    uv = tmp_path / "uv"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", uv, "uv"], check=True)
+    command = [uv / "bin" / "uv", "run", "--no-progress", "methods/mc3kd.py", "--budget", "smoke"]
+    environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    done = subprocess.run(command, cwd=tmp_path / "copy", env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search(r"^mc3kd .* \d+\.\d", done.stdout, re.MULTILINE)
+
+
 # --- minutes long --------------------------------------------------------------------------------------------
 
 
