@@ -5,6 +5,8 @@ Shapes: n rows, one for each prediction; C classes, or 1 output for a score.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,3 +35,11 @@ def kl_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 def kd_loss(student: Tensor, teacher: Tensor, labels: Tensor, alpha: float, temperature: float) -> Tensor:
     """Vanilla KD, (): the mean over all rows of alpha T^2 KL(teacher || student) + (1 - alpha) CE(student, labels)."""
     return mean(alpha * kl_loss(student, teacher, temperature) + (1 - alpha) * label_loss(student, labels))
+
+
+def baseline(args: Any, batch: Any, student: Any, teacher: Any | None) -> Tensor:
+    """Of both models' outputs on a batch, (): without the teacher's, None, the labels alone; otherwise vanilla KD."""
+    logits, labels = batch.predictions(student)
+    if teacher is None:
+        return mean(label_loss(logits, labels))
+    return kd_loss(logits, batch.predictions(teacher)[0], labels, args.alpha, args.temperature)

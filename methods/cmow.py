@@ -30,7 +30,7 @@ What the paper has -> code
     masked language model                 MatrixEmbeddings.both_sides, prefix_products, general_loss
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
-    loss (appendix B)                     kd_loss, as vanilla KD is for all scripts
+    loss (appendix B)                     baseline, as vanilla KD is for all scripts
     table I, search spaces                grid
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
@@ -177,7 +177,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import models, text
 from common.data import load
-from common.losses import kd_loss, kl_loss, label_loss
+from common.losses import baseline, kl_loss, label_loss
 from common.parallel import BatchNorm2d, mean
 from common.run import Loading, Run, task_rows
 from common.tasks import TaskData
@@ -504,14 +504,6 @@ def stsb_classes(task: TaskData) -> TaskData:
     return replace(task, name=f"{task.name}-21", task=classes, splits=splits)
 
 
-def step_loss(args: Args, kd: bool, student: PreTrainedModel, teacher: Teacher, batch: Batch) -> Tensor:
-    """Appendix B: vanilla KD, or without the teacher the labels alone."""
-    logits, labels = batch.predictions(student(**batch.inputs))
-    if not kd:
-        return mean(label_loss(logits, labels))
-    return kd_loss(logits, batch.predictions(teacher(batch))[0], labels, args.alpha, args.temperature)
-
-
 class Row(NamedTuple):
     """What is told apart in the table: where a student's embeddings start from, and whether the teacher takes part."""
 
@@ -569,8 +561,9 @@ def main(args: Args) -> None:
             # no warm-up, linear decay
             with run.loop({"student": student}, run.lr, cached=teacher if row.kd else None, warmup=0.0,
                           whole_batch=args.head == "cnn") as loop:  # fmt: skip
-                for batch in loop:
-                    loop.minimise(step_loss(args, row.kd, student, teacher, batch))
+                for batch in loop:  # appendix B
+                    s, t = student(**batch.inputs), teacher(batch) if row.kd else None
+                    loop.minimise(baseline(args, batch, s, t))
             run.finish(student, init=start, loading=Loading("import methods.cmow"))
 
 

@@ -172,7 +172,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from common import data, models, text
 from common.layers import attention
-from common.losses import kd_loss, kl_loss, label_loss
+from common.losses import baseline, kl_loss, label_loss
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
 from common.tasks import WINDOWED, Task, TaskData
@@ -397,14 +397,6 @@ def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> tuple[PreTrai
     return student, " then ".join((f"{first} of {Path(start).name}", *plan.stages))
 
 
-def step_loss(args: Args, plan: Plan, student: PreTrainedModel, teacher: Teacher, batch: Batch) -> Tensor:
-    """Of fine-tuning: the labels alone, or vanilla KD."""
-    logits, labels = batch.predictions(student(**batch.inputs))
-    if not plan.soft:
-        return mean(label_loss(logits, labels))
-    return kd_loss(logits, batch.predictions(teacher(batch))[0], labels, args.alpha, args.temperature)
-
-
 def long_teacher(args: Args, task: Task) -> str:
     """`--teacher`, of which the library's own long models are kept as converted ones: a folder."""
     source = models.source(args.teacher, task.kind)
@@ -493,7 +485,8 @@ def main(args: Args) -> None:
             batches, cached = short_first(args, run), teacher if plan.soft else None
             with run.loop({"student": student}, run.lr, batches=batches, cached=cached) as loop:
                 for batch in loop:
-                    loop.minimise(step_loss(args, plan, student, teacher, batch))
+                    s, t = student(**batch.inputs), teacher(batch) if plan.soft else None
+                    loop.minimise(baseline(args, batch, s, t))
             loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
             run.finish(student, init=start, loading=loading if plan.converted else None)
 
