@@ -26,7 +26,8 @@ from bench.matrix import Matrix, build, module_of, read_file
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
-from common.tasks import GENERATED, WINDOWED, Columns, is_data_set
+from common.kinds import Kind
+from common.tasks import Columns, is_data_set
 from pocket.models import POCKET
 
 FILE = results.ROOT / "bench" / "arena.toml"
@@ -37,7 +38,7 @@ BASELINES = ("undistilled", "kd")
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
-def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
+def rows_for(options: Any, width: int, kind: Kind) -> list[dict[str, Any]]:
     """The rows that were asked for, with this student; `width`: the teacher's, `kind`: the task's."""
     known = {row["name"]: row for row in read_file(FILE)["rows"]}
     names = list(known) if options.rows == "all" else split_list(options.rows)
@@ -47,10 +48,10 @@ def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
     shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, own // 16 * 8)}"}
     rows = []
     for row in (known[name] for name in names):
-        if kind in WINDOWED and row["name"] in BASELINES:  # every script has them
+        if kind.windowed and row["name"] in BASELINES:  # every script has them
             row = row | {"method": "efficient_attention"}
         kinds = module_of(f"methods/{row['method']}.py").Args.KINDS
-        if kinds is not None and kind not in kinds:
+        if not kind.among(kinds):
             print(f"left out: {row['name']}: its script cannot do {kind}")
             continue
         # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
@@ -66,7 +67,7 @@ def rows_for(options: Any, width: int, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def plan_of(options: Any, kind: str, given: dict[str, str], out: str) -> Matrix:
+def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str) -> Matrix:
     """The matrix, in memory; its commands run in the repository, so that places are whole."""
     apart = [is_data_set(options.task) and not options.task.startswith("hub:"), options.teacher not in POCKET]
     task, teacher = (str(path.resolve()) if own and (path := Path(name).expanduser()).exists() else name
@@ -164,7 +165,7 @@ def main(argv: list[str]) -> None:
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of(given))
     if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")
-    if task.task.kind in ("language modelling", *GENERATED):
+    if task.task.kind.written or task.task.kind.causal:
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
     plan = plan_of(options, task.task.kind, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")

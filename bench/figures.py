@@ -31,9 +31,11 @@ import numpy as np
 from bench import report, table
 from bench.cli import Parser
 from bench.plots import Line, heatmap, lines, pyplot, save
-from common import data, evaluate, results, windows
+from common import data, evaluate, results
 from common.args import BadInput, CommonArgs, read, split_list
-from common.tasks import GENERATED, Split, TaskData
+from common.kinds import Split
+from common.kinds.documents import entity_types, words_of
+from common.tasks import TaskData
 
 LATENCY_TEXTS = 50  # of table 4, after one that is not counted
 
@@ -404,7 +406,7 @@ def ner_data(names: str, folder: Path, words: list[str]) -> None:
         task = data.load(name, **args.source)
         if task.task.kind != "token classification":
             raise BadInput(f"{task.name}: is {task.task.kind}; only tagged data have tags to count")
-        lengths = [len(windows.words(text)) for split in task.splits.values() for (text,) in split.texts]
+        lengths = [len(words_of(text)) for split in task.splits.values() for (text,) in split.texts]
         tags = tag_proportions(task)
         begun, inside = (sum(row["count"] or 0 for tag, row in tags.items() if tag[:2] == p) for p in ("B-", "I-"))
         records[name] = {"data": f"{task.origin}#{task.fingerprint}", "lengths": length_statistics(lengths),
@@ -451,19 +453,19 @@ def _guess_names(task: TaskData, name: str) -> float:
     counts: dict[str, Counter[str]] = {}
     train, split, tags = task.splits["train"], task.splits[name], task.task.labels
     for (text,), row in zip(train.texts, train.labels, strict=True):
-        for word, tag in zip(windows.words(text), row, strict=True):
+        for word, tag in zip(words_of(text), row, strict=True):
             if tags[tag].startswith("B-"):
                 counts.setdefault(word, Counter())[tags[tag][2:]] += 1
     guessed, true = [], []
     for (text,), row in zip(split.texts, split.labels, strict=True):
         kind, best = "", []
-        for word, tag in zip(windows.words(text), row, strict=True):
+        for word, tag in zip(words_of(text), row, strict=True):
             if tags[tag].startswith("B-"):
-                kind = counts[word].most_common(1)[0][0] if word in counts else windows.entity_types(task.task)[0]
+                kind = counts[word].most_common(1)[0][0] if word in counts else entity_types(task.task)[0]
             best.append("O" if tags[tag] == "O" else f"{tags[tag][:2]}{kind}")
         guessed.append(best)
         true.append([tags[tag] for tag in row])
-    return evaluate.entities(guessed, true, windows.entity_types(task.task))["entity_f1"]
+    return evaluate.entities(guessed, true, entity_types(task.task))["entity_f1"]
 
 
 def _guess_answers(task: TaskData, name: str) -> float:
@@ -484,7 +486,7 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
     rows = []
     for name in args.tasks:
         task = data.load(name, **args.source)
-        if task.task.kind in (*GENERATED, "language modelling"):
+        if task.task.kind.written or task.task.kind.causal:
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
         rows.append([name, evaluate.TITLES[evaluate.primary(task.task)], f"{100 * words_alone(task):.1f}"])
     print(results.columns(rows, ["task", "metric", "words alone"]))

@@ -315,9 +315,9 @@ def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any]
         jobs, variants = [], split_list(given["variant"]) or [""]
         for task in tasks:
             found = check_task(task, given.get("data_dir"), Columns.of(given))
-            if Args.KINDS is not None and found.kind not in Args.KINDS:
+            if not found.kind.among(Args.KINDS):
                 print(f"left out: {row.label} on {task}, which is {found.kind};"
-                      f" {row.script} does {', '.join(Args.KINDS)}", file=sys.stderr)  # fmt: skip
+                      f" {row.script} does {', '.join(Args.KINDS or ())}", file=sys.stderr)  # fmt: skip
                 continue
             data = digest(task, found, given.get("data_dir"))
             parsed: dict[tuple[int | None, str], Any] = {}  # the library's parser is slow, and only the seed differs

@@ -53,6 +53,7 @@ from bench.cli import FOLDER, Parser, markdown
 from bench.sizes import EFFICIENT_ATTENTION, Specials, encoder
 from common import data, models, parallel, results, train
 from common.args import BadInput, read
+from common.kinds import Kind
 from common.layers import attention
 from common.losses import kd_loss
 from common.tasks import TASKS
@@ -143,7 +144,7 @@ def load_student(folder: Path, kind: str = "classification") -> Any:
         options.intra_op_num_threads = torch.get_num_threads()
         session = onnxruntime.InferenceSession(folder / "int8.onnx", options, providers=["CPUExecutionProvider"])
         return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
-    family: Any = models.HEADS[kind]
+    family: Any = Kind.of(kind).auto
     if hasattr(models.load_config(str(folder)), "efficient_attention"):
         return attention.load(folder, family).eval()
     model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
@@ -223,7 +224,7 @@ def material(folder: Path, sizes: Sizes, rows: int, draw: Callable[[random.Rando
     else:
         config = BertConfig(vocab_size=sizes.words, hidden_size=width, num_hidden_layers=layers,
                             num_attention_heads=heads, intermediate_size=4 * width,
-                            **models.task_settings(TASKS[task]))  # fmt: skip
+                            **TASKS[task].kind.settings(TASKS[task]))  # fmt: skip
         teacher = BertForSequenceClassification(config)  # with the labels' names: a head that is known
     models.save(teacher, tokenizer, folder / "teacher", "")
     given = (

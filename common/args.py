@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common import sources, tasks
 from common.errors import BadInput, Interrupted, first_line, speaks
+from common.kinds import OWN, Kind
 
 # --- declaring arguments -------------------------------------------------------------------------------------
 
@@ -86,8 +87,8 @@ class CommonArgs:
     text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: by usual names)",
                            setting=False)  # fmt: skip
     label: str | None = arg(None, "your own data: the column of the labels (default: by usual names)", setting=False)
-    kind: str | None = arg(None, f"your own data: {', '.join(tasks.KINDS)} (default: seen from the labels)",
-                           names=tasks.KINDS, setting=False)  # fmt: skip
+    kind: str | None = arg(None, f"your own data: {', '.join(OWN)} (default: seen from the labels)",
+                           names=OWN, setting=False)  # fmt: skip
     metric: str | None = arg(None, "your own data: the primary metric, for example macro_f1 (default: the kind's)",
                              setting=False)  # fmt: skip
     teacher: str = arg(
@@ -201,8 +202,8 @@ class CommonArgs:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
         for task in self.tasks:
             kind = self.kind_of(task)
-            if self.KINDS is not None and kind not in self.KINDS:
-                raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS)}")
+            if not kind.among(self.KINDS):
+                raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS or ())}")
 
     def check_student(self) -> None:
         """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
@@ -216,7 +217,7 @@ class CommonArgs:
         columns = tasks.Columns.of(vars(self))
         return {"data_dir": self.data_dir, "limit": self.limit, "tune": self.tune, "columns": columns}
 
-    def kind_of(self, task: str) -> str:
+    def kind_of(self, task: str) -> Kind:
         """The kind of one of the tasks; `BadInput` for one that there is not."""
         return sources.check_task(task, self.data_dir, self.source["columns"]).kind
 

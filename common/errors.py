@@ -1,6 +1,11 @@
-"""The two exceptions that end a script in an orderly way; `common.args.execute` turns them into exit codes."""
+"""The two exceptions that end a script in an orderly way, and the lines that tell its user something."""
+
+from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 
 class BadInput(Exception):
@@ -20,6 +25,29 @@ def speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def tell(line: str) -> None:
+    if speaks():
+        print(line, file=sys.stderr)
+
+
+def warn(line: str) -> None:
+    tell(f"warning: {line}")
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def some(names: Sequence[Any], count: int = 20) -> str:
+    """The first of many names, for a line."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(str(name)[:40] for name in names[:count]) + more
+
+
+def shown(value: Any) -> str:
+    """A value as an error line shows it: its beginning, and never an integer of thousands of digits."""
+    try:
+        return repr(value)[:60]
+    except ValueError:
+        return "a huge number"

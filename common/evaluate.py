@@ -10,7 +10,6 @@ Shapes: B batch, L length, N examples.
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import string
 import time
@@ -28,16 +27,16 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from common import data, models, parallel, windows
-from common.data import Encoded
+from common import data, models, parallel
 from common.errors import BadInput
+from common.kinds import Encoded, Split, Task
+from common.kinds.documents import SpanQA, TokenClassification, by_sentence, entity_types
+from common.kinds.texts import BEAMS, token_stream
 from common.results import replacing
-from common.tasks import GENERATED, WINDOWED, Split, Task, TaskData
+from common.tasks import TaskData
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-BEAMS = 4  # of the beam search by which texts are written
 
 # The names that tables print.
 TITLES: dict[str, str] = {
@@ -144,7 +143,7 @@ def strided_windows(count: int, max_length: int) -> list[tuple[int, int, int]]:
 def perplexity(model: Any, stream: torch.Tensor, max_length: int) -> float:
     """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
 
-    The first token (end-of-text, as `data.token_stream` makes it) is given; every other one is scored exactly once,
+    The first token (end-of-text, as `token_stream` makes it) is given; every other one is scored exactly once,
     in a strided evaluation: windows of `max_length` tokens that lie half of that apart, so each token is predicted
     from more than half of `max_length` tokens before it, where there are so many.
     The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do not compare.
@@ -192,17 +191,6 @@ def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, fl
     scorer = RougeScorer(names, use_stemmer=True)
     rows = [scorer.score(true, found) for found, true in zip(predictions, references, strict=True)]
     return {name: sum(row[name].fmeasure for row in rows) / len(rows) for name in names}
-
-
-def signature(metric: str) -> str:
-    """What a figure of BLEU or ROUGE depends on: the library's version and settings."""
-    if metric == "bleu":
-        from sacrebleu.metrics import BLEU
-
-        scorer = BLEU()
-        scorer.corpus_score(["a"], [["a"]])  # the number of references is known after a call
-        return str(scorer.get_signature()).replace("|", ",")
-    return f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
 
 
 # --- documents -----------------------------------------------------------------------------------------------
@@ -327,13 +315,13 @@ def score_windows(encoded: Encoded, split: Split, task: Task, logits: Sequence[n
     """The task's metrics on a split, from the logits of its windows: [L, T], or [L, 2] for questions."""
     if task.kind == "span QA":
         truths = [[text for text, _ in given] for given in split.labels]
-        return questions(windows.answers(encoded.windows or [], split, logits), truths, task.name)
-    predicted = windows.tags(encoded.windows or [], split, task, logits)
+        return questions(SpanQA().answers(encoded.windows or [], split, logits), truths, task.name)
+    predicted = TokenClassification().tags(encoded.windows or [], split, task, logits)
     truth = [[task.labels[tag] for tag in row] for row in split.labels]
     # an entity does not reach over the end of a sentence
-    cut = [windows.by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
-    true = [windows.by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
-    return entities([*chain(*cut)], [*chain(*true)], windows.entity_types(task))
+    cut = [by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
+    true = [by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
+    return entities([*chain(*cut)], [*chain(*true)], entity_types(task))
 
 
 def progress(total: int, label: str) -> tqdm:
@@ -415,8 +403,8 @@ def evaluate(
     found: Any
     for name in task.reported:
         split = task.splits[name]
-        if kind == "language modelling":
-            stream = data.token_stream(tokenizer, split)
+        if kind.causal:
+            stream = token_stream(tokenizer, split)
             started = time.perf_counter()
             found = perplexity(model, stream, max_length)
             seconds += time.perf_counter() - started
@@ -427,15 +415,15 @@ def evaluate(
             continue
         encoded = data.encode(tokenizer, split, task.task, max_length)
         started = time.perf_counter()
-        if kind in GENERATED:
+        if kind.written:
             found = write(model, encoded, tokenizer, max_length)
         else:
-            found = (predict_windows if kind in WINDOWED else predict)(model, encoded, tokenizer)
+            found = (predict_windows if kind.windowed else predict)(model, encoded, tokenizer)
         seconds += time.perf_counter() - started
         examples += len(encoded)
-        if kind in WINDOWED:
+        if kind.windowed:
             scores[name] = score_windows(encoded, split, task.task, found)
-        elif kind not in GENERATED:
+        elif not kind.written:
             predictions[name] = found[:, 0].copy() if kind == "regression" else found
             classes = found.argmax(1) if kind == "classification" else predictions[name]
             scores[name] = compute(task.task, classes, split.labels)

@@ -19,57 +19,26 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
     AutoTokenizer,
-    MBartTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
 )
 
 from common import parallel
 from common.args import KEEP, BadInput, first_line, layer_list, parse_model
+from common.kinds import Kind
 from common.layers import attention
 from common.results import apply_umask
 from common.sources import TIMEOUT_SECONDS
-from common.tasks import GENERATED, WINDOWED, Task
-from pocket.models import POCKET, POCKET_ASKED_FOLDER, POCKET_LONG_FOLDER
-
-HEADS = {
-    "classification": AutoModelForSequenceClassification,
-    "regression": AutoModelForSequenceClassification,
-    "language modelling": AutoModelForCausalLM,
-    "token classification": AutoModelForTokenClassification,
-    "span QA": AutoModelForQuestionAnswering,
-    "translation": AutoModelForSeq2SeqLM,
-    "summarisation": AutoModelForSeq2SeqLM,
-}
-
-
-def task_settings(task: Task) -> dict[str, Any]:
-    """The entries of a configuration that make the library build this task's head, labels named."""
-    if task.kind in ("language modelling", *GENERATED):
-        return {}  # the output layer is as large as the vocabulary
-    if task.kind == "span QA":
-        return {"num_labels": 2}  # start and end
-    if task.kind == "regression":
-        return {"num_labels": 1, "problem_type": "regression"}
-    settings: dict[str, Any] = {"id2label": dict(enumerate(task.labels)), "label2id": dict(task.places)}
-    if task.kind == "classification":
-        settings["problem_type"] = "single_label_classification"
-    return settings
-
+from pocket.models import POCKET
 
 # --- loading -------------------------------------------------------------------------------------------------
 
 
 def source(name: str, kind: str = "classification") -> str:
     """What the loaders below take for the name of a model: a pocket model's folder, otherwise the name itself."""
-    if name == "pocket" and kind in WINDOWED:
-        return str(POCKET_ASKED_FOLDER if kind == "span QA" else POCKET_LONG_FOLDER)
+    if name == "pocket" and (body := Kind.of(kind).pocket_body):
+        return str(POCKET[name].with_name(body))
     base, layers = parse_model(name)
     return f"{POCKET[base]}:{layers}" if layers and base in POCKET else str(POCKET.get(name, name))
 
@@ -118,22 +87,6 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
-LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
-
-
-def set_languages(model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
-    """Tell an mBART between which languages it translates; the name of the task says so: wmt16/en-ro.
-
-    mBART-25 starts to write from the code of a language, mBART-50 has it as its first word. Nothing is done to other
-    families, which know one pair of languages or are told in words.
-    """
-    languages = task.name.partition("/")[2].split("-")
-    if task.kind == "translation" and hasattr(tokenizer, "tgt_lang") and len(languages) == 2:
-        tokenizer.src_lang, tokenizer.tgt_lang = (LANGUAGES[language] for language in languages)
-        first = "decoder_start_token_id" if isinstance(tokenizer, MBartTokenizer) else "forced_bos_token_id"
-        setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
-
-
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
                dtype: torch.dtype = torch.float32, argument: str = "--teacher") -> PreTrainedModel:  # fmt: skip
     """Weights from safetensors into the task's architecture; layers that `config` has not are left out, the last first.
@@ -145,11 +98,11 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
         raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; --init random works")
     try:
         if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
-            model, lost = attention.read(parse_model(name)[0], HEADS[kind], config)
+            model, lost = attention.read(parse_model(name)[0], Kind.of(kind).auto, config)
             model.to(dtype)  # type: ignore[arg-type]
             report: dict[str, Any] = {"missing_keys": lost, "mismatched_keys": []}
         else:
-            model, report = HEADS[kind].from_pretrained(
+            model, report = Kind.of(kind).auto.from_pretrained(
                 parse_model(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
@@ -159,12 +112,12 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
         raise BadInput(f"{argument} {name}: its weights cannot be loaded ({first_line(error)})") from error
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
-    whole = head or kind in GENERATED  # an encoder-decoder has no head of the task
+    whole = head or Kind.of(kind).written  # an encoder-decoder has no head of the task
     lost = [key for key in absent if whole or in_body(model, key)]
     if lost:
         raise BadInput(f"{argument} {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
     check_finite(model, f"{argument} {name}")
-    if kind == "language modelling" and not is_causal(model):
+    if Kind.of(kind).causal and not is_causal(model):
         raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
 
@@ -192,17 +145,6 @@ def is_causal(model: PreTrainedModel) -> bool:
     first, second = (model(input_ids=i).logits[0, :3] for i in (ids, other))
     model.train(was_training)
     return torch.allclose(first, second, atol=1e-5)
-
-
-def has_head(config: PreTrainedConfig, task: Task) -> bool:
-    """Whether a checkpoint has a head of this task's kind and size: it was fine-tuned, or is a language model."""
-    if task.kind == "language modelling":
-        return any("CausalLM" in name or "LMHead" in name for name in config.architectures or [])
-    if task.kind in GENERATED:
-        return any("ForConditionalGeneration" in name or "MTModel" in name for name in config.architectures or [])
-    kind = {"token classification": "ForTokenClassification", "span QA": "ForQuestionAnswering"}
-    head = any(kind.get(task.kind, "ForSequenceClassification") in name for name in config.architectures or [])
-    return head and (task.kind == "span QA" or config.num_labels == (len(task.labels) or 1))
 
 
 # --- students ------------------------------------------------------------------------------------------------
@@ -351,30 +293,13 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
     """A model for tasks of a kind with random weights."""
-    model = HEADS[kind].from_config(config)
+    model = Kind.of(kind).auto.from_config(config)
     if hasattr(config, "efficient_attention"):
         attention.install(model)
     return model
 
 
 # --- what a model predicts -----------------------------------------------------------------------------------
-
-
-def predictions(output: Any, labels: Tensor, mask: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """What losses compare: (n, C) logits and (n,) targets, one row for each prediction.
-
-    `labels` are `data.collate`'s. Classes and scores: as they are. Tags, masked words, written texts: the tokens that
-    have a label, 0 or more. Causal language models: position i predicts token i + 1. Questions: an answer's first
-    token and its last, among the L positions of a window, of which those of padding have no probability.
-    """
-    if kind == "span QA":
-        logits = torch.cat([output.start_logits, output.end_logits])
-        return logits.masked_fill(~mask.repeat(2, 1), -1e4), torch.cat(labels.unbind(-1))
-    if kind == "language modelling":
-        return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
-    if labels.ndim > 1:
-        return output.logits[labels >= 0], labels[labels >= 0]
-    return output.logits, labels
 
 
 def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "bert") -> Tensor:
@@ -442,23 +367,7 @@ def token_logits(output: Any) -> Tensor:
     return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
 
 
-# --- sizes, learning rates and files -------------------------------------------------------------------------
-
-# Peak learning rates from random weights; that of language models was chosen on held-out unlabelled documents
-RANDOM_LR = {"classification": 1e-3, "regression": 1e-3, "language modelling": 3e-3}
-RANDOM_LR |= {"token classification": 1e-3, "span QA": 1e-3, "translation": 4e-3, "summarisation": 4e-3}
-
-
-def default_lr(width: int, init: str, kind: str = "classification") -> float:
-    """Peak learning rate of a student: BERT-base's usual 5e-5 at width 768, larger for narrower ones and from `random`.
-
-    Of classes and scores it grows with the square. On the tuning splits the best rates were 3e-4 at width 384, 1e-3 to
-    2e-3 at 128, and from random weights 2e-3 at 64.
-    """
-    sentences = kind in ("classification", "regression")
-    if init == "random":
-        return 2e-3 if sentences and width <= 64 else RANDOM_LR[kind]
-    return min(2e-3, 5e-5 * (768 / width) ** (2 if sentences else 1))
+# --- sizes and files -------------------------------------------------------------------------
 
 
 def parameters(model: nn.Module) -> int:

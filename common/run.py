@@ -26,9 +26,9 @@ from transformers import PreTrainedModel, set_seed
 import pocket
 from common import data, evaluate, models, parallel, results, text, train
 from common.args import BadInput, CommonArgs, parse_budget, student_shape
-from common.data import Encoded
+from common.kinds import Encoded
 from common.layers.augment import with_copies
-from common.tasks import GENERATED, TaskData
+from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
 _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
@@ -85,7 +85,7 @@ class Run:
         self.started_from = start
         # Blocks of text are all of one length. On pocket tasks batches of like length cost score: on cola and grammar,
         # after 6,400 examples, KD and MC3KD had 0.2 to 17 points less (all eight pairs of runs)
-        self.by_length = kind != "language modelling" and args.batches != "shuffled"
+        self.by_length = not kind.causal and args.batches != "shuffled"
         self.by_length &= args.batches == "by-length" or task.source != "pocket"
         batches = {"batches": "by-length"} if self.by_length else {}
         if corpus := getattr(args, "corpus", None):
@@ -98,14 +98,7 @@ class Run:
             "budget": f"{self.steps * args.batch_size}" + ("(paper)" if self.kind == "paper" else ""),
             "schema": results.SCHEMA_VERSION,
         }
-        if kind == "language modelling":  # a perplexity belongs to its tokens and its windows
-            fields |= {
-                "tokens": results.digest(sorted(teacher.tokenizer.get_vocab().items()))[:8],
-                "window": f"{args.max_length}/2",
-            }
-        if kind in GENERATED:  # how the texts were written and scored
-            fields |= {"length": args.max_length, "beams": evaluate.BEAMS}
-            fields["score"] = evaluate.signature(evaluate.primary(task.task))
+        fields |= kind.comparable(task.task, teacher.tokenizer, args.max_length)
         self.comparable = results.one_line(fields)
         others = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         fields = {"method": method, "variant": variant, "teacher": teacher.signature} | others
@@ -140,7 +133,7 @@ class Run:
 
     def rate(self, width: int, start: str) -> float:
         """The peak learning rate of a student of this width that starts from there: `--lr`, or the default."""
-        return self.args.lr or models.default_lr(width, start, self.task.task.kind)
+        return self.args.lr or self.task.task.kind.default_lr(width, start)
 
     @property
     def encoded(self) -> Encoded:
@@ -199,7 +192,7 @@ class Run:
         if selected:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
         kind = self.task.task.kind
-        kept = cached and keep_outputs(args, cached, self.encoded, kind, steps, tuple(sorted(set(layers))))
+        kept = cached and keep_outputs(args, cached, self.encoded, steps, tuple(sorted(set(layers))))
         set_seed(args.seed, deterministic=False)
         options = train.loop_options(args) | options
         if args.warmup is not None:
@@ -453,7 +446,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     args, teacher, task = run.args, run.teacher, run.task
     layers, width = student_shape(shape)
     config, kind = teacher.model.config, task.task.kind
-    changes = models.task_settings(task.task) | changes
+    changes = kind.settings(task.task) | changes
     set_seed(args.seed, deterministic=False)
     if init == "random":
         return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
@@ -506,10 +499,7 @@ class Loading(NamedTuple):
 def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) -> str:
     """A short README for the saved student: what it is, what it reaches, how to load it."""
     task = run.task
-    model = models.HEADS[task.task.kind].__name__
-    use = "model(**inputs)" if task.task.kind == "span QA" else "model(**inputs).logits"
-    if task.task.kind in GENERATED:
-        use = f"tokenizer.batch_decode(model.generate(**inputs, num_beams={evaluate.BEAMS}), skip_special_tokens=True)"
+    model = task.task.kind.head
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
     imports = f"{loading.imports}  # from this repository's root\n" if loading.imports else ""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
@@ -528,6 +518,6 @@ folder = "."  # the folder of this file
 model = {loading.call.format(model=model)}.eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print({use})
+print({task.task.kind.use})
 ```
 """

@@ -21,60 +21,26 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pocket
-from common.errors import BadInput, first_line, speaks
+from common.errors import BadInput, first_line, shown, some, warn
+from common.kinds import KINDS, OWN, Kind, Rows, Task
+from common.kinds.documents import hotpot_row, trivia_row
 from common.tasks import (
-    GENERATED,
-    KINDS,
     NO_COLUMNS,
     SUFFIXES,
     TASKS,
     Columns,
-    Kind,
     Source,
-    Task,
     check_name,
     files_of,
     find_files,
     is_data_set,
     names_of,
 )
-
-
-@dataclass
-class Rows:
-    """One split as its source gives it, before any check: canonical columns of equal length."""
-
-    columns: dict[str, list[Any]]  # the task's columns, and "id" if the source has unique ones
-    place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
-    chosen: dict[str, str] = field(default_factory=dict)  # these columns as the source calls them
-    names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
-    integers: bool = True  # without names: do integers mean the hub's ids?
-    blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
-    official: bool = False  # a layout of the official release, whose size is known
-    lines: bool = False  # rows are the lines of a running text, not its documents
-    files: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def keep(self, order: list[int]) -> Rows:
-        """These rows, in this order."""
-        columns = {name: [values[i] for i in order] for name, values in self.columns.items()}
-        return replace(self, columns=columns, place=lambda i: self.place(order[i]))
-
-
-def tell(line: str) -> None:
-    if speaks():
-        print(line, file=sys.stderr)
-
-
-def warn(line: str) -> None:
-    tell(f"warning: {line}")
 
 
 def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
@@ -110,23 +76,6 @@ class HubSource:
     rows: tuple[int, ...]
     columns: dict[str, str]
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-
-
-def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
-    """HotpotQA's paragraphs, titles first, as one context. "yes no" stands before them: two answers that no paragraph
-    holds, which a model that marks spans can then give."""
-    found = row["context"]
-    if isinstance(found, dict):  # the hub's columns; the official file has pairs
-        found = list(zip(found["title"], found["sentences"], strict=True))
-    paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in found]
-    return row | {"context": "\n".join(["yes no", *paragraphs]), "label": {"text": [row["label"]]}}
-
-
-def trivia_row(row: dict[str, Any]) -> dict[str, Any]:
-    """TriviaQA's pages as one context; every alias is a true answer. Supervision is distant: no offsets."""
-    pages = [text for text in row["context"]["wiki_context"] if text.strip()]
-    aliases = list(dict.fromkeys([row["label"]["value"], *row["label"]["aliases"]]))
-    return row | {"context": "\n".join(pages) or row["question"], "label": {"text": aliases}}
 
 
 def _glue(name: str, *rows: int) -> HubSource:
@@ -291,12 +240,6 @@ _OFFICIAL_COLUMNS = {  # header names of the official release, where they are no
     "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
     "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
 }
-_KINDS_COLUMNS = {  # and those that files of a kind usually have
-    "token classification": {"text": "tokens", "label": "ner_tags"},
-    "span QA": _QUESTION | {"label": "answers"},
-    "translation": {"source": "source", "label": "target"},
-    "summarisation": {"document": "document", "label": "summary"},
-}
 _COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
 _NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels out: integers there are a mistake
 
@@ -330,22 +273,15 @@ def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[
     """Canonical name -> the file's column: the canonical ones if all are there, else the official release's, or the
     hub's."""
     needed = task.columns
-    other = _OFFICIAL_COLUMNS.get(task.name) or _KINDS_COLUMNS.get(task.kind)
+    other = _OFFICIAL_COLUMNS.get(task.name) or task.kind.usual
     for columns in ({name: name for name in needed}, other, HUB[task.name].columns if task.name in HUB else None):
         if columns and all(name in header for name in columns.values()):
             return columns
-    if other and task.kind in GENERATED:
+    if task.kind.written:
         needed = tuple(other.values())
     missing = [name for name in needed if name not in header]
     raise BadInput(f"{where}: no column {missing[0]!r}; {task.name} needs {', '.join(needed)}, the file has"
                    f" {some(header)}")  # fmt: skip
-
-
-def some(names: Sequence[Any], count: int = 20) -> str:
-    """The first of many names, for a line."""
-    return ", ".join(str(name)[:40] for name in names[:count]) + (
-        f" and {len(names) - count:,} more" if len(names) > count else ""
-    )
 
 
 def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
@@ -358,17 +294,11 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
     if suffix == ".parquet":
         return _read_parquet(path, pick)
     text = _decode(path)
-    kind = task.kind if task else _layout(text)
-    if kind == "span QA" and text.lstrip()[0] in "[{" and "\n{" not in text.strip():
-        return _read_questions(path, text, task is not None and task.whole)
+    kind = task.kind if task else next((kind for kind in KINDS.values() if kind.recognises(text)), None)
+    if kind and (rows := kind.parse(path, text, task.whole if task else None)) is not None:
+        return rows
     if suffix in (".jsonl", ".json"):
         return _read_json(path, text, pick)
-    if kind == "token classification":
-        return _read_conll(path, text, task is None or task.whole)
-    if kind == "language modelling" and suffix not in (".csv", ".tsv"):  # lines keep their ends: LF
-        lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
-        official = path.name.startswith("wiki.")
-        return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
     return _read_table(path, text, pick, task.name if task else None)
 
 
@@ -489,106 +419,6 @@ def _read_json(path: Path, text: str, pick: Pick) -> Rows:
     return Rows(found, lambda i: rows[i][0], columns, files=[str(path)])
 
 
-def _read_questions(path: Path, text: str, whole: bool) -> Rows:
-    """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions.
-
-    `whole`: a question of SQuAD is asked about its article, or a part of it, and not about its paragraph alone.
-    """
-    try:
-        found = json.loads(text)
-        if isinstance(found, list):
-            rows = [hotpot_row({"id": row["_id"], "label": row["answer"], **{key: row[key] for key in _QUESTION}})
-                    for row in found]  # fmt: skip
-        else:
-            rows = [
-                {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
-                 "label": {key: [answer.get(key) for answer in asked["answers"]] for key in ("text", "answer_start")}}
-                for article in found["data"]
-                for paragraph in (_joined if whole else list)(article["paragraphs"])
-                for asked in paragraph["qas"]
-            ]  # fmt: skip
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, qas are expected") from error
-    if not rows:
-        raise BadInput(f"{path}: no questions")
-    return Rows(_by_column(rows), lambda i: f"{path} question {rows[i]['id']}", official=not whole, files=[str(path)])
-
-
-ARTICLE = 2600  # words of a part of an article
-
-
-def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An article's paragraphs in parts of at most ARTICLE words, or of one that is longer. An answer is where it stands
-    in the paragraph that its question is about."""
-    parts: list[dict[str, Any]] = []
-    for paragraph in paragraphs:
-        context = paragraph["context"]
-        if not parts or len(parts[-1]["context"].split()) + len(context.split()) > ARTICLE:
-            parts.append({"context": context, "qas": []})
-        else:
-            parts[-1]["context"] += "\n" + context
-        offset = len(parts[-1]["context"]) - len(context)
-        for asked in paragraph["qas"]:
-            starts = [answer_start(context, answer["text"], answer.get("answer_start")) for answer in asked["answers"]]
-            answers = [
-                answer | {"answer_start": offset + start if start >= 0 else -1}
-                for answer, start in zip(asked["answers"], starts, strict=True)
-            ]
-            parts[-1]["qas"].append(asked | {"answers": answers})
-    return parts
-
-
-def answer_start(context: str, text: str, given: Any) -> int:
-    """Where an answer stands: at the given place if it does, else at the first where it does; -1 if it does nowhere."""
-    right = isinstance(given, int) and given >= 0 and context.startswith(text, given)
-    return given if right else context.find(text)
-
-
-def _read_conll(path: Path, text: str, whole: bool) -> Rows:
-    """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
-
-    Every sentence is an example; `whole`: every document, if the file says where they start. An I- tag that follows no
-    tag of its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
-    """
-    documents: list[list[list[tuple[str, str]]]] = []  # of sentences of words with their tags
-    starts: list[int] = []
-    whole = whole and "-DOCSTART-" in text
-    new = True
-    sentence: list[tuple[str, str]] = []
-    for number, line in enumerate([*text.split("\n"), ""], 1):
-        fields = line.split()
-        marker = bool(fields) and fields[0] == "-DOCSTART-"
-        if fields and not marker:
-            if len(fields) < 2:
-                raise BadInput(f"{path} line {number}: {line.strip()!r} has no tag; a word and its tag are needed")
-            if new:
-                documents.append([])
-                starts.append(number)
-                new = False
-            sentence.append((fields[0], fields[-1]))
-            continue
-        if sentence:
-            documents[-1].append(sentence)
-            sentence = []
-        new = new or marker or not whole
-    if not documents:
-        raise BadInput(f"{path}: no words with tags")
-    texts = ["\n".join(" ".join(word for word, _ in row) for row in document) for document in documents]
-    tags = [[tag for row in document for tag in _begun([tag for _, tag in row])] for document in documents]
-    return Rows({"text": texts, "label": tags}, lambda i: f"{path} line {starts[i]}", files=[str(path)])
-
-
-def _begun(tags: list[str]) -> list[str]:
-    """A sentence's tags in which every entity begins with a B-."""
-    before = ["O", *tags]
-    return [
-        f"B-{tag[2:]}" if tag.startswith("I-") and last[2:] != tag[2:] else tag
-        for last, tag in zip(before, tags, strict=False)
-    ]
-
-
 def _read_parquet(path: Path, pick: Pick) -> Rows:
     """A Parquet file, or those of a pattern; class names that `datasets` stored in their schema are used."""
     import datasets
@@ -673,18 +503,6 @@ def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> D
     return described(Path(title).stem, rows, columns, source, origin)
 
 
-# Of a kind: the metrics of a data set of one's own, the primary first; and others that `--metric` may name
-OWN_METRICS: dict[Kind, tuple[str, ...]] = {
-    "classification": ("accuracy", "macro_f1", "majority"),
-    "regression": ("pearson", "spearman"),
-    "token classification": ("entity_f1",),
-    "span QA": ("answer_f1", "exact_match"),
-    "summarisation": ("rouge2", "rouge1", "rougeL"),
-    "translation": ("bleu",),
-}
-MORE_METRICS: dict[Kind, tuple[str, ...]] = {"classification": ("matthews",)}
-
-
 def described(
     name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
 ) -> DataSet:
@@ -692,22 +510,17 @@ def described(
     a task of. Their labels become those that `data` reads for a task of the table."""
     rows = {split: kept for split, found in rows.items() if (kept := _without_blanks(split, found)) is not None}
     train = rows["train"]
-    kind = KINDS[columns.kind] if columns.kind else _seen_kind(train)
-    if columns.metric == "bleu" and kind == "summarisation":
-        kind = "translation"
-    if kind == "span QA" and "context" not in train.columns:
-        raise BadInput(f"{train.place(0)}: spans need a question and its context; --text QUESTION,CONTEXT names them")
+    kind = OWN[columns.kind] if columns.kind else _seen_kind(train)
+    if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
+        kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
     for split, found in rows.items():
-        values = [_cell(kind, value, found.names) for value in found.columns["label"]]
-        rows[split] = replace(found, columns=found.columns | {"label": values}, names=None)
-    labels: Sequence[str] = ()
-    if kind == "classification":
-        labels = train.names or _class_names(rows)
-    elif kind == "token classification":
-        labels = _tag_names(rows)
-    metrics = OWN_METRICS[kind]
+        values = [kind.cell(value, found.names) for value in found.columns["label"]]
+        rows[split] = replace(found, columns=found.columns | {"label": values})
+    labels = kind.label_names(rows)
+    rows = {split: replace(found, names=None) for split, found in rows.items()}
+    metrics = kind.own_metrics
     if columns.metric is not None:
-        allowed = [*(metric for metric in metrics if metric != "majority"), *MORE_METRICS.get(kind, ())]
+        allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
         if columns.metric not in allowed:
             raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
         metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
@@ -715,16 +528,6 @@ def described(
     fields = tuple(field for field in train.columns if field not in ("label", "id"))
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
     return DataSet(Task(safe, kind, fields, tuple(labels), metrics, splits=tuple(rows)), rows, source, origin)
-
-
-def _layout(text: str) -> Kind | None:
-    """What a file of a data set of one's own is, where it is no table: CoNLL's columns, or SQuAD's questions."""
-    if text.lstrip().startswith("{") and '"paragraphs"' in text:
-        return "span QA"
-    lines = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
-    words = [fields for fields in lines if fields and fields[0] != "-DOCSTART-"]
-    tagged = words and all(len(fields) > 1 and re.fullmatch(r"O|[BI]-\S+", fields[-1]) for fields in words)
-    return "token classification" if tagged else None
 
 
 # Names of columns, as data sets have them; the first that is there is taken
@@ -756,8 +559,8 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
                        " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    asked = columns.kind == "spans" or label.lower() == "answers"
-    names = ("text",) if len(texts) == 1 else ("question", "context") if asked else ("text1", "text2")
+    pairs = [kind.pair for kind in KINDS.values() if columns.kind == kind.own or label.lower() in kind.called]
+    names = ("text",) if len(texts) == 1 else pairs[0] if pairs else Kind.pair
     return dict(zip(names, texts, strict=True)) | {"label": label}
 
 
@@ -770,8 +573,6 @@ def _same_columns(chosen: dict[str, str], header: Sequence[str], where: str | Pa
 
 
 # --- what its labels are -------------------------------------------------------------------------------------
-
-CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
 
 
 def _blank(value: Any) -> bool:
@@ -798,82 +599,19 @@ def _without_blanks(split: str, rows: Rows) -> Rows | None:
     return replace(rows.keep(kept), blanks=len(fields) > 1) if kept else None
 
 
-def _number(value: Any) -> float | None:
-    """A cell as a number, a decimal comma allowed; None if it is none, or may be thousands: "1,036"."""
-    if isinstance(value, str) and re.fullmatch(r"\s*-?(0,\d+|\d+,(?!\d{3}\s*$)\d+)\s*", value):
-        value = value.replace(",", ".")
-    try:
-        return None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def _seen_kind(rows: Rows) -> Kind:
     """What the labels of a data set are."""
     values, texts = rows.columns["label"], next(iter(rows.columns.values()))
-    if all(isinstance(value, dict) for value in values):
-        return "span QA"
-    for i, value in enumerate(values):
+    mixed = not all(isinstance(value, dict) for value in values)
+    for i, value in enumerate(values if mixed else ()):
         words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
         if isinstance(value, dict) or (isinstance(value, list) and len(value) != len(words)):
             raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not learnt"
                            " here, give one each, or a tag for each word")  # fmt: skip
-    if any(isinstance(value, list) for value in values):
-        return "token classification"
-    if rows.names is not None:
-        return "classification"
-    numbers = [_number(value) for value in values]
-    if numbers.count(None) < 0.1 * len(values):
-        known = {number for number in numbers if number is not None}
-        few = len(known) <= CLASSES_AT_MOST or known == set(range(len(known)))
-        return "classification" if few and all(number.is_integer() for number in known) else "regression"
+    for kind in KINDS.values():
+        if kind.seen(rows):
+            return kind
     different = len(set(map(str, values)))
-    if different <= max(2, len(values) // 2):
-        return "classification"
-    if sum(len(str(value).split()) for value in values) >= 3 * len(values):
-        return "summarisation"
     raise BadInput(f"{rows.place(0)}: {different:,} different labels in {len(values):,} rows ({shown(values[0])}, ...)"
-                   f" are no classes; --label names the right column, or --kind {', '.join(KINDS)} says what they"
+                   f" are no classes; --label names the right column, or --kind {', '.join(OWN)} says what they"
                    " are")  # fmt: skip
-
-
-def shown(value: Any) -> str:
-    """A value as an error line shows it: its beginning, and never an integer of thousands of digits."""
-    try:
-        return repr(value)[:60]
-    except ValueError:
-        return "a huge number"
-
-
-def _cell(kind: Kind, value: Any, names: Sequence[str] | None) -> Any:
-    """A cell of labels as `data` reads it; `names` are those of its integers, if they have any."""
-    if kind == "classification":
-        if names and isinstance(value, int) and 0 <= value < len(names):
-            return names[value]
-        return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
-    if kind == "token classification":
-        tags = value if isinstance(value, list) else str(value).split()
-        return [_cell("classification", tag, names) for tag in tags]
-    if kind == "regression":
-        return value if (number := _number(value)) is None else number
-    return {"text": [value]} if kind == "span QA" and not isinstance(value, dict) else value
-
-
-def _class_names(rows: dict[str, Rows]) -> list[str]:
-    """The classes that there are, numbers in their order."""
-    there = {value for found in rows.values() for value in found.columns["label"]}
-    numbers = {value: _number(value) for value in there}
-    return sorted(there, key=str if None in numbers.values() else lambda value: (numbers[value], value))
-
-
-def _tag_names(rows: dict[str, Rows]) -> list[str]:
-    """The tags of all entities that there are, O first."""
-    types = set()
-    for found in rows.values():
-        for i, tags in enumerate(found.columns["label"]):
-            if wrong := [tag for tag in tags if not re.fullmatch(r"O|[BI]-.+", tag)]:
-                raise BadInput(f"{found.place(i)}: tag {wrong[0]!r}: entities are tagged O, B-TYPE and I-TYPE here")
-            types |= {tag[2:] for tag in tags if tag != "O"}
-    if not types:
-        raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
-    return ["O", *(f"{part}-{kind}" for kind in sorted(types) for part in "BI")]

@@ -1,4 +1,4 @@
-"""What a task is, whatever its data's source: kind, texts, labels, metrics; its data once loaded; and its files' names.
+"""The table of tasks, what a loaded one is, and the names of its files.
 
     task = check_name("sst2", "DIR")     # every check that costs nothing; of a data set of one's own: common/sources.py
 
@@ -9,64 +9,18 @@ from __future__ import annotations
 
 import csv
 import difflib
-import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pocket
 from common.errors import BadInput
+from common.kinds import KINDS, Split, Task
 
-Kind = Literal[
-    "classification",
-    "regression",
-    "language modelling",
-    "token classification",
-    "span QA",
-    "translation",
-    "summarisation",
-]
-GENERATED = ("translation", "summarisation")  # kinds whose answer is a text that an encoder-decoder writes
-WINDOWED = ("token classification", "span QA")  # kinds whose documents are read in windows, see common/windows.py
 Source = Literal["pocket", "hub", "local"]
-# What a data set of one's own can hold, as `--kind` and the line about it say -> the kind of task
-KINDS: dict[str, Kind] = {
-    "classes": "classification",
-    "scores": "regression",
-    "tags": "token classification",
-    "spans": "span QA",
-    "texts": "summarisation",
-}
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task: its text columns, its label names in the order of the hub's ids, its metrics, its files and sources."""
-
-    name: str
-    kind: Kind
-    fields: tuple[str, ...]
-    labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
-    metrics: tuple[str, ...]  # keys of common.evaluate's; the first is the primary
-    score_range: tuple[float, float] | None = None  # regression only, both ends allowed
-    splits: tuple[str, ...] = ()  # those with public labels; () for a task of the pocket suite alone
-    folder: str = ""  # of its files, as the official release calls it
-    pocket: str = ""  # the pocket suite's counterpart
-    hub: bool = True  # whether a repository of the hub serves it
-    whole: bool = False  # whether the parts of a document that its files hold are one example: sentences, paragraphs
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What a source has to hold: the texts and, but for language modelling, the label."""
-        return self.fields if self.kind == "language modelling" else (*self.fields, "label")
-
-    @functools.cached_property
-    def places(self) -> dict[str, int]:
-        """Label name -> its index."""
-        return {name: i for i, name in enumerate(self.labels)}
 
 
 @dataclass(frozen=True)
@@ -75,7 +29,7 @@ class Columns:
 
     text: tuple[str, ...] = ()
     label: str | None = None
-    kind: str | None = None  # one of KINDS
+    kind: str | None = None  # one of kinds.OWN
     metric: str | None = None  # the primary one
 
     @classmethod
@@ -84,26 +38,6 @@ class Columns:
         said = csv.reader((settings.get("text") or "").splitlines(), skipinitialspace=True)
         text = tuple(part.strip() for row in said for part in row if part.strip())
         return cls(text, (settings.get("label") or "").strip() or None, settings.get("kind"), settings.get("metric"))
-
-
-@dataclass(frozen=True)
-class Split:
-    """N examples. `labels` holds indices into Task.labels (classification), scores (regression), a None for each
-    document (language modelling), a tag's index for each word (token classification; words stand between blanks,
-    sentences between line ends), the answers' texts and offsets in the context, -1 if unknown (span QA), or the
-    text to be written (translation, summarisation)."""
-
-    ids: list[str]
-    texts: list[tuple[str, ...]]
-    labels: list[Any]
-    encoded: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)  # data.encode's
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def rows(self, order: Sequence[int]) -> Split:
-        """These examples, in this order."""
-        return Split([self.ids[i] for i in order], [self.texts[i] for i in order], [self.labels[i] for i in order])
 
 
 @dataclass(frozen=True)
@@ -122,33 +56,33 @@ class TaskData:
 # --- the table of tasks --------------------------------------------------------------------------------------
 
 _DEV, _TEST = ("train", "dev"), ("train", "dev", "test")
+_LM = KINDS["language modelling"]
 _PAIR = ("sentence1", "sentence2")
 _ENTAILS = ("entailment", "not_entailment")
-_CLASSES: Kind = "classification"
 _EM_F1 = ("answer_f1", "exact_match")
 _ROUGE = ("rouge2", "rouge1", "rougeL")
 
 
 def _glue(name: str, folder: str, fields: tuple[str, ...], labels: tuple[str, ...], *metrics: str, **more: Any) -> Task:
-    kind: Kind = "classification" if labels else "regression"
+    kind = KINDS["classification" if labels else "regression"]
     return Task(name, kind, fields, labels, metrics, **({"splits": _DEV, "folder": folder, "pocket": name} | more))
 
 
 def _tags(name: str, types: str, **more: Any) -> Task:
     labels = ("O", *(f"{part}-{kind}" for kind in types.split() for part in "BI"))
-    return Task(name, "token classification", ("text",), labels, ("entity_f1",), pocket="ner", **more)
+    return Task(name, KINDS["token classification"], ("text",), labels, ("entity_f1",), pocket="ner", **more)
 
 
 def _questions(name: str, folder: str, built_in: str, **more: Any) -> Task:
-    return Task(name, "span QA", ("question", "context"), (), _EM_F1, None, _DEV, folder, built_in, **more)
+    return Task(name, KINDS["span QA"], ("question", "context"), (), _EM_F1, None, _DEV, folder, built_in, **more)
 
 
 def _translation(name: str, folder: str, hub: bool = True) -> Task:
-    return Task(name, "translation", ("source",), (), ("bleu",), None, _TEST, folder, "translate", hub)
+    return Task(name, KINDS["translation"], ("source",), (), ("bleu",), None, _TEST, folder, "translate", hub)
 
 
 def _summaries(name: str, hub: bool = True) -> Task:
-    return Task(name, "summarisation", ("document",), (), _ROUGE, None, _TEST, name, "xsum", hub)
+    return Task(name, KINDS["summarisation"], ("document",), (), _ROUGE, None, _TEST, name, "xsum", hub)
 
 
 TASKS: dict[str, Task] = {
@@ -164,11 +98,11 @@ TASKS: dict[str, Task] = {
         _glue("qnli", "QNLI", ("question", "sentence"), _ENTAILS, "accuracy"),
         _glue("rte", "RTE", _PAIR, _ENTAILS, "accuracy"),
         _glue("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), "accuracy", pocket="rte"),
-        Task("grammar", _CLASSES, ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
-        Task("lm", "language modelling", ("text",), (), ("perplexity",)),
-        Task("wikitext-2", "language modelling", ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
+        Task("grammar", KINDS["classification"], ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
+        Task("lm", _LM, ("text",), (), ("perplexity",)),
+        Task("wikitext-2", _LM, ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
         _tags("ner", "PER LOC ORG"),
-        Task("hotpot", "span QA", ("question", "context"), (), _EM_F1),
+        Task("hotpot", KINDS["span QA"], ("question", "context"), (), _EM_F1),
         _questions("squad", "squad", "squad"),
         _questions("squad-articles", "squad", "squad", hub=False, whole=True),
         _questions("hotpot_qa", "hotpot", "hotpot"),
@@ -176,7 +110,7 @@ TASKS: dict[str, Task] = {
         _tags("conll2003", "PER ORG LOC MISC", splits=_TEST, folder="conll2003"),
         _tags("conll2003-documents", "PER ORG LOC MISC", splits=_TEST, folder="conll2003", hub=False, whole=True),
         _tags("gonerd", "PER ORG LOC MISC", splits=_TEST, folder="gonerd", hub=False, whole=True),
-        Task("translate", "translation", ("source",), (), ("bleu",)),
+        Task("translate", KINDS["translation"], ("source",), (), ("bleu",)),
         _translation("wmt16/en-ro", "wmt16_en_ro"),
         _translation("wmt14/en-fr", "wmt14_en_fr"),
         _translation("wmt13/en-es", "wmt13_en_es", hub=False),
@@ -285,64 +219,3 @@ def find_split(folder: Path, split: str) -> Path | None:
     if len(found) > 1:
         raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
     return found[0] if found else None
-
-
-# --- class names ---------------------------------------------------------------------------------------------
-
-# Other spellings of the class names, as models on the hub carry them (compared after `_plain`).
-_SYNONYMS = {
-    "negative": ("neg",),
-    "positive": ("pos",),
-    "entailment": ("entail", "entails", "entailed"),
-    "not_entailment": ("not_entailed", "non_entailment", "no_entailment"),
-    "neutral": ("neutrality",),
-    "contradiction": ("contradict", "contradicts", "contradictory"),
-    "duplicate": ("is_duplicate", "duplicated"),
-    "not_duplicate": ("non_duplicate", "not_duplicated"),
-    "equivalent": ("is_equivalent", "paraphrase"),
-    "not_equivalent": ("non_equivalent", "not_paraphrase"),
-    "acceptable": ("grammatical",),
-    "unacceptable": ("not_acceptable", "ungrammatical"),
-}
-
-
-def _plain(name: str) -> str:
-    """A class name without case, hyphens, underscores and spaces."""
-    return re.sub(r"[-_\s]+", "", name).lower()
-
-
-def class_of(name: str, task: Task) -> int | None:
-    """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
-    if name in task.places:
-        return task.places[name]
-    digits = name.strip()
-    if digits.isascii() and digits.isdigit():
-        return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None
-    for i, label in enumerate(task.labels):
-        if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
-            return i
-    return None
-
-
-def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
-    """For class i of the task, the model's output column, decided by the names and never by their position.
-
-    Digits count as names: they are the hub's class ids. None if the model carries only the generic LABEL_0,
-    LABEL_1, ..., which say nothing. Raises BadInput if it carries names that are not this task's classes, one
-    for one. For regression, [0] if the model has one named output.
-    """
-    names = {int(column): str(name) for column, name in model_id2label.items()}
-    if not names or all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names.values()):
-        return None
-    if task.kind == "regression" and len(names) == 1:
-        return list(names)
-    order: dict[int, int] = {}
-    for column, name in names.items():
-        found = class_of(name, task)
-        if found is not None and found not in order:
-            order[found] = column
-    if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
-        has = ", ".join(names[column] for column in sorted(names))
-        wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
-        raise BadInput(f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it")
-    return [order[i] for i in range(len(task.labels))]

@@ -36,12 +36,13 @@ from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_model
-from common.data import Encoded
+from common.errors import warn
 from common.evaluate import Evaluation
+from common.kinds import Encoded, Task
+from common.kinds.sentences import label_order
 from common.layers import packed
 from common.losses import label_loss
-from common.sources import warn
-from common.tasks import GENERATED, TASKS, Task, TaskData, label_order
+from common.tasks import TASKS, TaskData
 from common.train import Batch, Ledger, Stage
 from pocket.models import (
     POCKET,
@@ -127,7 +128,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     base, layers = parse_model(name)
     if base in POCKET and task.source != "pocket":
         raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
-    language, written = kind == "language modelling", kind in GENERATED
+    language, written = kind.causal, kind.written
     scratch = (language or written) and name in POCKET
     source: str | None = None if scratch else models.source(name, kind)
     config: Any
@@ -146,11 +147,11 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     half = "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
     order = None
     # of a model that is cut, the head has to learn what the last layer left says
-    if not layers and models.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
+    if not layers and kind.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
         order = head_order(args, name, config, task.task)
     if order is not None:  # it is used as it is
         model = load_frozen(args, name, config, task)
-        models.set_languages(model, tokenizer, task.task)
+        kind.prepare(model, tokenizer, task.task)
         in_task_order(model, order)
         found = evaluated(args, model, tokenizer, task)
         return Teacher(name, model, tokenizer, origin + half, *found, name if language or written else None)
@@ -159,10 +160,10 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     elif args.teacher_epochs == 0:
         raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
     else:
-        epoch = data.epoch_size(tokenizer, task, args.max_length) / args.batch_size
+        epoch = len(data.encode(tokenizer, task.splits["train"], task.task, args.max_length)) / args.batch_size
         lr = args.teacher_lr or 5e-5 * 768 / config.hidden_size
         recipe = {"steps": max(1, round(epoch * args.teacher_epochs)), "batch_size": args.batch_size, "lr": lr}
-    for key, value in models.task_settings(task.task).items():
+    for key, value in kind.settings(task.task).items():
         setattr(config, key, value)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
     recipe |= {"precision": args.precision, "seed": 0}
@@ -179,14 +180,14 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
                 encode_as_pocket_bert(model, name)
             elif scratch:
                 embed_as_pocket_bert(model)
-            models.set_languages(model, tokenizer, task.task)
+            kind.prepare(model, tokenizer, task.task)
             fine_tune(stage, model, tokenizer, task, f"teacher {name} on {task.name}")
         return model
 
     # off the clock: the main process makes it alone, to the same bits however many wait for it
     made = parallel.on_main(lambda: train.shared(args, "teachers", recipe, tokenizer, make))
     model = load_frozen(args, str(made.folder), models.load_config(str(made.folder)), task)
-    models.set_languages(model, tokenizer, task.task)
+    kind.prepare(model, tokenizer, task.task)
     signature = f"{origin}+{task.task.name}#{made.folder.name}{half}"
     return Teacher(name, model, tokenizer, signature, *evaluated(args, model, tokenizer, task), source)
 
@@ -230,7 +231,7 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
 
 def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
     """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
-    if task.kind == "regression" or not task.labels:  # one output, and words, cannot be out of order
+    if not task.labels:  # one output, and words, cannot be out of order
         return [0]
     try:
         return label_order(dict(config.id2label or {}), task)
@@ -298,23 +299,17 @@ def check_length(max_length: int, config: Any, tokenizer: Any, argument: str = "
 
 BATCH = 128  # examples
 MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
-# By a task's kind: the names of the library's outputs, and whether they are one row for each token
-OUTPUTS: dict[str, tuple[tuple[str, ...], bool]] = {
-    "classification": (("logits",), False),
-    "regression": (("logits",), False),
-    "token classification": (("logits",), True),
-    "span QA": (("start_logits", "end_logits"), True),
-}
 
 
-def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str, steps: int,
+def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int,
                  layers: tuple[int, ...]) -> tuple[KeptOutputs, Ledger] | None:  # fmt: skip
     """The teacher's outputs on all examples, and what they have cost; None if `--teacher-cache` wants none.
 
     With auto they are kept if the steps see more examples than there are, and if the file is not too large. `layers`:
     whose hidden states are kept too.
     """
-    wanted = args.teacher_cache != "off" and kind in OUTPUTS and len(set(encoded.ids)) == len(encoded)
+    kind = encoded.kind
+    wanted = args.teacher_cache != "off" and bool(kind.outputs) and len(set(encoded.ids)) == len(encoded)
     if args.teacher_cache == "auto":
         pays = steps * args.batch_size > len(encoded)
         wanted = wanted and pays and sum(encoded.lengths) * len(layers) * teacher.model.config.hidden_size * 4 <= MOST
@@ -325,7 +320,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str
         "teacher": teacher.signature,
         "weights": train.digest(teacher.model.state_dict()),
         "examples": [results.digest(encoded.ids), train.digest({k: torch.from_numpy(v) for k, v in tokens.items()})],
-        "outputs": [*OUTPUTS[kind][0], *layers],
+        "outputs": [*kind.outputs, *layers],
         "attention": teacher.model.config._attn_implementation,
         "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
     }
@@ -335,7 +330,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str
         spent = Ledger(teacher_examples=len(encoded))
         partial.mkdir()
         with spent.clock():
-            write_outputs(partial, teacher, encoded, kind, layers)
+            write_outputs(partial, teacher, encoded, layers)
         return {"recipe": recipe, "ledger": asdict(spent)}
 
     note = parallel.on_main(lambda: train.kept(folder, fill))
@@ -347,9 +342,9 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, kind: str
 
 
 @torch.no_grad()
-def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, kind: str, layers: tuple[int, ...]) -> None:
+def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tuple[int, ...]) -> None:
     """Write outputs.safetensors: (N, ...) or (n, ...) outputs, (n, D) hidden states. Memory does not grow with N."""
-    names, by_token = OUTPUTS[kind]
+    kind = encoded.kind
     side = teacher.tokenizer.padding_side
     tensors: dict[str, Tensor] = {}
     bar = evaluate.progress(len(encoded), "teacher's outputs")
@@ -361,7 +356,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, kind: str, l
             torch.from_numpy(x) for x in data.places(encoded, indices, inputs["input_ids"].shape[1], side)
         )
         tokens = places[~padding]
-        rows = [(name, outputs[name], by_token) for name in names]
+        rows = [(name, outputs[name], kind.by_token) for name in kind.outputs]
         rows += [(f"hidden_states.{l}", outputs.hidden_states[l], True) for l in layers]
         for name, value, per_token in rows:
             value = value.to("cpu", torch.float32)
@@ -374,7 +369,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, kind: str, l
             tensors[name][tokens if per_token else indices] = value
         bar.update(len(indices))
     bar.close()
-    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(by_token))})
+    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(kind.by_token))})
     results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()

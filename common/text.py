@@ -34,11 +34,11 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 import pocket
 from common import data, models, parallel, results
 from common.args import parse_model, split_list
-from common.data import Encoded
 from common.errors import BadInput, first_line
+from common.kinds import KINDS, Encoded, Kind, Split, Task, block_examples
 from common.losses import label_loss
 from common.sources import hub_commit, json_lines
-from common.tasks import Split, Task, TaskData
+from common.tasks import TaskData
 from common.teacher import Teacher, frozen
 from common.train import Loop, Shared, Stage
 
@@ -152,8 +152,8 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
     """
     sizes = list[str]()
     if spec is None:
-        unlabelled = pocket.unlabelled_bilingual if task.task.kind == "translation" else pocket.unlabelled
-        texts = unlabelled(min(passages or PASSAGES, PASSAGES), seed=1) if task.source == "pocket" else task_texts(task)
+        count = min(passages or PASSAGES, PASSAGES)
+        texts = task.task.kind.unlabelled(count) if task.source == "pocket" else task_texts(task)
     else:
         parts = parts_of(spec)
         if any(part.streamed for part in parts):
@@ -324,10 +324,7 @@ class StreamBatches:
 
 def task_texts(task: TaskData) -> list[str]:
     """The training texts of a task, each once; of a translation, those of both languages."""
-    train = task.splits["train"]
-    if task.task.kind == "translation":
-        return [text for (source,), target in zip(train.texts, train.labels, strict=True) for text in (source, target)]
-    return list(dict.fromkeys(text for texts in train.texts for text in texts if text.strip()))
+    return task.task.kind.corpus(task.splits["train"])
 
 
 def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
@@ -432,8 +429,8 @@ def _commit(repo: str) -> str | None:
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------
 
-_TEXT = Task("text", "classification", ("text",), (), ())
-_COPY = Task("copy", "summarisation", ("text",), (), ())
+_TEXT = Task("text", KINDS["classification"], ("text",), (), ())
+_COPY = Task("copy", KINDS["summarisation"], ("text",), (), ())
 
 
 def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False, tell: bool = False) -> Encoded:
@@ -441,7 +438,8 @@ def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = Fa
     ids = [f"text-{i}" for i in range(len(texts))]
     labels = list(texts) if written else [0] * len(texts)
     split = Split(ids, [(text,) for text in texts], labels)
-    return data.tokenise(tokenizer, split, _COPY if written else _TEXT, max_length, tell)
+    task = _COPY if written else _TEXT
+    return task.kind.tokenise(tokenizer, split, task, max_length, tell)
 
 
 def pieces_of(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:
@@ -461,7 +459,7 @@ def pieces_of(tokenizer: Any, texts: Iterable[str], length: int, most: int | Non
 
 
 def as_examples(blocks: list[list[int]]) -> Encoded:
-    return data.block_examples(blocks, torch.zeros(len(blocks), dtype=torch.long))
+    return block_examples(blocks, torch.zeros(len(blocks), dtype=torch.long), Kind("text"))
 
 
 # --- masked language modelling -------------------------------------------------------------------------------

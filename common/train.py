@@ -40,8 +40,8 @@ from transformers import PreTrainedModel, set_seed
 
 from common import models, parallel, results
 from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
+from common.kinds import Kind
 from common.results import replacing, write_json
-from common.tasks import GENERATED
 
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
@@ -113,7 +113,7 @@ class Batch:
     inputs: dict[str, Tensor]  # what the models take, without the labels
     labels: Tensor
     ids: list[str]
-    kind: str  # of the task, or "masked LM"
+    kind: Kind  # of the task, or "masked LM"
     step: int  # of the data stream
     number: int  # of the part, from 0
     first: bool  # whether it is the first part of the batch
@@ -135,8 +135,8 @@ class Batch:
         return parallel.mean(rows) * (self.of_examples / self.share)
 
     def predictions(self, output: Any) -> tuple[Tensor, Tensor]:
-        """(n, C) logits and (n,) targets, one row for each prediction: `models.predictions`."""
-        return models.predictions(output, self.labels, self.mask, self.kind)
+        """(n, C) logits and (n,) targets, one row for each prediction: `Kind.predictions`."""
+        return self.kind.predictions(output, self.labels, self.mask)
 
 
 def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str, step: int, ledger: Ledger,
@@ -152,8 +152,8 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
         rows = parallel.share_of({name: values[a:b] for name, values in batch.items()})
         inputs = {name: values.to(device) for name, values in rows.items()}
         share = max(sum(counts[a:b]) / max(1, sum(counts)), 1e-20)  # what has no prediction has examples
-        made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), kind, step, number, number == 0,
-                          number == parts - 1, share, (b - a) / size, b - a, ledger))  # fmt: skip
+        made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), Kind.of(kind), step, number,
+                          number == 0, number == parts - 1, share, (b - a) / size, b - a, ledger))  # fmt: skip
     made[0].rest = made[1:]
     return made
 
@@ -292,11 +292,8 @@ class Loop:
 
     def _split(self, batch: dict[str, Tensor], ids: list[str], parts: int, step: int, ledger: Ledger) -> list[Batch]:
         made = split_batch(batch, ids, parts, self.kind, step, ledger, self.device)
-        if self.kind in GENERATED:  # the family's own way to shift what is written, for teachers too
-            (student,) = (m for m in self.modules.values() if isinstance(m, PreTrainedModel))
-            for part in made:
-                shifted = student.prepare_decoder_input_ids_from_labels(part.labels)  # type: ignore[operator]
-                part.inputs["decoder_input_ids"] = shifted
+        for part in made:
+            part.inputs |= part.kind.more_inputs(list(self.modules.values()), part.labels)
         return made
 
     def uncharged(self, rows: dict[str, Tensor]) -> Batch:

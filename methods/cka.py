@@ -72,7 +72,6 @@ from typing import Any, Literal, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, student_shape
-from common.tasks import GENERATED
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
@@ -162,9 +161,9 @@ class Args(CommonArgs):
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
             raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
         for task in self.tasks:
-            if self.prompt and self.kind_of(task) not in GENERATED:
+            if self.prompt and not self.kind_of(task).written:
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
-            if self.tokens == "cls" and self.kind_of(task) in GENERATED:
+            if self.tokens == "cls" and self.kind_of(task).written:
                 raise BadInput(f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all")
             if {"cka", "wopt"} <= set(self.variants) and not self.pretrains("cka", task):
                 raise BadInput(f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}")
@@ -433,7 +432,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
 
     It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs.
     """
-    teacher, written = run.teacher, run.task.task.kind in GENERATED
+    teacher, written = run.teacher, run.task.task.kind.written
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
@@ -474,7 +473,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
 def main(args: Args) -> None:
     for name in args.tasks:
         task = data.prompted(data.load(name, **args.source), args.prompt)
-        teacher, written = get_teacher(args, task), task.task.kind in GENERATED
+        teacher, written = get_teacher(args, task), task.task.kind.written
         for run in task_rows(
             args, "cka", task, teacher, {name: {} for name in args.variants}, paper_epochs=PAPER_EPOCHS
         ):

@@ -177,6 +177,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import models, text
 from common.data import load
+from common.kinds import KINDS
 from common.losses import baseline, kl_loss, label_loss
 from common.parallel import BatchNorm2d, mean
 from common.run import Loading, Run, task_rows
@@ -500,7 +501,7 @@ def stsb_classes(task: TaskData) -> TaskData:
     labels = [round((min(max(score, 1.0), 5.0) - 1) / 0.2) for score in scores]
     splits = task.splits | {"train": replace(task.splits["train"], labels=labels)}
     names = tuple(f"{1 + 0.2 * i:.1f}" for i in range(21))
-    classes = replace(task.task, kind="classification", labels=names, score_range=None)
+    classes = replace(task.task, kind=KINDS["classification"], labels=names, score_range=None)
     return replace(task, name=f"{task.name}-21", task=classes, splits=splits)
 
 
@@ -535,7 +536,7 @@ def settings_of(args: Args, row: Row, task: TaskData, teacher: Teacher) -> dict[
 def build_student(args: Args, run: Run, row: Row) -> tuple[PreTrainedModel, str]:
     """A row's student, with the embeddings that it starts from; where these are from."""
     set_seed(args.seed)
-    changes = models.task_settings(run.task.task)
+    changes = run.task.task.kind.settings(run.task.task)
     config = student_config(args, run.teacher.tokenizer, diffcat=run.settings["diffcat"], **changes)
     student = MatrixEmbeddingForSequenceClassification(config)
     if row.init == "random":

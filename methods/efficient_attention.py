@@ -175,7 +175,7 @@ from common.layers import attention
 from common.losses import baseline, kl_loss, label_loss
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
-from common.tasks import WINDOWED, Task, TaskData
+from common.tasks import Task, TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch, shared
 
@@ -347,7 +347,7 @@ def with_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: Any = N
     """The body of a stage's masked LM below a new head for the task, or below that of the model `tuned`. For questions,
     Longformer's question tokens become global."""
     config: Any = models.load_config(source)
-    for key, value in models.task_settings(task).items():
+    for key, value in task.kind.settings(task).items():
         setattr(config, key, value)
     if task.kind == "span QA" and attention.kind_of(config) == "longformer":
         config.efficient_attention["question"] = tokenizer.sep_token_id
@@ -428,7 +428,7 @@ def teacher_length(args: Args, task: TaskData) -> int:
     if attention.kind_of(models.load_config(models.source(args.teacher))):
         return args.max_length
     if args.teacher in models.POCKET:
-        return args.max_length if task.task.kind in WINDOWED else min(args.max_length, 128)
+        return args.max_length if task.task.kind.windowed else min(args.max_length, 128)
     length = min(args.short_length, args.max_length)
     if length < args.max_length and "convert-distil-kd" in args.variants:
         raise BadInput(
@@ -442,12 +442,12 @@ def default_corpus(task: TaskData) -> str:
     """Long texts for tasks over documents, and a mixture for those over sentences."""
     if task.source != "pocket":
         return "task"
-    return "pocket-long" if task.task.kind in WINDOWED else "task,pocket-short"
+    return "pocket-long" if task.task.kind.windowed else "task,pocket-short"
 
 
 def short_first(args: Args, run: Run) -> Any:
     """The order of a run's examples; None: the usual one."""
-    if run.task.task.kind not in WINDOWED or run.task.source != "pocket":
+    if not run.task.task.kind.windowed or run.task.source != "pocket":
         return None
     share, tokens = SHORT_FIRST
     how = (run.encoded, run.teacher.tokenizer, args.batch_size, args.seed)

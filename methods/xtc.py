@@ -207,7 +207,7 @@ from common import parallel
 from common.data import load
 from common.layers import packed
 from common.losses import kd_loss, label_loss
-from common.models import AttentionScores, default_lr, eager, layer_numbers
+from common.models import AttentionScores, eager, layer_numbers
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
 from common.teacher import Teacher, get_teacher
@@ -528,7 +528,8 @@ def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width:
     copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)
     epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
     # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
-    lr = args.lr or min(2 * default_lr(width, args.init), 2e-3 / max(stage.peak for stage in row.stages))
+    usual, peak = task.task.kind.default_lr(width, args.init), max(stage.peak for stage in row.stages)
+    lr = args.lr or min(2 * usual, 2e-3 / peak)
     share = args.reduce_share if row.bits < 32 and len(kept) < N and not goes_on(args) else 0.0
     return {"paper_epochs": epochs / (1 - share), "lr": lr, "bits": row.bits, "stages": len(row.stages),
             "layers": kept, "reduce_share": share, "select": EVALUATE_EVERY}  # fmt: skip

@@ -151,7 +151,7 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
     folder = tmp_path_factory.mktemp("models") / "expert"
     tokenizer = word_tokenizer()
     torch.manual_seed(0)
-    model = BertForSequenceClassification(bert_config(3, 32, **models.task_settings(sst2.task)))
+    model = BertForSequenceClassification(bert_config(3, 32, **sst2.task.kind.settings(sst2.task)))
     recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16}
     stage = train.Stage(args.CommonArgs(), recipe, folder.with_name("training"))
     teacher.fine_tune(stage, model, tokenizer, sst2, "teacher")

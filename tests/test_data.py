@@ -19,8 +19,9 @@ from test_input import MOODS, QUESTION, refused, write
 
 import pocket
 from common import data, sources
+from common.kinds.sentences import label_order
 from common.sources import CONVERTED, GLUE_REVISION, HUB
-from common.tasks import TASKS, label_order
+from common.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT.parent / "shared" / "realdata"

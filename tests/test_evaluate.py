@@ -14,7 +14,9 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
 from common import data, evaluate, models
-from common.tasks import TASKS, Split, Task, TaskData
+from common.kinds import Split, Task
+from common.kinds.texts import token_stream
+from common.tasks import TASKS, TaskData
 from pocket.models import pocket_gpt2
 
 # --- perplexity ----------------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
     task = TaskData("pocket/lm", TASKS["lm"], "pocket", "", {"test": split}, "", ("test",))
     model = gpt2(len(tokenizer)).train()
     scores, speed, predictions = evaluate.evaluate(model, tokenizer, task, 8)
-    stream = data.token_stream(tokenizer, task.splits["test"])
+    stream = token_stream(tokenizer, task.splits["test"])
     assert scores == {"test": {"perplexity": evaluate.perplexity(model, stream, 8)}}
     assert speed > 0
     assert predictions == {}
@@ -150,7 +152,7 @@ CASES = pytest.mark.parametrize(("task", "split"), [(NER, tagged()), (SQUAD, ask
 def model_of(task: Task) -> BertForTokenClassification | BertForQuestionAnswering:
     torch.manual_seed(0)
     cls = BertForTokenClassification if task is NER else BertForQuestionAnswering
-    settings = {"num_labels": len(task.labels) or 2, "initializer_range": 0.3} | models.task_settings(task)
+    settings = {"num_labels": len(task.labels) or 2, "initializer_range": 0.3} | task.kind.settings(task)
     return cls(bert_config(2, 16, vocab=len(pieces()), **settings))
 
 
@@ -161,7 +163,7 @@ def test_predictions_are_what_the_librarys_loss_compares(task: Task, split: Spli
     labels = batch.pop("labels")
     given = {"labels": labels} if task is NER else {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
     output = model(**batch, **given)
-    logits, targets = models.predictions(output, labels, batch["attention_mask"].bool(), task.kind)
+    logits, targets = task.kind.predictions(output, labels, batch["attention_mask"].bool())
     torch.testing.assert_close(cross_entropy(logits, targets), output.loss)
 
 

@@ -25,10 +25,12 @@ from test_input import refused, write
 
 from bench import arena, speed, table
 from common import data, evaluate
+from common.kinds import KINDS
+from common.kinds.sentences import label_order
 from common.layers import packed
 from common.run import Run
 from common.sources import open_data
-from common.tasks import Columns, label_order
+from common.tasks import Columns
 from common.teacher import Teacher
 from methods import mc3kd, xtc
 
@@ -524,6 +526,9 @@ def test_the_hub_gets_card_weights_and_tokenizer(student: Path, monkeypatch: pyt
 # --- which one to ship ---------------------------------------------------------------------------------------
 
 
+CLASSES, TAGS = KINDS["classification"], KINDS["token classification"]
+
+
 def options(**changes: Any) -> argparse.Namespace:
     given = {"task": "t.csv", "teacher": "T", "student": "2x32", "rows": arena.DEFAULT, "budget": "96", "seeds": "0,1"}
     return argparse.Namespace(**given | changes)
@@ -535,7 +540,7 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
     given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16"])
     teacher = easy[easy.index("--teacher") + 1]  # 32 wide
-    plan = arena.plan_of(options(teacher=teacher), "classification", given, str(tmp_path / "out"))
+    plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"))
     assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
     for job in plan.jobs:
         assert job.task == str(tmp_path / "t.csv")
@@ -543,16 +548,16 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     shapes = {job.row: job.args.student for job in plan.jobs}
     assert (shapes["kd"], shapes["narrow-kd"], shapes["cmow-kd"]) == ("2x32", "2x16", "bidirectional-10-100")
     assert {job.args.init for job in plan.jobs if job.row in ("kd", "1bit-xtc")} == {"pretrained"}
-    plan = arena.plan_of(options(teacher=teacher, student="2x64"), "classification", given, str(tmp_path / "out"))
+    plan = arena.plan_of(options(teacher=teacher, student="2x64"), CLASSES, given, str(tmp_path / "out"))
     assert {job.args.init for job in plan.jobs if job.row == "kd"} == {"random"}
     assert not {"1bit-xtc", "2bit-xtc"} & {job.row for job in plan.jobs}
     refused(
-        lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), "classification", given, "out"),
+        lambda: arena.plan_of(options(teacher=teacher, rows="kd,best"), CLASSES, given, "out"),
         "--rows best: must be all",
     )
-    refused(lambda: arena.plan_of(options(teacher=teacher, seeds="a"), "classification", given, "out"), "--seeds a")
+    refused(lambda: arena.plan_of(options(teacher=teacher, seeds="a"), CLASSES, given, "out"), "--seeds a")
     refused(lambda: arena.arguments(["--text"]), "--name value")
-    tags = arena.plan_of(options(teacher=teacher, rows="all"), "token classification", given, "out")
+    tags = arena.plan_of(options(teacher=teacher, rows="all"), TAGS, given, "out")
     assert {(job.row, job.words[0]) for job in tags.jobs} == {
         (row, "methods/efficient_attention.py") for row in ("undistilled", "kd", "distilbert", "longformer")
     }

@@ -68,7 +68,7 @@ def test_a_run_records_its_predictions(name: str, glue: Path, tmp_path: Path) ->
     once, and a student that is not saved leaves the same record."""
     classes = name == "sst2"
     task = data.load(name, str(glue))
-    settings = models.task_settings(task.task)
+    settings = task.task.kind.settings(task.task)
     models.save(tiny_bert(3, 32, **settings), word_tokenizer(), tmp_path / "teacher", "")
     for save in (True, False):
         folders = {"out_dir": str(tmp_path / f"runs{save}"), "cache_dir": str(tmp_path)}

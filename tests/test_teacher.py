@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from transformers import (
 
 from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
+from common.kinds import KINDS
 from common.run import Run, build_student
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
@@ -170,10 +172,10 @@ def test_other_teachers_that_cannot_be(expert: Path, sst2: TaskData) -> None:
 
 
 def kept(model: Any, folder: Path, encoded: data.Encoded, tokenizer: Any = None, how: Any = "on", steps: int = 9,
-         layers: tuple[int, ...] = (), kind: str = "classification") -> tuple[Any, train.Ledger] | None:  # fmt: skip
+         layers: tuple[int, ...] = ()) -> tuple[Any, train.Ledger] | None:  # fmt: skip
     args = some(teacher_cache=how, cache_dir=str(folder))
     made = Teacher("t", teacher.frozen(args, model), tokenizer or word_tokenizer(), "t")
-    return keep_outputs(args, made, encoded, kind, steps, layers)
+    return keep_outputs(args, made, encoded, steps, layers)
 
 
 @pytest.fixture
@@ -245,7 +247,7 @@ def test_kept_outputs_by_token(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = bert_config(num_labels=len(task.task.labels), initializer_range=0.3)
     model = AutoModelForTokenClassification.from_config(config)
-    made = kept(model, tmp_path, encoded, kind="token classification")
+    made = kept(model, tmp_path, encoded)
     assert made is not None
     same_outputs(model, made[0], data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
 
@@ -255,11 +257,12 @@ def test_outputs_are_kept_where_that_pays(
 ) -> None:
     """With auto a function of the arguments and of the data alone: the same bits, whoever ran before."""
 
-    def is_kept(how: str, steps: int, **more: Any) -> bool:
-        return kept(tiny_bert(), tmp_path, encoded, how=how, steps=steps, **more) is not None
+    def is_kept(how: str, steps: int, some: data.Encoded = encoded) -> bool:
+        return kept(tiny_bert(), tmp_path, some, how=how, steps=steps) is not None
 
+    written = replace(encoded, kind=KINDS["translation"])
     assert [is_kept("auto", 7), is_kept("auto", 8), is_kept("auto", 7)] == [False, True, False]  # 56 and 64 of 60
-    assert [is_kept("on", 1), is_kept("off", 99), is_kept("on", 99, kind="translation")] == [True, False, False]
+    assert [is_kept("on", 1), is_kept("off", 99), is_kept("on", 99, written)] == [True, False, False]
     monkeypatch.setattr(teacher, "MOST", 1000)
     assert [is_kept("auto", 99, layers=(1,)), is_kept("auto", 99), is_kept("on", 99, layers=(1,))] == [
         False,
@@ -464,14 +467,14 @@ def test_relative_positions_have_no_end() -> None:
 def test_heads(tmp_path: Path) -> None:
     """Of the task's kind and size; one of another size is left out, so that an MNLI model can be fine-tuned on RTE."""
     for name, outputs in (("sst2", 2), ("mnli", 3), ("stsb", 1)):
-        settings = models.task_settings(TASKS[name])
+        settings = TASKS[name].kind.settings(TASKS[name])
         model = models.build(models.student_config(bert_config(), 1, 16, **settings), TASKS[name].kind)
         assert model.classifier.out_features == outputs
         assert tuple(model.config.id2label.values()) == TASKS[name].labels or outputs == 1
         model.config.architectures = [type(model).__name__]
-        assert [models.has_head(model.config, TASKS[task]) for task in ("sst2", "mnli", "stsb", "conll2003", "lm")] == [
-            outputs == 2, outputs == 3, outputs == 1, False, False,
-        ]  # fmt: skip
+        others = [TASKS[other] for other in ("sst2", "mnli", "stsb", "conll2003", "lm")]
+        found = [other.kind.has_head(model.config, other) for other in others]
+        assert found == [outputs == 2, outputs == 3, outputs == 1, False, False]
     folder = saved(tmp_path, three := tiny_bert(num_labels=3))
     config = models.load_config(str(folder))
     config.num_labels = 2

@@ -20,7 +20,10 @@ from transformers import (
 )
 
 from common import data, evaluate, models
-from common.tasks import TASKS, Split
+from common.kinds import Split
+from common.kinds.texts import BEAMS
+from common.kinds.texts import signature as metric_signature
+from common.tasks import TASKS
 
 FOUND = ["the cat sat on a mat .", "two dogs run quickly home", "no"]
 TRUE = ["the cat sat on the mat .", "the dog runs home", "nothing at all"]
@@ -45,7 +48,7 @@ def test_texts_are_written_by_the_librarys_beam_search() -> None:
     split = Split(list("012"), [(text,) for text in texts], ["film"] * 3)
     encoded = data.encode(tokenizer, split, TASKS["xsum"], 16)
     for text, written in zip(texts, evaluate.write(model, encoded, tokenizer, 8, batch_size=2), strict=True):
-        ids = model.generate(**tokenizer(text, return_tensors="pt"), num_beams=evaluate.BEAMS, max_new_tokens=8,
+        ids = model.generate(**tokenizer(text, return_tensors="pt"), num_beams=BEAMS, max_new_tokens=8,
                              max_length=None, early_stopping=True)  # fmt: skip
         assert tokenizer.decode(ids[0], skip_special_tokens=True) == written
 
@@ -54,7 +57,7 @@ def test_bleu_is_sacrebleus() -> None:
     import sacrebleu
 
     assert evaluate.bleu(FOUND, TRUE) == {"bleu": sacrebleu.corpus_bleu(FOUND, [TRUE]).score / 100}
-    signature = evaluate.signature("bleu")
+    signature = metric_signature("bleu")
     assert re.fullmatch(r"nrefs:1,case:mixed,eff:no,tok:13a,smooth:exp,version:[\d.]+", signature)
 
 
@@ -67,7 +70,7 @@ def test_rouge_is_rouge_scores() -> None:
     for name, value in found.items():
         expected = [scorer.score(true, text)[name].fmeasure for text, true in zip(FOUND, TRUE, strict=True)]
         assert value == pytest.approx(sum(expected) / 3)
-    assert "stemmed" in evaluate.signature("rouge2")
+    assert "stemmed" in metric_signature("rouge2")
 
 
 @pytest.mark.parametrize("fifty", [False, True])

@@ -1,0 +1,356 @@
+"""What a kind of task is, and what every kind works with: tasks, the rows of a source, splits, encoded examples.
+
+No heavy library is imported here or beside it before a model is at work: `--help` needs the kinds too.
+
+Shapes: N examples of a split, B batch, L length (tokens, padding included), C outputs, n predictions.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from common.errors import BadInput, warn
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+KINDS: dict[str, Kind] = {}  # name -> the kind; every class that has a name enters itself
+
+
+# --- data ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: its text columns, its label names in the order of the hub's ids, its metrics, its files and sources."""
+
+    name: str
+    kind: Kind  # or its name
+    fields: tuple[str, ...]
+    labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
+    metrics: tuple[str, ...]  # the first is the primary
+    score_range: tuple[float, float] | None = None  # regression only, both ends allowed
+    splits: tuple[str, ...] = ()  # those with public labels; () for a task of the pocket suite alone
+    folder: str = ""  # of its files, as the official release calls it
+    pocket: str = ""  # the pocket suite's counterpart
+    hub: bool = True  # whether a repository of the hub serves it
+    whole: bool = False  # whether the parts of a document that its files hold are one example: sentences, paragraphs
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", Kind.of(self.kind))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a source has to hold: the texts and, where there are labels, these."""
+        return (*self.fields, "label") if self.kind.labelled else self.fields
+
+    @functools.cached_property
+    def places(self) -> dict[str, int]:
+        """Label name -> its index."""
+        return {name: i for i, name in enumerate(self.labels)}
+
+
+@dataclass
+class Rows:
+    """One split as its source gives it, before any check: canonical columns of equal length."""
+
+    columns: dict[str, list[Any]]  # the task's columns, and "id" if the source has unique ones
+    place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
+    chosen: dict[str, str] = field(default_factory=dict)  # these columns as the source calls them
+    names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
+    integers: bool = True  # without names: do integers mean the hub's ids?
+    blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
+    official: bool = False  # a layout of the official release, whose size is known
+    lines: bool = False  # rows are the lines of a running text, not its documents
+    files: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def keep(self, order: list[int]) -> Rows:
+        """These rows, in this order."""
+        columns = {name: [values[i] for i in order] for name, values in self.columns.items()}
+        return replace(self, columns=columns, place=lambda i: self.place(order[i]))
+
+
+@dataclass(frozen=True)
+class Split:
+    """N examples. `labels` holds what the task's kind reads: an index into Task.labels, a score, the tags of a text,
+    a question's answers, a text to be written, or None where there is nothing to know."""
+
+    ids: list[str]
+    texts: list[tuple[str, ...]]
+    labels: list[Any]
+    encoded: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)  # data.encode's
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, order: Sequence[int]) -> Split:
+        """These examples, in this order."""
+        return Split([self.ids[i] for i in order], [self.texts[i] for i in order], [self.labels[i] for i in order])
+
+
+class Window(NamedTuple):
+    """Where a window's tokens stand in its document.
+
+    `places`: of a tagged document, [L]: the word whose first token this is, or -1. Of a context, [L, 2]: the token's
+    first character and the one after its last, or -1, -1 outside of the context.
+    """
+
+    document: int  # index into the split
+    places: np.ndarray
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists.
+
+    Of a corpus the examples are blocks of L tokens, of documents that are read in windows these.
+    """
+
+    ids: list[str]
+    features: dict[str, list[list[int]]]
+    labels: Tensor  # [N, ...], as the kind's `tokenise` says
+    lengths: list[int]  # tokens per example, special ones included
+    kind: Kind
+    windows: list[Window] | None = None  # the way back to documents
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def flat(self) -> dict[str, np.ndarray]:
+        """The features with the lists of all examples end to end, int32: from these batches are cut."""
+        import numpy as np
+
+        return {
+            name: np.fromiter(itertools.chain.from_iterable(lists), np.int32, sum(self.lengths))
+            for name, lists in self.features.items()
+        }
+
+    @functools.cached_property
+    def ends(self) -> np.ndarray:
+        """[N], where each example ends in `flat`."""
+        import numpy as np
+
+        return np.cumsum(self.lengths)
+
+    def select(self, chosen: list[int]) -> Encoded:
+        """These examples."""
+        features = {name: [values[i] for i in chosen] for name, values in self.features.items()}
+        windows = None if self.windows is None else [self.windows[i] for i in chosen]
+        lengths = [self.lengths[i] for i in chosen]
+        return Encoded([self.ids[i] for i in chosen], features, self.labels[chosen], lengths, self.kind, windows)
+
+
+def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encoded:
+    """Blocks of tokens without padding as examples."""
+    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+    ids = [f"block-{i}" for i in range(len(blocks))]
+    return Encoded(ids, features, labels, [len(block) for block in blocks], kind)
+
+
+# --- a kind --------------------------------------------------------------------------------------------------
+
+_CHUNK = 1000  # texts per tokeniser call
+_BIG = 20_000  # from here on a progress bar is worth having
+
+# What a model says of examples: their indices, the padded length and the output, a batch at a time
+Forward = Callable[..., Iterator[tuple[list[int], int, Any]]]
+
+
+class Kind(str):
+    """A kind of task, which is equal to its name, and all that depends on it.
+
+    A new one is a class in a file beside this one: what it does not say is as for one class a text. What has no name,
+    such as masked words, is a plain `Kind`.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    # Data of one's own: what `--kind` calls them; their metrics, the primary first; others that `--metric` may name
+    own: ClassVar[str] = ""
+    own_metrics: ClassVar[tuple[str, ...]] = ()
+    more_metrics: ClassVar[tuple[str, ...]] = ()
+    pair: ClassVar[tuple[str, str]] = ("text1", "text2")  # the canonical names of two texts
+    called: ClassVar[tuple[str, ...]] = ()  # names of a column of labels that no other kind has
+    usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
+    titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
+    labelled: ClassVar[bool] = True  # whether sources hold labels
+    ordered: ClassVar[bool] = False  # whether a label is one value, that can be sorted
+
+    # Models: the library's Auto class; what a checkpoint with this head calls its architecture; the pocket suite's body
+    head: ClassVar[str] = "AutoModelForSequenceClassification"
+    architectures: ClassVar[tuple[str, ...]] = ("ForSequenceClassification",)
+    sized: ClassVar[bool] = True  # whether it has an output for each label
+    pocket_body: ClassVar[str] = ""
+    windowed: ClassVar[bool] = False  # whether documents are read in windows
+    written: ClassVar[bool] = False  # whether the answer is a text that an encoder-decoder writes
+    causal: ClassVar[bool] = False  # whether tokens are predicted from those before them
+    outputs: ClassVar[tuple[str, ...]] = ()  # the library's names of those that can be kept on disk; () for none
+    by_token: ClassVar[bool] = False  # whether these are one row for each token
+    use: ClassVar[str] = "model(**inputs).logits"  # in a student's card
+    random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            KINDS[cls.name] = cls(cls.name)
+
+    @staticmethod
+    def of(name: str) -> Kind:
+        """The kind of this name."""
+        return name if isinstance(name, Kind) else KINDS.get(name) or Kind(name)
+
+    def among(self, names: Sequence[str] | None) -> bool:
+        """Whether it is one of these kinds, or made from one of them; None: of any."""
+        return names is None or any(getattr(cls, "name", None) in names for cls in type(self).__mro__)
+
+    # --- labels, from any source to what `Split` holds ---
+
+    def recognises(self, text: str) -> bool:
+        """Whether a file is in a layout of this kind's own, which is no table."""
+        return False
+
+    def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
+        """A file in such a layout; None: a table, or JSON lines. `whole` is the task's; None: of one's own data."""
+        return None
+
+    def seen(self, rows: Rows) -> bool:
+        """Whether the labels of a data set of one's own are of this kind."""
+        return False
+
+    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+        """A label of one's own data as `read` takes it; `names` are those of its integers, if they have any."""
+        return value
+
+    def joined(self, names: Sequence[str], cells: Sequence[Any]) -> Any:
+        """One label of the cells of several columns, where the kind knows how."""
+        raise BadInput(f"--label {','.join(names)}: several columns of labels are no {self}; name one")
+
+    def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
+        """The names of the labels of one's own data; raises BadInput for what the kind cannot read."""
+        return ()
+
+    def text(self, value: Any) -> Any:
+        """A cell of texts as the tokenizer reads it."""
+        return value
+
+    def read(self, task: Task, rows: Rows, i: int) -> Any:
+        """Row i's label, checked."""
+        raise NotImplementedError
+
+    def taught(self, task: Task, split: Split, rows: Rows) -> Split:
+        """The training examples that teach something."""
+        return split
+
+    def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        """What a data set of one's own holds; warns of what is odd in it."""
+        raise NotImplementedError
+
+    def alone(self, labels: Sequence[Any]) -> set[Any]:
+        """Labels that one example has, which is not held out."""
+        return set()
+
+    def corpus(self, split: Split) -> list[str]:
+        """The texts of a split, each once, to be learnt from without their labels."""
+        return list(dict.fromkeys(text for texts in split.texts for text in texts if text.strip()))
+
+    def unlabelled(self, count: int) -> list[str]:
+        """So many texts of the pocket suite without labels."""
+        import pocket
+
+        return pocket.unlabelled(count, seed=1)
+
+    # --- encoding ---
+
+    def tokenise(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
+    ) -> Encoded:
+        """Tokenise a split, cutting the longest text of a pair first. `tell`: a warning says how many lose their ends.
+
+        Raises BadInput if `max_length` leaves no room for text beside the special tokens.
+        """
+        from tqdm import tqdm
+
+        special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
+        if max_length < special + len(task.fields):
+            raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
+        features: dict[str, list[list[int]]] = {}
+        cut = 0
+        with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
+            for start in range(0, len(split), _CHUNK):
+                texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
+                made = tokenizer(*texts, truncation="longest_first", max_length=max_length)
+                cut += sum(bool(text.overflowing) for text in made.encodings or ())
+                for name, values in made.items():
+                    features.setdefault(name, []).extend(values)
+                bar.update(len(texts[0]))
+        if cut and tell:
+            warn(
+                f"{task.name}: {cut:,} of {len(split):,} texts ({cut / len(split):.1%}) have more than {max_length}"
+                " tokens and lose their ends (see --max-length)"
+            )
+        lengths = [len(tokens) for tokens in features["input_ids"]]
+        return Encoded(list(split.ids), features, self.targets(tokenizer, split, max_length), lengths, self)
+
+    def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
+        """The labels as a tensor, [N, ...]."""
+        import torch
+
+        return torch.tensor(split.labels)
+
+    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+        """A batch's labels where its padding to `longest` tokens, on this `side`, has put their tokens."""
+        return labels
+
+    # --- models ---
+
+    def default_lr(self, width: int, init: str) -> float:
+        """Peak learning rate of a student: BERT-base's usual 5e-5 at width 768, larger for narrower ones."""
+        return self.random_lr if init == "random" else min(2e-3, 5e-5 * (768 / width))
+
+    @property
+    def auto(self) -> Any:
+        """The library's class that loads and builds models with this head."""
+        import transformers
+
+        return getattr(transformers, self.head)
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        """The entries of a configuration that make the library build this task's head, labels named."""
+        return {"id2label": dict(enumerate(task.labels)), "label2id": dict(task.places)}
+
+    def has_head(self, config: PreTrainedConfig, task: Task) -> bool:
+        """Whether a checkpoint has a head of this kind and size: it was fine-tuned, or is a language model."""
+        named = any(part in name for part in self.architectures for name in config.architectures or [])
+        return named and (not self.sized or config.num_labels == (len(task.labels) or 1))
+
+    def prepare(self, model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
+        """Tell a model what else the task's name says."""
+
+    def predictions(self, output: Any, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What losses compare: (n, C) logits and (n,) targets, one row for each prediction.
+
+        `mask`: (B, L), which tokens are no padding. Here: the outputs as they are, or where there are labels of tokens,
+        those of the tokens that have one, 0 or more.
+        """
+        if labels.ndim > 1:
+            return output.logits[labels >= 0], labels[labels >= 0]
+        return output.logits, labels
+
+    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
+        """What two figures must share to be compared, beside what those of every kind must."""
+        return {}
+
+    def more_inputs(self, models: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
+        """What the models that are trained take beside a batch's inputs."""
+        return {}

@@ -1,0 +1,506 @@
+"""Documents that are read in windows: a tag for each word, or the span of a text that answers a question.
+
+A document of more tokens than a model reads is cut into windows of `max_length` tokens; each is one example. Tags:
+windows do not overlap. Questions: every window holds the question, and a quarter of it is what the one before it
+ended with, so that hardly an answer is cut (`overlap`). Predictions are joined again for the whole document: a figure
+is of documents and does not depend on how they were cut.
+
+Shapes: L tokens of a window, special ones included; T tags.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from common.errors import BadInput, some, warn
+from common.kinds.base import Encoded, Kind, Rows, Split, Task, Window
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+IGNORED = -100  # the label of a token that is none to predict
+BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
+_CHUNK = 64  # documents per tokeniser call
+
+
+class _Windowed(Kind):
+    """What both kinds of documents do: windows of a split, and a place in its document for each of their tokens."""
+
+    windowed = by_token = True
+    context = 0  # which of the texts is cut into windows
+
+    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
+        """The tokens that a window needs."""
+        raise NotImplementedError
+
+    def overlap(self, max_length: int) -> int:
+        """How many tokens a window shares with the one before it."""
+        return 0
+
+    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+        """The texts as the tokenizer takes them."""
+        raise NotImplementedError
+
+    def window(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+    ) -> tuple[np.ndarray, list[int]]:
+        """A window's `Window.places` and labels, of its tokens and the [L, 2] places of their characters."""
+        raise NotImplementedError
+
+    def tokenise(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
+    ) -> Encoded:
+        """Windows of every document of a split, in order.
+
+        Raises BadInput if `max_length` leaves no room for text or the tokenizer cannot say where its tokens stand.
+        """
+        import numpy as np
+        import torch
+
+        if max_length < (least := self.least(tokenizer)):
+            raise BadInput(f"max length {max_length}: {task.name} needs at least {least} tokens")
+        if not tokenizer.is_fast:
+            raise BadInput(f"{type(tokenizer).__name__} does not say where its tokens stand; {task.name} needs that")
+        ids: list[str] = []
+        labels: list[list[int]] = []
+        windows: list[Window] = []
+        features: dict[str, list[list[int]]] = {}
+        number = 0
+        for document, made, k in self._cut(tokenizer, split, max_length):
+            inside = np.array([part == self.context for part in made.sequence_ids(k)])
+            spans = np.where(inside[:, None], np.array(made["offset_mapping"][k]).reshape(-1, 2), -1)
+            places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
+            number = number + 1 if windows and windows[-1].document == document else 0
+            windows.append(Window(document, places.astype(np.int32)))
+            labels.append(targets)
+            ids.append(f"{split.ids[document]}#{number}")
+            for name, values in made.items():
+                if name not in ("offset_mapping", "overflow_to_sample_mapping"):
+                    features.setdefault(name, []).append(values[k])
+        longest = max(map(len, labels))
+        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
+        return Encoded(ids, features, padded, [len(tokens) for tokens in features["input_ids"]], self, windows)
+
+    def _cut(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Iterator[tuple[int, Any, int]]:
+        """Every window of a split: its document's index, the tokeniser's output that holds it, and its row there."""
+        from tqdm import tqdm
+
+        settings: dict[str, Any] = {"max_length": max_length, "stride": self.overlap(max_length)}
+        settings |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+        settings["truncation"] = "only_second" if self.context else True
+        bar = tqdm(total=len(split), desc="tokenise", unit="doc", disable=None if len(split) >= 20 * _CHUNK else True)
+        for start in range(0, len(split), _CHUNK):
+            texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
+            made = tokenizer(*self.asked(tokenizer, texts, max_length), **settings)
+            for k, row in enumerate(made["overflow_to_sample_mapping"]):
+                yield start + row, made, k
+            bar.update(len(texts[0]))
+        bar.close()
+
+
+# --- a tag for each word -------------------------------------------------------------------------------------
+
+
+class TokenClassification(_Windowed):
+    """Tags of entities: a list of indices into Task.labels. Words stand between blanks, sentences between line ends.
+
+    Labels: [N, L], long, -100 for tokens without a tag; of a word only its first token has one.
+    """
+
+    name = "token classification"
+    own, own_metrics = "tags", ("entity_f1",)
+    titles: ClassVar = {"entity_f1": "entity F1"}
+    usual: ClassVar = {"text": "tokens", "label": "ner_tags"}
+    head, architectures = "AutoModelForTokenClassification", ("ForTokenClassification",)
+    pocket_body = "bert-long"
+    outputs = ("logits",)
+
+    def recognises(self, text: str) -> bool:
+        lines = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
+        rows = [fields for fields in lines if fields and fields[0] != "-DOCSTART-"]
+        return bool(rows) and all(len(row) > 1 and re.fullmatch(r"O|[BI]-\S+", row[-1]) for row in rows)
+
+    def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
+        """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
+
+        Every sentence is an example; `whole`: every document, if the file says where they start. An I- tag that follows
+        no tag of its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
+        """
+        if path.suffix.lower() in (".json", ".jsonl"):
+            return None
+        documents: list[list[list[tuple[str, str]]]] = []  # of sentences of words with their tags
+        starts: list[int] = []
+        whole = whole is not False and "-DOCSTART-" in text
+        new = True
+        sentence: list[tuple[str, str]] = []
+        for number, line in enumerate([*text.split("\n"), ""], 1):
+            fields = line.split()
+            marker = bool(fields) and fields[0] == "-DOCSTART-"
+            if fields and not marker:
+                if len(fields) < 2:
+                    raise BadInput(f"{path} line {number}: {line.strip()!r} has no tag; a word and its tag are needed")
+                if new:
+                    documents.append([])
+                    starts.append(number)
+                    new = False
+                sentence.append((fields[0], fields[-1]))
+                continue
+            if sentence:
+                documents[-1].append(sentence)
+                sentence = []
+            new = new or marker or not whole
+        if not documents:
+            raise BadInput(f"{path}: no words with tags")
+        texts = ["\n".join(" ".join(word for word, _ in row) for row in document) for document in documents]
+        tags = [[tag for row in document for tag in _begun([tag for _, tag in row])] for document in documents]
+        return Rows({"text": texts, "label": tags}, lambda i: f"{path} line {starts[i]}", files=[str(path)])
+
+    def seen(self, rows: Rows) -> bool:
+        return any(isinstance(value, list) for value in rows.columns["label"])
+
+    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+        one = Kind.of("classification").cell
+        return [one(tag, names) for tag in (value if isinstance(value, list) else str(value).split())]
+
+    def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
+        """The tags of all entities that there are, O first."""
+        types = set()
+        for found in rows.values():
+            for i, tags in enumerate(found.columns["label"]):
+                if wrong := [tag for tag in tags if not re.fullmatch(r"O|[BI]-.+", tag)]:
+                    raise BadInput(f"{found.place(i)}: tag {wrong[0]!r}: entities are tagged O, B-TYPE and I-TYPE here")
+                types |= {tag[2:] for tag in tags if tag != "O"}
+        if not types:
+            raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
+        return ["O", *(f"{part}-{name}" for name in sorted(types) for part in "BI")]
+
+    def text(self, value: Any) -> Any:
+        """Words in a list, as the hub has them, become a text."""
+        words = isinstance(value, list) and all(isinstance(word, str) for word in value)
+        return " ".join(value) if words else value
+
+    def read(self, task: Task, rows: Rows, i: int) -> list[int]:
+        """Row i's tags as indices into task.labels, by name; integers only where the source names them."""
+        value, count = rows.columns["label"][i], len(words_of(rows.columns["text"][i]))
+        if not isinstance(value, list) or len(value) != count:
+            has = f"{len(value)} tags" if isinstance(value, list) else repr(value)
+            raise BadInput(f"{rows.place(i)}: {has} for {count} words; every word needs one")
+        names = rows.names or ()
+        found = [names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else tag for tag in value]
+        for tag in found:
+            if tag not in task.labels:
+                raise BadInput(f"{rows.place(i)}: tag {tag!r} is unknown; {task.name} has {', '.join(task.labels)}")
+        return [task.places[tag] for tag in found]
+
+    def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        return f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
+
+    # --- windows ---
+
+    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
+        return tokenizer.num_special_tokens_to_add() + 1
+
+    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+        return [[text.replace("\n", " ") for text in texts[0]]]
+
+    def window(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+    ) -> tuple[np.ndarray, list[int]]:
+        """The word of every token that is the first of one, or -1; and these words' tags."""
+        import numpy as np
+
+        starts = np.cumsum([0, *(len(word) + 1 for word in words_of(split.texts[document][0])[:-1])])
+        found = np.searchsorted(starts, spans[:, 1] - 1, side="right") - 1  # of the token's last character
+        # a token may begin with the blank before its word
+        first = (spans[:, 1] > 0) & (spans[:, 0] <= starts[np.maximum(found, 0)])
+        found = np.where(first, found, -1)
+        again = np.zeros(len(found), dtype=bool)
+        again[1:] = found[1:] == found[:-1]
+        places = np.where(again, -1, found)
+        return places, [split.labels[document][word] if word >= 0 else IGNORED for word in places]
+
+    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+        import torch.nn.functional as F
+
+        labels = F.pad(labels, (0, max(0, longest - labels.shape[1])), value=IGNORED)[:, :longest]
+        if side == "left":
+            for i, length in enumerate(lengths):
+                labels[i] = labels[i].roll(longest - length)
+        return labels.contiguous()
+
+    def tags(
+        self, windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]
+    ) -> list[list[str]]:
+        """One tag per word of every document, from the [L, T] logits of each window.
+
+        A word in two windows takes the tag of the one where it stands further from an end; one that no window holds (it
+        has no tokens) is "O".
+        """
+        import numpy as np
+
+        found = [["O"] * len(words_of(text)) for (text,) in split.texts]
+        depths = [np.full(len(row), -1) for row in found]
+        for window, scores in zip(windows, logits, strict=True):
+            best, length = scores.argmax(-1), len(scores)
+            for at in np.flatnonzero(window.places >= 0):
+                word, depth = window.places[at], min(at, length - 1 - at)
+                if depth > depths[window.document][word]:
+                    depths[window.document][word] = depth
+                    found[window.document][word] = task.labels[best[at]]
+        return found
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a tagged document: what stands between blanks and line ends, which are ends of sentences."""
+    return text.replace("\n", " ").split(" ")
+
+
+def _begun(tags: list[str]) -> list[str]:
+    """A sentence's tags in which every entity begins with a B-."""
+    before = ["O", *tags]
+    return [
+        f"B-{tag[2:]}" if tag.startswith("I-") and last[2:] != tag[2:] else tag
+        for last, tag in zip(before, tags, strict=False)
+    ]
+
+
+def by_sentence(text: str, row: Sequence[str]) -> Iterator[list[str]]:
+    """The tags of a document's words, cut where its sentences end."""
+    start = 0
+    for sentence in text.split("\n"):
+        count = len(sentence.split(" "))
+        yield list(row[start : start + count])
+        start += count
+
+
+def entity_types(task: Task) -> list[str]:
+    """PER, LOC, ...: the types of a task's tags, in their order."""
+    return list(dict.fromkeys(tag[2:] for tag in task.labels if tag != "O"))
+
+
+# --- the answer to a question --------------------------------------------------------------------------------
+
+
+class SpanQA(_Windowed):
+    """A span of the context: texts and their offsets, -1 if unknown, those that are found first.
+
+    Labels: [N, 2], long, the answer's first and last token; a window without it points at [CLS], as BERT's SQuAD recipe
+    does.
+    """
+
+    name = "span QA"
+    own, own_metrics = "spans", ("answer_f1", "exact_match")
+    titles: ClassVar = {"answer_f1": "F1", "exact_match": "EM"}
+    pair, called = ("question", "context"), ("answers",)
+    usual: ClassVar = {"question": "question", "context": "context", "label": "answers"}
+    head, architectures = "AutoModelForQuestionAnswering", ("ForQuestionAnswering",)
+    sized, pocket_body = False, "bert-asked"
+    outputs = ("start_logits", "end_logits")
+    use = "model(**inputs)"
+    context = 1
+
+    def recognises(self, text: str) -> bool:
+        return text.lstrip().startswith("{") and '"paragraphs"' in text
+
+    def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
+        """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions.
+
+        `whole`: a question of SQuAD is asked about its article, or a part of it, and not about its paragraph alone.
+        """
+        if text.lstrip()[0] not in "[{" or "\n{" in text.strip():
+            return None
+        try:
+            found = json.loads(text)
+            if isinstance(found, list):
+                rows = [
+                    hotpot_row(
+                        {"id": row["_id"], "label": row["answer"], "question": row["question"],
+                         "context": row["context"]}
+                    )
+                    for row in found
+                ]  # fmt: skip
+            else:
+                rows = [
+                    {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
+                     "label": {key: [answer.get(key) for answer in asked["answers"]]
+                               for key in ("text", "answer_start")}}
+                    for article in found["data"]
+                    for paragraph in (_joined if whole else list)(article["paragraphs"])
+                    for asked in paragraph["qas"]
+                ]  # fmt: skip
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, qas are expected") from error
+        if not rows:
+            raise BadInput(f"{path}: no questions")
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        return Rows(columns, lambda i: f"{path} question {rows[i]['id']}", official=not whole, files=[str(path)])
+
+    def seen(self, rows: Rows) -> bool:
+        return all(isinstance(value, dict) for value in rows.columns["label"])
+
+    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+        return value if isinstance(value, dict) else {"text": [value]}
+
+    def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
+        if "context" not in rows["train"].columns:
+            where = rows["train"].place(0)
+            raise BadInput(f"{where}: spans need a question and its context; --text QUESTION,CONTEXT names them")
+        return ()
+
+    def read(self, task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
+        """Row i's answers: texts, and where each stands in the context.
+
+        The offset of the source is kept where the text stands there. Otherwise (TriviaQA and HotpotQA have no offsets)
+        it is that of the first place where it does, and -1 if there is none. Those that are found come first.
+        """
+        value, context = rows.columns["label"][i], rows.columns["context"][i]
+        texts = value.get("text") if isinstance(value, dict) else None
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
+            raise BadInput(f"{rows.place(i)}: answers are {str(value)[:60]!r}; one text or more is needed")
+        given = value.get("answer_start") or []
+        if not isinstance(given, list) or len(given) > len(texts):
+            raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
+        starts = [*given, *[-1] * (len(texts) - len(given))]
+        found = [(text, answer_start(context, text, start)) for text, start in zip(texts, starts, strict=True)]
+        return sorted(found, key=lambda answer: answer[1] < 0)
+
+    def taught(self, task: Task, split: Split, rows: Rows) -> Split:
+        """An answer that is not in the context teaches nothing."""
+        kept = [i for i, answers in enumerate(split.labels) if answers[0][1] >= 0]
+        if len(kept) < len(split):
+            left = f"{len(split) - len(kept)} of {len(split)} questions left out"
+            warn(f"{task.name} train: {left}, their answer is not in the text")
+        if not kept:
+            raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
+        return split.rows(kept)
+
+    def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        return "spans of a text"
+
+    # --- windows ---
+
+    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
+        return tokenizer.num_special_tokens_to_add(pair=True) + 12
+
+    def overlap(self, max_length: int) -> int:
+        return max_length // 4
+
+    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+        """Questions whose ends are cut off where they have more than a quarter of the tokens; and the contexts."""
+        questions = []
+        for question in texts[0]:
+            offsets = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+            most = max_length // 4
+            questions.append(question if len(offsets) <= most else question[: offsets[most - 1][1]])
+        return [questions, texts[1]]
+
+    def window(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+    ) -> tuple[np.ndarray, list[int]]:
+        """The places as they are; first and last token of the first answer, if the window holds all of it."""
+        import numpy as np
+
+        # what stands for the whole window: [CLS], or its first token where a family has none
+        outside = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
+        text, start = split.labels[document][0]
+        end = start + len(text)
+        context = np.flatnonzero(spans[:, 0] >= 0)
+        if not len(context) or start < 0 or spans[context[0], 0] > start or spans[context[-1], 1] < end:
+            return spans, [outside, outside]
+        first = context[np.searchsorted(spans[context, 1], start, side="right")]
+        last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
+        return spans, [int(first), int(last)]
+
+    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+        if side == "left":
+            for i, length in enumerate(lengths):
+                labels[i] = labels[i] + longest - length
+        return labels
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        return {"num_labels": 2}  # start and end
+
+    def predictions(self, output: Any, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """An answer's first token and its last, among the L positions of a window, of which those of padding have no
+        probability."""
+        import torch
+
+        logits = torch.cat([output.start_logits, output.end_logits])
+        return logits.masked_fill(~mask.repeat(2, 1), -1e4), torch.cat(labels.unbind(-1))
+
+    def answers(self, windows: Sequence[Window], split: Split, logits: Sequence[np.ndarray]) -> list[str]:
+        """The text of every question's answer, from the [L, 2] start and end logits of each window.
+
+        The span of a context with the largest sum of its start and end logits, over all windows; "" if there is none.
+        """
+        import numpy as np
+
+        found = [""] * len(split)
+        scores = np.full(len(split), -np.inf)
+        for window, both in zip(windows, logits, strict=True):
+            context = np.flatnonzero(window.places[:, 0] >= 0)
+            starts, ends = (context[np.argsort(-both[context, side], kind="stable")[:BEST]] for side in (0, 1))
+            sums = both[starts, 0][:, None] + both[ends, 1]
+            long = ends - starts[:, None]
+            sums[(long < 0) | (long >= LONGEST)] = -np.inf
+            if sums.size and sums.max() > scores[window.document]:
+                first, last = np.unravel_index(sums.argmax(), sums.shape)
+                scores[window.document] = sums.max()
+                start, end = window.places[starts[first], 0], window.places[ends[last], 1]
+                found[window.document] = split.texts[window.document][1][start:end].strip()
+        return found
+
+
+def answer_start(context: str, text: str, given: Any) -> int:
+    """Where an answer stands: at the given place if it does, else at the first where it does; -1 if it does nowhere."""
+    right = isinstance(given, int) and given >= 0 and context.startswith(text, given)
+    return given if right else context.find(text)
+
+
+def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
+    """HotpotQA's paragraphs, titles first, as one context. "yes no" stands before them: two answers that no paragraph
+    holds, which a model that marks spans can then give."""
+    found = row["context"]
+    if isinstance(found, dict):  # the hub's columns; the official file has pairs
+        found = list(zip(found["title"], found["sentences"], strict=True))
+    paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in found]
+    return row | {"context": "\n".join(["yes no", *paragraphs]), "label": {"text": [row["label"]]}}
+
+
+def trivia_row(row: dict[str, Any]) -> dict[str, Any]:
+    """TriviaQA's pages as one context; every alias is a true answer. Supervision is distant: no offsets."""
+    pages = [text for text in row["context"]["wiki_context"] if text.strip()]
+    aliases = list(dict.fromkeys([row["label"]["value"], *row["label"]["aliases"]]))
+    return row | {"context": "\n".join(pages) or row["question"], "label": {"text": aliases}}
+
+
+ARTICLE = 2600  # words of a part of an article
+
+
+def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An article's paragraphs in parts of at most ARTICLE words, or of one that is longer. An answer is where it stands
+    in the paragraph that its question is about."""
+    parts: list[dict[str, Any]] = []
+    for paragraph in paragraphs:
+        context = paragraph["context"]
+        if not parts or len(parts[-1]["context"].split()) + len(context.split()) > ARTICLE:
+            parts.append({"context": context, "qas": []})
+        else:
+            parts[-1]["context"] += "\n" + context
+        offset = len(parts[-1]["context"]) - len(context)
+        for asked in paragraph["qas"]:
+            starts = [answer_start(context, answer["text"], answer.get("answer_start")) for answer in asked["answers"]]
+            answers = [
+                answer | {"answer_start": offset + start if start >= 0 else -1}
+                for answer, start in zip(asked["answers"], starts, strict=True)
+            ]
+            parts[-1]["qas"].append(asked | {"answers": answers})
+    return parts

@@ -1,0 +1,222 @@
+"""A class or a score for each text, or pair of texts; and what the classes are called, here and in checkpoints."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from common.errors import BadInput, shown, some, warn
+from common.kinds.base import Kind, Rows, Split, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
+
+
+class _Sentence(Kind):
+    """What one class and one score have in common."""
+
+    ordered = True
+    outputs = ("logits",)
+
+    def default_lr(self, width: int, init: str) -> float:
+        """It grows with the square of 768 / width. On the tuning splits the best rates were 3e-4 at width 384, 1e-3 to
+        2e-3 at 128, and from random weights 2e-3 at 64."""
+        if init == "random":
+            return 2e-3 if width <= 64 else 1e-3
+        return min(2e-3, 5e-5 * (768 / width) ** 2)
+
+
+class Classification(_Sentence):
+    """One class: an index into Task.labels. Labels: [N], long."""
+
+    name = "classification"
+    own, own_metrics, more_metrics = "classes", ("accuracy", "macro_f1", "majority"), ("matthews",)
+    titles: ClassVar = {"accuracy": "Acc", "f1": "F1", "macro_f1": "macro F1", "majority": "largest class",
+                        "matthews": "MCC"}  # fmt: skip
+
+    def seen(self, rows: Rows) -> bool:
+        values = rows.columns["label"]
+        if rows.names is not None:
+            return True
+        if (numbers := _numbers(values)) is not None:
+            return _few(numbers)
+        return len(set(map(str, values))) <= max(2, len(values) // 2)
+
+    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+        if names and isinstance(value, int) and 0 <= value < len(names):
+            return names[value]
+        return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
+
+    def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
+        """The classes that there are, numbers in their order."""
+        if rows["train"].names:
+            return rows["train"].names
+        there = {value for found in rows.values() for value in found.columns["label"]}
+        numbers = {value: number(value) for value in there}
+        return sorted(there, key=str if None in numbers.values() else lambda value: (numbers[value], value))
+
+    def read(self, task: Task, rows: Rows, i: int) -> int:
+        """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
+        value = rows.columns["label"][i]
+        whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+        if whole and rows.names is not None and 0 <= value < len(rows.names):
+            value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
+        if isinstance(value, str):
+            found = class_of(value, task)
+            if found is not None and (rows.integers or not value.strip().isdigit()):
+                return found
+        elif whole and rows.integers and 0 <= value < len(task.labels):
+            return int(value)
+        ids = f" or {some(range(len(task.labels)))}" if rows.integers else ""
+        raise BadInput(f"{rows.place(i)}: label {shown(value)} is unknown; {task.name} has {some(task.labels)}{ids}")
+
+    def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        counts = Counter(splits["train"].labels)
+        for name, split in splits.items():
+            there = set(split.labels)
+            if lacking := [label for i, label in enumerate(task.labels) if i not in there]:
+                warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({some(lacking, 5)})")
+        alone = [task.labels[label] for label, count in counts.items() if count == 1]
+        for label in alone[:5]:
+            close = difflib.get_close_matches(label, [name for name in task.labels if name != label], 1, 0.8)
+            place = rows.place(rows.columns["label"].index(label))
+            warn(f"train: class {label!r} has one row, {place}{f'; is it {close[0]!r}?' if close else ''}")
+        if alone[5:]:
+            warn(f"train: {len(alone) - 5:,} more classes have one row")
+        shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
+        return f"{len(task.labels):,} classes ({some(shares, 5)})"
+
+    def alone(self, labels: Sequence[Any]) -> set[Any]:
+        return {label for label, count in Counter(labels).items() if count == 1}
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        return super().settings(task) | {"problem_type": "single_label_classification"}
+
+
+class Regression(_Sentence):
+    """A score, a float. Labels: [N], float32."""
+
+    name = "regression"
+    own, own_metrics = "scores", ("pearson", "spearman")
+    titles: ClassVar = {"pearson": "Pearson", "spearman": "Spearman"}
+
+    def seen(self, rows: Rows) -> bool:
+        numbers = None if rows.names is not None else _numbers(rows.columns["label"])
+        return numbers is not None and not _few(numbers)
+
+    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+        return value if (found := number(value)) is None else found
+
+    def read(self, task: Task, rows: Rows, i: int) -> float:
+        """Row i's label as a finite score within task.score_range."""
+        value = rows.columns["label"][i]
+        low, high = task.score_range or (-math.inf, math.inf)
+        try:
+            score = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            score = math.nan
+        if not (low <= score <= high and math.isfinite(score)):  # false for NaN as well
+            wants = f"{task.name} needs a number" + (f" from {low:g} to {high:g}" if task.score_range else "")
+            raise BadInput(f"{rows.place(i)}: score {shown(value)} is wrong; {wants}")
+        return score
+
+    def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        return f"scores from {min(splits['train'].labels):g} to {max(splits['train'].labels):g}"
+
+    def targets(self, tokenizer: Any, split: Split, max_length: int) -> Tensor:
+        return super().targets(tokenizer, split, max_length).float()
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        return {"num_labels": 1, "problem_type": "regression"}
+
+
+# --- numbers -------------------------------------------------------------------------------------------------
+
+
+def number(value: Any) -> float | None:
+    """A cell as a number, a decimal comma allowed; None if it is none, or may be thousands: "1,036"."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?(0,\d+|\d+,(?!\d{3}\s*$)\d+)\s*", value):
+        value = value.replace(",", ".")
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _numbers(values: list[Any]) -> set[float] | None:
+    """The different numbers that labels are, a few cells left aside; None if they are none."""
+    numbers = [number(value) for value in values]
+    return {n for n in numbers if n is not None} if numbers.count(None) < 0.1 * len(values) else None
+
+
+def _few(numbers: set[float]) -> bool:
+    """Whether numbers are rather classes than scores."""
+    few = len(numbers) <= CLASSES_AT_MOST or numbers == set(range(len(numbers)))
+    return few and all(n.is_integer() for n in numbers)
+
+
+# --- class names ---------------------------------------------------------------------------------------------
+
+# Other spellings of the class names, as models on the hub carry them (compared after `_plain`).
+_SYNONYMS = {
+    "negative": ("neg",),
+    "positive": ("pos",),
+    "entailment": ("entail", "entails", "entailed"),
+    "not_entailment": ("not_entailed", "non_entailment", "no_entailment"),
+    "neutral": ("neutrality",),
+    "contradiction": ("contradict", "contradicts", "contradictory"),
+    "duplicate": ("is_duplicate", "duplicated"),
+    "not_duplicate": ("non_duplicate", "not_duplicated"),
+    "equivalent": ("is_equivalent", "paraphrase"),
+    "not_equivalent": ("non_equivalent", "not_paraphrase"),
+    "acceptable": ("grammatical",),
+    "unacceptable": ("not_acceptable", "ungrammatical"),
+}
+
+
+def _plain(name: str) -> str:
+    """A class name without case, hyphens, underscores and spaces."""
+    return re.sub(r"[-_\s]+", "", name).lower()
+
+
+def class_of(name: str, task: Task) -> int | None:
+    """The class that `name` (a name, a synonym, or digits: the hub's id) means, or None."""
+    if name in task.places:
+        return task.places[name]
+    digits = name.strip()
+    if digits.isascii() and digits.isdigit():
+        return int(digits) if len(digits) < 5 and int(digits) < len(task.labels) else None
+    for i, label in enumerate(task.labels):
+        if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
+            return i
+    return None
+
+
+def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
+    """For class i of the task, the model's output column, decided by the names and never by their position.
+
+    Digits count as names: they are the hub's class ids. None if the model carries only the generic LABEL_0,
+    LABEL_1, ..., which say nothing. Raises BadInput if it carries names that are not this task's classes, one
+    for one. For scores, [0] if the model has one named output.
+    """
+    names = {int(column): str(name) for column, name in model_id2label.items()}
+    if not names or all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names.values()):
+        return None
+    if not task.labels and len(names) == 1:
+        return list(names)
+    order: dict[int, int] = {}
+    for column, name in names.items():
+        found = class_of(name, task)
+        if found is not None and found not in order:
+            order[found] = column
+    if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
+        has = ", ".join(names[column] for column in sorted(names))
+        wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
+        raise BadInput(f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it")
+    return [order[i] for i in range(len(task.labels))]

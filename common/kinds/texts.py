@@ -1,0 +1,196 @@
+"""Texts that a model writes: the next tokens of a text, its translation, its summary."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from common.errors import BadInput, shown
+from common.kinds.base import Encoded, Kind, Rows, Split, Task, block_examples
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
+
+
+class LanguageModelling(Kind):
+    """The next token; there are no labels in the data. Labels: [N, L], long, the blocks themselves."""
+
+    name = "language modelling"
+    titles: ClassVar = {"perplexity": "PPL"}
+    head, architectures = "AutoModelForCausalLM", ("CausalLM", "LMHead")
+    labelled = sized = False
+    causal = True
+    random_lr = 3e-3  # chosen on held-out unlabelled documents
+
+    def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
+        """Lines of a running text, which keep their ends: LF."""
+        if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
+            return None
+        lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
+        official = path.name.startswith("wiki.")
+        return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
+
+    def read(self, task: Task, rows: Rows, i: int) -> None:
+        return None
+
+    def tokenise(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
+    ) -> Encoded:
+        """`token_stream` in blocks of `max_length` tokens; the remainder, which does not fill one, is left out."""
+        stream = token_stream(tokenizer, split)
+        count = len(stream) // max_length
+        if not count:
+            raise BadInput(f"max length {max_length}: {task.name} has {len(stream)} tokens, less than one block")
+        blocks = stream[: count * max_length].view(count, max_length)
+        return block_examples(blocks.tolist(), blocks, self)
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        return {}  # the output layer is as large as the vocabulary
+
+    def predictions(self, output: Any, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Position i predicts token i + 1."""
+        return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+
+    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
+        """A perplexity belongs to its tokens and its windows."""
+        from common.results import digest
+
+        return {"tokens": digest(sorted(tokenizer.get_vocab().items()))[:8], "window": f"{max_length}/2"}
+
+
+def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
+    """All documents of a split as one sequence of token ids [n], the end-of-text token before each.
+
+    So the first token of every document has something to be predicted from, and the end of a document is one of the
+    things to predict. No other special tokens are added.
+    """
+    import torch
+
+    if tokenizer.eos_token_id is None:
+        raise BadInput(
+            f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
+            " give a causal language model, such as GPT-2"
+        )
+    texts: Any = tokenizer([text for (text,) in split.texts], add_special_tokens=False, verbose=False)["input_ids"]
+    return torch.tensor([i for tokens in texts for i in (tokenizer.eos_token_id, *tokens)])
+
+
+# --- written by an encoder-decoder ---------------------------------------------------------------------------
+
+BEAMS = 4  # of the beam search by which texts are written
+
+
+def signature(metric: str) -> str:
+    """What a figure of BLEU or ROUGE depends on: the library's version and settings."""
+    if metric == "bleu":
+        from sacrebleu.metrics import BLEU
+
+        scorer = BLEU()
+        scorer.corpus_score(["a"], [["a"]])  # the number of references is known after a call
+        return str(scorer.get_signature()).replace("|", ",")
+    return f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
+
+
+class _Written(Kind):
+    """A text to be written. Labels: [N, M], long, its tokens, -100 after its end."""
+
+    own = "texts"
+    head, architectures = "AutoModelForSeq2SeqLM", ("ForConditionalGeneration", "MTModel")
+    written, sized = True, False
+    random_lr = 4e-3
+    use = f"tokenizer.batch_decode(model.generate(**inputs, num_beams={BEAMS}), skip_special_tokens=True)"
+
+    def read(self, task: Task, rows: Rows, i: int) -> str:
+        value = rows.columns["label"][i]
+        if not isinstance(value, str) or not value.strip() or SURROGATE.search(value):
+            raise BadInput(f"{rows.place(i)}: the answer is {shown(value)}; it must be text")
+        return value
+
+    def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        return "texts to be written"
+
+    def tokenise(
+        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
+    ) -> Encoded:
+        made = super().tokenise(tokenizer, split, task, max_length, tell)
+        features = {name: made.features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
+        return Encoded(made.ids, features, made.labels, made.lengths, self)
+
+    def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
+        """The answers' tokens, at most `max_length`."""
+        import torch
+
+        rows: Any = tokenizer(text_target=split.labels, truncation=True, max_length=max_length)["input_ids"]
+        longest = max(map(len, rows))
+        return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
+
+    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+        return labels[:, : int((labels >= 0).sum(1).max())].contiguous()
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        return {}  # the output layer is as large as the vocabulary
+
+    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
+        """How the texts were written and scored."""
+        return {"length": max_length, "beams": BEAMS, "score": signature(task.metrics[0])}
+
+    def more_inputs(self, models: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
+        """The family's own way to shift what is written, for teachers too."""
+        from transformers import PreTrainedModel
+
+        (student,) = (model for model in models if isinstance(model, PreTrainedModel))
+        return {"decoder_input_ids": student.prepare_decoder_input_ids_from_labels(labels)}  # type: ignore[operator]
+
+
+class Summarisation(_Written):
+    """Of a document."""
+
+    name = "summarisation"
+    own_metrics = ("rouge2", "rouge1", "rougeL")
+    titles: ClassVar = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+    usual: ClassVar = {"document": "document", "label": "summary"}
+
+    def seen(self, rows: Rows) -> bool:
+        values = rows.columns["label"]
+        return sum(len(str(value).split()) for value in values) >= 3 * len(values)
+
+
+LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
+
+
+class Translation(_Written):
+    """Into another language."""
+
+    name = "translation"
+    own_metrics = ("bleu",)
+    titles: ClassVar = {"bleu": "BLEU"}
+    usual: ClassVar = {"source": "source", "label": "target"}
+
+    def corpus(self, split: Split) -> list[str]:
+        """The texts of both languages."""
+        return [text for (source,), target in zip(split.texts, split.labels, strict=True) for text in (source, target)]
+
+    def unlabelled(self, count: int) -> list[str]:
+        import pocket
+
+        return pocket.unlabelled_bilingual(count, seed=1)
+
+    def prepare(self, model: Any, tokenizer: Any, task: Task) -> None:
+        """Tell an mBART between which languages it translates; the name of the task says so: wmt16/en-ro.
+
+        mBART-25 starts to write from the code of a language, mBART-50 has it as its first word. Nothing is done to
+        other families, which know one pair of languages or are told in words.
+        """
+        from transformers import MBartTokenizer
+
+        languages = task.name.partition("/")[2].split("-")
+        if hasattr(tokenizer, "tgt_lang") and len(languages) == 2:
+            tokenizer.src_lang, tokenizer.tgt_lang = (LANGUAGES[language] for language in languages)
+            first = "decoder_start_token_id" if isinstance(tokenizer, MBartTokenizer) else "forced_bos_token_id"
+            setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
