@@ -19,7 +19,7 @@ from scipy import stats as distributions
 
 from bench import stats
 from bench.cli import FOLDER, Parser, markdown
-from common import evaluate, results
+from common import metrics, results
 
 BASE = 0.6  # of the labels, those of class 1
 
@@ -83,7 +83,7 @@ def truth(task: Task) -> float:
 
 def drawn(rng: np.random.Generator, task: Task, seeds: int, items: int) -> stats.Sample:
     """The second row minus the first, as runs would have it."""
-    metric, influence = evaluate.METRICS[task.metric], stats.INFLUENCE[task.metric]
+    metric, influence = metrics.METRICS[task.metric], stats.INFLUENCE[task.metric]
     item, pair, rest = task.shared
     labels = rng.normal(size=items) if task.metric == "pearson" else (rng.random(items) < BASE).astype(int)
     side = labels if task.metric == "pearson" else 2 * labels - 1

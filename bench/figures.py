@@ -31,7 +31,7 @@ import numpy as np
 from bench import report, table
 from bench.cli import Parser
 from bench.plots import Line, heatmap, lines, pyplot, save
-from common import data, evaluate, results
+from common import data, evaluate, metrics, results
 from common.args import BadInput, CommonArgs, read, split_list
 from common.kinds import Split
 from common.kinds.documents import entity_types, words_of
@@ -301,8 +301,8 @@ def cka_latency(places: str, folder: Path, words: list[str]) -> None:
         one = Split(split.ids[i : i + 1], split.texts[i : i + 1], split.labels[i : i + 1])
         for name, (model, tokenizer) in loaded.items():
             encoded = data.encode(tokenizer, one, task.task, args.max_length)
-            started = time.perf_counter()
-            evaluate.write(model, encoded, tokenizer, args.max_length)
+            kind, started = task.task.kind, time.perf_counter()
+            kind.predict(model, encoded, tokenizer, args.max_length, evaluate.forward)
             times.setdefault(name, []).append(1000 * (time.perf_counter() - started))
     rows = [[name, f"{np.median(ms[1:]):.1f}", *(f"{q:.1f}" for q in np.percentile(ms[1:], (10, 90)))]
             for name, ms in times.items()]  # fmt: skip
@@ -445,7 +445,7 @@ def _bag_of_words(task: TaskData, name: str) -> float:
     train, split = task.splits["train"], task.splits[name]
     model.fit([" [SEP] ".join(text) for text in train.texts], train.labels)
     predicted = model.predict([" [SEP] ".join(text) for text in split.texts])
-    return evaluate.compute(task.task, predicted, split.labels)[evaluate.primary(task.task)]
+    return metrics.compute(task.task.metrics, predicted, split.labels)[evaluate.primary(task.task)]
 
 
 def _guess_names(task: TaskData, name: str) -> float:
@@ -465,7 +465,7 @@ def _guess_names(task: TaskData, name: str) -> float:
             best.append("O" if tags[tag] == "O" else f"{tags[tag][:2]}{kind}")
         guessed.append(best)
         true.append([tags[tag] for tag in row])
-    return evaluate.entities(guessed, true, entity_types(task.task))["entity_f1"]
+    return metrics.entities(guessed, true, entity_types(task.task))["entity_f1"]
 
 
 def _guess_answers(task: TaskData, name: str) -> float:
@@ -477,7 +477,7 @@ def _guess_answers(task: TaskData, name: str) -> float:
     for (question, context), answers in zip(task.splits[name].texts, task.splits[name].labels, strict=True):
         options = [option for option in known.get(question.split()[0], ()) if f" {option} " in f" {context} "]
         truths = [text for text, _ in answers]
-        scores.append(evaluate.questions(options, [truths] * len(options))["answer_f1"] if options else 0.0)
+        scores.append(metrics.questions(options, [truths] * len(options))["answer_f1"] if options else 0.0)
     return float(np.mean(scores))
 
 

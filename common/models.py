@@ -362,11 +362,6 @@ def eager(*models: PreTrainedModel) -> Iterator[None]:
             model.set_attn_implementation(name)
 
 
-def token_logits(output: Any) -> Tensor:
-    """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
-    return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
-
-
 # --- sizes and files -------------------------------------------------------------------------
 
 

@@ -386,17 +386,13 @@ class Run:
 
     def beside(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
         """What predictions say beside the metrics: how far they are the teacher's, and their log loss, by split."""
-        task, splits = self.task.task, self.task.splits
+        kind, splits = self.task.task.kind, self.task.splits
+        losses = {name: kind.log_loss(kept, splits[name].labels) for name, kept in predictions.items()}
         return {
             "agreement": {
-                name: evaluate.agreement(task, found, self.teacher.predictions[name])
-                for name, found in predictions.items()
+                name: kind.agreement(kept, self.teacher.predictions[name]) for name, kept in predictions.items()
             },
-            "log_loss": {
-                name: evaluate.log_loss(task, found, splits[name].labels)
-                for name, found in predictions.items()
-                if task.kind == "regression" or np.asarray(splits[name].labels).dtype.kind == "i"  # else scores
-            },
+            "log_loss": {name: loss for name, loss in losses.items() if loss is not None},
         }
 
 

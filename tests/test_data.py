@@ -18,7 +18,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import MOODS, QUESTION, refused, write
 
 import pocket
-from common import data, sources
+from common import data
+from common.kinds import documents
 from common.kinds.sentences import label_order
 from common.sources import CONVERTED, GLUE_REVISION, HUB
 from common.tasks import TASKS
@@ -329,7 +330,7 @@ def test_questions_about_whole_articles(tmp_path: Path, monkeypatch: pytest.Monk
     for part in ("train-v1.1.json", "dev-v1.1.json"):
         write(tmp_path / "squad" / part, content)
     for words, sizes in ((2600, (4, 4, 4, 4, 1)), (10, (2, 2, 2, 2, 1)), (1, (1, 1, 1, 1, 1))):
-        monkeypatch.setattr(sources, "ARTICLE", words)
+        monkeypatch.setattr(documents, "ARTICLE", words)
         split = data.load("squad-articles", str(tmp_path)).splits["train"]
         assert split.ids == ["one", "two", "three", "four", "one"]
         for name, (_, context), [(answer, start)], size in zip(

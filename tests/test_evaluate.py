@@ -13,9 +13,9 @@ from test_input import refused
 from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
-from common import data, evaluate, models
+from common import data, evaluate, metrics
 from common.kinds import Split, Task
-from common.kinds.texts import token_stream
+from common.kinds.texts import perplexity, token_stream
 from common.tasks import TASKS, TaskData
 from pocket.models import pocket_gpt2
 
@@ -47,7 +47,7 @@ def test_perplexity_equals_a_direct_computation(count: int, max_length: int) -> 
     model = gpt2().double()
     stream = torch.randint(0, 50, (count,), generator=torch.Generator().manual_seed(count))
     expected = direct(model, stream, max_length, max_length // 2)
-    found = evaluate.perplexity(model, stream, max_length)
+    found = perplexity(model, stream, max_length)
     assert found == pytest.approx(expected, rel=1e-5)  # logits are summed as float32
 
 
@@ -56,9 +56,9 @@ def test_perplexity_of_no_knowledge_and_bad_requests() -> None:
     for parameter in model.parameters():
         parameter.data.zero_()
     stream = torch.arange(20)
-    assert evaluate.perplexity(model, stream, 8) == pytest.approx(50, rel=1e-5)
+    assert perplexity(model, stream, 8) == pytest.approx(50, rel=1e-5)
     with pytest.raises(ValueError, match="nothing to score"):
-        evaluate.perplexity(model, stream[:1], 8)
+        perplexity(model, stream[:1], 8)
 
 
 def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
@@ -69,7 +69,7 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
     model = gpt2(len(tokenizer)).train()
     scores, speed, predictions = evaluate.evaluate(model, tokenizer, task, 8)
     stream = token_stream(tokenizer, task.splits["test"])
-    assert scores == {"test": {"perplexity": evaluate.perplexity(model, stream, 8)}}
+    assert scores == {"test": {"perplexity": perplexity(model, stream, 8)}}
     assert speed > 0
     assert predictions == {}
     assert model.training
@@ -96,7 +96,7 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
     ],
 )
 def test_answers_are_compared_as_squad_does(prediction: str, truths: list[str], exact: float, f1: float) -> None:
-    found = evaluate.questions([prediction, "no"], [truths, ["yes"]])
+    found = metrics.questions([prediction, "no"], [truths, ["yes"]])
     assert found == pytest.approx({"answer_f1": f1 / 2, "exact_match": exact / 2})
 
 
@@ -122,28 +122,28 @@ def test_answers_are_compared_as_squad_does(prediction: str, truths: list[str], 
 def test_answers_are_compared_as_their_own_programs_do(
     program: str, prediction: str, truths: list[str], exact: float, f1: float
 ) -> None:
-    found = evaluate.questions([prediction], [truths], program)
+    found = metrics.questions([prediction], [truths], program)
     assert found == pytest.approx({"answer_f1": f1, "exact_match": exact})
 
 
 def test_entities_count_whole() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
     wrong_end = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "O"]]
-    assert evaluate.entities(true, true, ["PER", "LOC"]) == {"entity_f1": 1.0, "PER_f1": 1.0, "LOC_f1": 1.0}
-    found = evaluate.entities(wrong_end, true, ["PER", "LOC", "ORG", "MISC"])
+    assert metrics.entities(true, true, ["PER", "LOC"]) == {"entity_f1": 1.0, "PER_f1": 1.0, "LOC_f1": 1.0}
+    found = metrics.entities(wrong_end, true, ["PER", "LOC", "ORG", "MISC"])
     assert found == pytest.approx({"entity_f1": 2 / 3, "PER_f1": 0, "LOC_f1": 1, "ORG_f1": 1, "MISC_f1": 0})
     nothing = [["O"] * 4, ["O"] * 2]
-    assert evaluate.entities(nothing, nothing, ["PER"]) == {"entity_f1": 0.0, "PER_f1": 0.0}
+    assert metrics.entities(nothing, nothing, ["PER"]) == {"entity_f1": 0.0, "PER_f1": 0.0}
 
 
 def test_an_entity_ends_with_its_sentence() -> None:
     split = Split(["d"], [("vera\nrose",)], [[1, 0]])
     made = data.encode(pieces(), split, NER, 8)
     logits = np.eye(len(NER.labels))[[0, 1, 2, 0]]  # B-PER, then I-PER in the next sentence: two entities
-    assert evaluate.score_windows(made, split, NER, [logits])["entity_f1"] == pytest.approx(2 / 3)
+    assert NER.kind.scores(NER, split, made, [logits])["entity_f1"] == pytest.approx(2 / 3)
     asked_of = asked()
     perfect = data.encode(pieces(), asked_of, SQUAD, 40)
-    assert evaluate.score_windows(perfect, asked_of, SQUAD, gold(perfect)) == {"answer_f1": 1.0, "exact_match": 1.0}
+    assert SQUAD.kind.scores(SQUAD, asked_of, perfect, gold(perfect)) == {"answer_f1": 1.0, "exact_match": 1.0}
 
 
 CASES = pytest.mark.parametrize(("task", "split"), [(NER, tagged()), (SQUAD, asked())], ids=["ner", "squad"])
@@ -174,11 +174,11 @@ def test_windows_are_predicted_without_their_padding(task: Task, split: Split, s
     if side == "left":  # BERT counts its positions from the left: all are made alike, so that padding shifts nothing
         model.bert.embeddings.position_embeddings.weight.data.zero_()
     made = data.encode(tokenizer, split, task, 32)
-    found = evaluate.predict_windows(model, made, tokenizer)
+    found, _ = task.kind.predict(model, made, tokenizer, 32, evaluate.forward)
     assert model.training
     model.eval()
     for i, row in enumerate(found):
         batch = data.collate(tokenizer, made, [i])
         del batch["labels"]
-        alone = models.token_logits(model(**batch))[0]
+        alone = task.kind.token_logits(model(**batch))[0]
         torch.testing.assert_close(torch.from_numpy(row), alone.detach(), atol=1e-4, rtol=1e-4)

@@ -24,7 +24,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import refused, write
 
 from bench import arena, speed, table
-from common import data, evaluate
+from common import data, metrics
 from common.kinds import KINDS
 from common.kinds.sentences import label_order
 from common.layers import packed
@@ -195,7 +195,7 @@ def test_classes_by_name() -> None:
 
 def test_metrics_of_imbalanced_labels() -> None:
     task = data.from_lists([f"text {i}" for i in range(100)], ["a"] * 90 + ["b"] * 10).task
-    found = evaluate.compute(task, [0] * 100, [0] * 90 + [1] * 10)
+    found = metrics.compute(task.metrics, [0] * 100, [0] * 90 + [1] * 10)
     assert found == pytest.approx({"accuracy": 0.9, "macro_f1": 0.9 / 1.9, "majority": 0.9})
 
 

@@ -28,8 +28,9 @@ import pocket
 from common import models, teacher
 from common.args import CommonArgs
 from common.data import load
-from common.evaluate import METRICS, Evaluation, primary
+from common.evaluate import Evaluation, primary
 from common.layers import packed
+from common.metrics import METRICS
 from common.run import Run
 from common.tasks import TASKS
 from pocket import documents, grammar, lexicon, make, sentences, skills, texts

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from scipy.stats import spearmanr
 from sklearn.metrics import log_loss
 
-from common import data, evaluate, models, results, run
+from common import data, evaluate, metrics, models, results, run
 from common.args import BadInput, CommonArgs
 from common.tasks import TASKS, TaskData
 from common.teacher import get_teacher
@@ -260,14 +260,14 @@ def test_one_process_at_a_time_works_in_a_folder(small: list[str], tmp_path: Pat
 def test_metrics_by_hand() -> None:
     # tp 2, fp 1, fn 1, tn 2: precision = recall = 2/3; MCC = (4 - 1) / sqrt(3 * 3 * 3 * 3)
     predictions, labels = [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0]
-    assert evaluate.accuracy(predictions, labels) == pytest.approx(4 / 6)
-    assert evaluate.f1(predictions, labels) == pytest.approx(2 / 3)
-    assert evaluate.matthews(predictions, labels) == pytest.approx(1 / 3)
-    assert (evaluate.f1([0, 0], [0, 1]), evaluate.f1([1, 1], [0, 1])) == (0, pytest.approx(2 / 3))  # class 1 counts
+    assert metrics.accuracy(predictions, labels) == pytest.approx(4 / 6)
+    assert metrics.f1(predictions, labels) == pytest.approx(2 / 3)
+    assert metrics.matthews(predictions, labels) == pytest.approx(1 / 3)
+    assert (metrics.f1([0, 0], [0, 1]), metrics.f1([1, 1], [0, 1])) == (0, pytest.approx(2 / 3))  # class 1 counts
     # deviations (-1, 0, 1) and (-4/3, -1/3, 5/3); ranks (1, 2, 3) and (1.5, 1.5, 3), ties averaged
-    assert evaluate.pearson([1, 2, 3], [0, 1, 3]) == pytest.approx(3 / np.sqrt(2 * 42 / 9))
-    assert evaluate.spearman([1, 2, 3], [4, 4, 5]) == pytest.approx(1.5 / np.sqrt(3))
-    assert evaluate.pearson([3, 2, 1], [1, 2, 3]) == pytest.approx(-1)
+    assert metrics.pearson([1, 2, 3], [0, 1, 3]) == pytest.approx(3 / np.sqrt(2 * 42 / 9))
+    assert metrics.spearman([1, 2, 3], [4, 4, 5]) == pytest.approx(1.5 / np.sqrt(3))
+    assert metrics.pearson([3, 2, 1], [1, 2, 3]) == pytest.approx(-1)
 
 
 @pytest.mark.filterwarnings("error")
@@ -275,21 +275,21 @@ def test_metrics_by_hand() -> None:
 def test_what_has_no_value_is_zero_and_silent(name: str) -> None:
     cases = [([0, 0], [0, 0])] if name == "f1" else [([2, 2, 2], [1, 2, 3]), ([1, 2, 3], [2, 2, 2]), ([1], [2])]
     for predictions, labels in cases:
-        assert evaluate.METRICS[name](predictions, labels) == 0.0
+        assert metrics.METRICS[name](predictions, labels) == 0.0
 
 
 @pytest.mark.parametrize("name", [n for n, task in TASKS.items() if task.kind in ("classification", "regression")])
 def test_compute_gives_every_metric_the_primary_first(name: str) -> None:
     task = TASKS[name]
     labels = [0.5, 2.0, 4.0] if task.kind == "regression" else [0, 1, 1]
-    found = evaluate.compute(task, labels, labels)
+    found = metrics.compute(task.metrics, labels, labels)
     assert list(found) == list(task.metrics)
     assert found == pytest.approx(dict.fromkeys(task.metrics, 1.0))
     assert set(found) <= set(evaluate.TITLES)
     wrong: list[tuple[Any, Any]] = [(labels, labels[:2]), ([], []), ([labels], [labels]), ([NAN, 1, 2], labels)]
     for predictions, truth in wrong:
         with pytest.raises(ValueError, match=r"both must be|finite"):
-            evaluate.compute(task, predictions, truth)
+            metrics.compute(task.metrics, predictions, truth)
 
 
 def test_no_figure_of_a_model_that_is_not_finite(sst2: TaskData) -> None:

@@ -347,10 +347,48 @@ class Kind(str):
             return output.logits[labels >= 0], labels[labels >= 0]
         return output.logits, labels
 
-    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
-        """What two figures must share to be compared, beside what those of every kind must."""
-        return {}
-
     def more_inputs(self, models: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
         """What the models that are trained take beside a batch's inputs."""
+        return {}
+
+    # --- evaluation ---
+
+    def stream(self, tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor | None:
+        """The split as one sequence of tokens, where it is scored as such, and not encoded."""
+        return None
+
+    def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
+        """What a model says of an encoded split, or of its stream, in order; and of how many examples.
+
+        `forward`: as `evaluate.forward`. Here: (N, C) logits as float32.
+        """
+        import numpy as np
+        import torch
+
+        rows: dict[int, np.ndarray] = {}
+        for indices, _, output in forward(model, given, tokenizer, 128):
+            logits = output.logits.float().cpu()
+            if not torch.isfinite(logits).all():
+                raise BadInput(f"outputs that are not finite, first for {given.ids[indices[0]]}: try a lower --lr")
+            rows.update(zip(indices, logits.numpy(), strict=True))
+        return np.stack([rows[i] for i in range(len(given))]), len(given)
+
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        """The task's metrics, the primary first, of what `predict` has found."""
+        raise NotImplementedError
+
+    def kept(self, found: Any) -> np.ndarray | None:
+        """What a result keeps of that: a row for each example; None for kinds that say more of one."""
+        return None
+
+    def agreement(self, student: np.ndarray, teacher: np.ndarray) -> float:
+        """How far a student says what its teacher says, of what is kept."""
+        raise NotImplementedError
+
+    def log_loss(self, kept: np.ndarray, labels: Sequence[Any]) -> float | None:
+        """The mean loss of the labels under what is kept; None where these are no labels of the kind."""
+        raise NotImplementedError
+
+    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
+        """What two figures must share to be compared, beside what those of every kind must."""
         return {}

@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from common.errors import BadInput, some, warn
-from common.kinds.base import Encoded, Kind, Rows, Split, Task, Window
+from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, Window
+from common.metrics import entities, questions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +104,19 @@ class _Windowed(Kind):
                 yield start + row, made, k
             bar.update(len(texts[0]))
         bar.close()
+
+    def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
+        """Logits of every window without its padding, [L, T] or [L, 2], as float32, in order."""
+        rows: dict[int, np.ndarray] = {}
+        for indices, padded, output in forward(model, given, tokenizer, len(given)):
+            for i, row in zip(indices, self.token_logits(output).float().cpu().numpy(), strict=True):
+                first = padded - given.lengths[i] if tokenizer.padding_side == "left" else 0
+                rows[i] = row[first : first + given.lengths[i]]
+        return [rows[i] for i in range(len(given))], len(given)
+
+    def token_logits(self, output: Any) -> Tensor:
+        """(B, L, T) scores of tags, or (B, L, 2) of being an answer's first and last token."""
+        return output.logits
 
 
 # --- a tag for each word -------------------------------------------------------------------------------------
@@ -254,6 +269,14 @@ class TokenClassification(_Windowed):
                     depths[window.document][word] = depth
                     found[window.document][word] = task.labels[best[at]]
         return found
+
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        predicted = self.tags(given.windows, split, task, found)
+        truth = [[task.labels[tag] for tag in row] for row in split.labels]
+        # an entity does not reach over the end of a sentence
+        cut = [by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
+        true = [by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
+        return entities([*chain(*cut)], [*chain(*true)], entity_types(task))
 
 
 def words_of(text: str) -> list[str]:
@@ -457,6 +480,15 @@ class SpanQA(_Windowed):
                 start, end = window.places[starts[first], 0], window.places[ends[last], 1]
                 found[window.document] = split.texts[window.document][1][start:end].strip()
         return found
+
+    def token_logits(self, output: Any) -> Tensor:
+        import torch
+
+        return torch.stack([output.start_logits, output.end_logits], -1)
+
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        truths = [[text for text, _ in answers] for answers in split.labels]
+        return questions(self.answers(given.windows, split, found), truths, task.name)
 
 
 def answer_start(context: str, text: str, given: Any) -> int:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from common.errors import BadInput, shown, some, warn
 from common.kinds.base import Kind, Rows, Split, Task
+from common.metrics import accuracy, compute, pearson
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
@@ -98,6 +100,25 @@ class Classification(_Sentence):
     def settings(self, task: Task) -> dict[str, Any]:
         return super().settings(task) | {"problem_type": "single_label_classification"}
 
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        return compute(task.metrics, found.argmax(1), split.labels)
+
+    def kept(self, found: Any) -> np.ndarray | None:
+        """(N, C) logits."""
+        return found
+
+    def agreement(self, student: np.ndarray, teacher: np.ndarray) -> float:
+        """The share of equal classes (Stanton et al.'s top-1 agreement)."""
+        return accuracy(student.argmax(1), teacher.argmax(1))
+
+    def log_loss(self, kept: np.ndarray, labels: Sequence[Any]) -> float | None:
+        """The mean negative log-likelihood, in nats."""
+        from scipy.special import log_softmax
+
+        if not all(isinstance(label, int) for label in labels):  # scores, of which classes were made for training
+            return None
+        return float(-log_softmax(kept.astype("float64"), axis=1)[range(len(kept)), labels].mean())
+
 
 class Regression(_Sentence):
     """A score, a float. Labels: [N], float32."""
@@ -134,6 +155,20 @@ class Regression(_Sentence):
 
     def settings(self, task: Task) -> dict[str, Any]:
         return {"num_labels": 1, "problem_type": "regression"}
+
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        return compute(task.metrics, found[:, 0], split.labels)
+
+    def kept(self, found: Any) -> np.ndarray | None:
+        """(N,) scores."""
+        return found[:, 0].copy()
+
+    def agreement(self, student: np.ndarray, teacher: np.ndarray) -> float:
+        return pearson(student, teacher)
+
+    def log_loss(self, kept: np.ndarray, labels: Sequence[Any]) -> float | None:
+        """The mean squared error."""
+        return float(((kept.astype("float64") - labels) ** 2).mean())
 
 
 # --- numbers -------------------------------------------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from common.errors import BadInput, shown
-from common.kinds.base import Encoded, Kind, Rows, Split, Task, block_examples
+from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, block_examples
+from common.metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +57,16 @@ class LanguageModelling(Kind):
         """Position i predicts token i + 1."""
         return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
 
+    def stream(self, tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor | None:
+        return token_stream(tokenizer, split)
+
+    def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
+        """The perplexity of the stream; and its windows."""
+        return perplexity(model, given, max_length), len(strided_windows(len(given), max_length))
+
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        return {"perplexity": found}
+
     def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
         """A perplexity belongs to its tokens and its windows."""
         from common.results import digest
@@ -81,20 +91,61 @@ def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
     return torch.tensor([i for tokens in texts for i in (tokenizer.eos_token_id, *tokens)])
 
 
+def strided_windows(count: int, max_length: int) -> list[tuple[int, int, int]]:
+    """How a stream of `count` tokens is scored: windows (start, end, first) over its positions.
+
+    A window reads tokens start..end - 1 and predicts from each its next one; it scores the tokens first + 1..end,
+    those that no window before it has scored. Windows lie half of `max_length` apart and read `max_length` tokens, but
+    for the last, which may be shorter.
+    """
+    stride = max(1, max_length // 2)
+    found = []
+    start = first = 0
+    while first < count - 1:
+        end = min(start + max_length, count - 1)
+        found.append((start, end, first))
+        start, first = start + stride, end
+    return found
+
+
+def perplexity(model: Any, stream: Tensor, max_length: int) -> float:
+    """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
+
+    The first token (end-of-text, as `token_stream` makes it) is given; every other one is scored exactly once,
+    in a strided evaluation: windows of `max_length` tokens that lie half of that apart, so each token is predicted
+    from more than half of `max_length` tokens before it, where there are so many.
+    1 or more, lower is better. The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do
+    not compare.
+    Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+    from tqdm import tqdm
+
+    if len(stream) < 2:
+        raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
+    stream = stream.to(next(model.parameters()).device)
+    parts = strided_windows(len(stream), max_length)
+    batch_size = max(1, 4096 // max_length)
+    # only the last window may be shorter: alone in its batch, nothing needs padding
+    batches = [parts[i : min(i + batch_size, len(parts) - 1)] for i in range(0, len(parts) - 1, batch_size)]
+    was_training = model.training
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for batch in tqdm([*batches, parts[-1:]], desc="evaluating", disable=None, leave=False):
+            inputs = torch.stack([stream[start:end] for start, end, _ in batch])  # [B, L]
+            logits = model(input_ids=inputs).logits.float()  # [B, L, V]
+            for row, (start, end, first) in zip(logits, batch, strict=True):
+                total += float(cross_entropy(row[first - start :], stream[first + 1 : end + 1], reduction="sum"))
+    model.train(was_training)
+    mean = total / (len(stream) - 1)
+    return float(torch.tensor(mean, dtype=torch.float64).exp())
+
+
 # --- written by an encoder-decoder ---------------------------------------------------------------------------
 
 BEAMS = 4  # of the beam search by which texts are written
-
-
-def signature(metric: str) -> str:
-    """What a figure of BLEU or ROUGE depends on: the library's version and settings."""
-    if metric == "bleu":
-        from sacrebleu.metrics import BLEU
-
-        scorer = BLEU()
-        scorer.corpus_score(["a"], [["a"]])  # the number of references is known after a call
-        return str(scorer.get_signature()).replace("|", ",")
-    return f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
 
 
 class _Written(Kind):
@@ -136,6 +187,24 @@ class _Written(Kind):
     def settings(self, task: Task) -> dict[str, Any]:
         return {}  # the output layer is as large as the vocabulary
 
+    def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
+        """What the model writes: the library's beam search of `BEAMS` beams.
+
+        At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
+        """
+
+        def beam_search(**inputs: Tensor) -> Tensor:
+            # a model that does not come to an end is stopped
+            limit = min(max_length, 2 * inputs["input_ids"].shape[1] + 10)
+            return model.generate(
+                **inputs, num_beams=BEAMS, max_new_tokens=limit, max_length=None, do_sample=False, early_stopping=True
+            )
+
+        rows: dict[int, str] = {}
+        for indices, _, found in forward(model, given, tokenizer, 64, beam_search, "writing"):
+            rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
+        return [rows[i] for i in range(len(given))], len(given)
+
     def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
         """How the texts were written and scored."""
         return {"length": max_length, "beams": BEAMS, "score": signature(task.metrics[0])}
@@ -156,6 +225,9 @@ class Summarisation(_Written):
     titles: ClassVar = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
     usual: ClassVar = {"document": "document", "label": "summary"}
 
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        return rouge(found, split.labels)
+
     def seen(self, rows: Rows) -> bool:
         values = rows.columns["label"]
         return sum(len(str(value).split()) for value in values) >= 3 * len(values)
@@ -171,6 +243,9 @@ class Translation(_Written):
     own_metrics = ("bleu",)
     titles: ClassVar = {"bleu": "BLEU"}
     usual: ClassVar = {"source": "source", "label": "target"}
+
+    def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
+        return bleu(found, split.labels)
 
     def corpus(self, split: Split) -> list[str]:
         """The texts of both languages."""

@@ -1,0 +1,199 @@
+"""The tasks' official metrics, of predictions and labels.
+
+GLUE's metrics are from scikit-learn and scipy, BLEU from sacreBLEU, ROUGE from rouge-score, entity F1 from seqeval.
+Accuracy and F1 lie in 0..1, the correlations in -1..1. Where a figure has no value (constant predictions or labels in a
+correlation, no positive in F1), it is 0.0: what was predicted carries no information.
+
+Shapes: N examples. The libraries are imported where they are used: `--help` needs none of them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import string
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """The share of predictions that equal the label."""
+    import numpy as np
+
+    return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
+
+
+def f1(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Binary F1 of class 1 (MRPC: equivalent, QQP: duplicate); 0.0 if it is neither predicted nor there."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, average="binary", pos_label=1, zero_division=0.0))
+
+
+def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """The mean of the classes' F1, over those that are there or predicted: rare classes count as much as frequent."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
+
+
+def majority(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """The share of the largest class: the accuracy of who always says it."""
+    import numpy as np
+
+    return float(np.unique(np.asarray(labels), return_counts=True)[1].max() / np.asarray(labels).size)
+
+
+def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Matthews correlation (CoLA); 0.0 if predictions or labels are all of one class."""
+    from sklearn.metrics import matthews_corrcoef
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one class alone is a defined case here
+        return float(matthews_corrcoef(labels, predictions))
+
+
+def pearson(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Pearson correlation (STS-B); 0.0 if either side is constant."""
+    from scipy.stats import pearsonr
+
+    return _correlation(pearsonr, predictions, labels)
+
+
+def spearman(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Spearman rank correlation (STS-B), ties with their average rank; 0.0 if either side is constant."""
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, predictions, labels)
+
+
+def _correlation(function: Callable[..., Any], predictions: ArrayLike, labels: ArrayLike) -> float:
+    import numpy as np
+
+    x, y = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if (x == x[0]).all() or (y == y[0]).all():  # scipy answers NaN
+        return 0.0
+    return float(function(x, y).statistic)
+
+
+METRICS: dict[str, Callable[[Any, Any], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "majority": majority,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+}
+
+
+def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
+    """These metrics on one split, in their order.
+
+    `predictions`, `labels`: [N], class indices (classification) or scores (regression).
+    Raises ValueError if they differ in shape, are empty, or hold a number that is not finite.
+    """
+    import numpy as np
+
+    x, y = np.asarray(predictions), np.asarray(labels)
+    if x.shape != y.shape or x.ndim != 1 or not x.size:
+        raise ValueError(f"predictions {x.shape} and labels {y.shape}: both must be [N], N > 0")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("predictions and labels must be finite")
+    return {name: METRICS[name](x, y) for name in names}
+
+
+# --- written texts -------------------------------------------------------------------------------------------
+
+
+def bleu(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """sacreBLEU's corpus BLEU, one reference for each sentence, as a fraction; `signature("bleu")` says which."""
+    from sacrebleu.metrics import BLEU
+
+    return {"bleu": BLEU().corpus_score(list(predictions), [list(references)]).score / 100}
+
+
+def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """rouge-score's F1 of ROUGE-2, ROUGE-1 and ROUGE-L, with Porter's stemmer, means over the examples.
+
+    ROUGE-L takes a text as one sequence, line ends included.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    names = ("rouge2", "rouge1", "rougeL")
+    scorer = RougeScorer(names, use_stemmer=True)
+    rows = [scorer.score(true, found) for found, true in zip(predictions, references, strict=True)]
+    return {name: sum(row[name].fmeasure for row in rows) / len(rows) for name in names}
+
+
+def signature(metric: str) -> str:
+    """What a figure of BLEU or ROUGE depends on: the library's version and settings."""
+    if metric == "bleu":
+        from sacrebleu.metrics import BLEU
+
+        scorer = BLEU()
+        scorer.corpus_score(["a"], [["a"]])  # the number of references is known after a call
+        return str(scorer.get_signature()).replace("|", ",")
+    return f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
+
+
+# --- documents -----------------------------------------------------------------------------------------------
+
+
+def entities(predictions: list[list[str]], labels: list[list[str]], types: Sequence[str]) -> dict[str, float]:
+    """Micro F1 over whole entities ("entity_f1"), then the F1 of each type ("PER_f1"), from B-, I- and O tags.
+
+    As seqeval and the conlleval script count: an entity is right if its type and both of its ends are. A type that
+    is neither there nor predicted has 0.0. Both arguments: sentences of tags, of equal lengths.
+    """
+    from seqeval.metrics import classification_report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no entity of a type is a defined case here
+        report = classification_report(labels, predictions, output_dict=True, zero_division=0)
+    rows = {"entity_f1": "micro avg"} | {f"{kind}_f1": kind for kind in types}
+    return {name: float(report[row]["f1-score"]) if row in report else 0.0 for name, row in rows.items()}
+
+
+QUOTES = "\u2018\u2019\u00b4`"  # TriviaQA's further punctuation
+YES_NO = (["yes"], ["no"], ["noanswer"])  # HotpotQA's answers that are right as a whole or not at all
+
+
+def plain_answer(text: str, program: str = "squad") -> list[str]:
+    """The words of an answer as an evaluation program compares them: lower case, no punctuation, no articles.
+
+    SQuAD's and HotpotQA's programs leave punctuation out ("jeanpaul"); TriviaQA's puts a blank in its place.
+    """
+    trivia = program == "trivia_qa"
+    dropped = string.punctuation + (QUOTES if trivia else "")
+    text = text.lower().translate({ord(letter): " " if trivia else None for letter in dropped})
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def answer_f1(prediction: list[str], truth: list[str], program: str = "squad") -> float:
+    """F1 of the words that an answer shares with a true one."""
+    if program == "hotpot_qa" and prediction != truth and (prediction in YES_NO or truth in YES_NO):
+        return 0.0
+    shared = sum((Counter(prediction) & Counter(truth)).values())
+    return 2 * shared / (len(prediction) + len(truth)) if shared else 0.0
+
+
+def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]], program: str = "squad") -> dict[str, float]:
+    """Mean "answer_f1" and "exact_match" over questions, each the best over its true answers (one or more).
+
+    As the official program of squad, hotpot_qa or trivia_qa counts; any other name counts as SQuAD's does.
+    """
+    pairs = [
+        (plain_answer(found, program), [plain_answer(truth, program) for truth in true])
+        for found, true in zip(predictions, truths, strict=True)
+    ]
+    if not pairs:
+        raise ValueError("no questions to score")
+    f1 = [max(answer_f1(found, truth, program) for truth in true) for found, true in pairs]
+    exact = [found in true for found, true in pairs]
+    return {"answer_f1": sum(f1) / len(pairs), "exact_match": sum(exact) / len(pairs)}
