@@ -20,7 +20,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,14 +204,16 @@ def hub_commit(repo: str, revision: str | None = None) -> str:
 def _dataset_rows(data: Any, columns: dict[str, str], where: str) -> Rows:
     """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's."""
     for theirs in columns.values():
-        if theirs not in data.column_names:
+        if not set(_parts(theirs, data.column_names)) <= set(data.column_names):
             raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
     names = None
-    if "label" in columns:  # what the integers of the feature, or those of its lists, are called
+    if columns.get("label") in data.column_names:  # what the integers of the feature, or those of its lists, are called
         feature = data.features[columns["label"]]
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
-    table = data.select_columns(list(dict.fromkeys(columns.values()))).to_dict()
-    found = {ours: list(table[theirs]) for ours, theirs in columns.items()}
+    table = data.select_columns(
+        list({name: 0 for theirs in columns.values() for name in _parts(theirs, data.column_names)})
+    )
+    found = _taken(columns, data.column_names, table.to_dict().__getitem__)
     return Rows(found, lambda i: f"{where} row {i}", columns, names, lines="label" not in columns, files=[where])
 
 
@@ -302,6 +304,26 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
     return _read_table(path, text, pick, task.name if task else None)
 
 
+def _parts(name: str, header: Collection[str]) -> list[str]:
+    """The columns that a name means: one, or of several labels "a,b,c"."""
+    return [name] if name in header or "," not in name else [part.strip() for part in name.split(",")]
+
+
+def _taken(
+    columns: dict[str, str], header: Collection[str], column: Callable[[str], list[Any]]
+) -> dict[str, list[Any]]:
+    """These columns under our names; a cell of several columns holds each of them by its name."""
+    taken = {}
+    for ours, theirs in columns.items():
+        parts = _parts(theirs, header)
+        cells = [column(part) for part in parts]
+        one = parts == [theirs]
+        taken[ours] = (
+            list(cells[0]) if one else [dict(zip(parts, row, strict=True)) for row in zip(*cells, strict=True)]
+        )
+    return taken
+
+
 def _decode(path: Path) -> str:
     """The text of a file in UTF-8, or with a byte order mark in UTF-16, as Excel's "Unicode text" is."""
     try:
@@ -376,7 +398,7 @@ def _read_table(path: Path, text: str, pick: Pick, name: str | None) -> Rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
     return Rows(
-        {ours: [row[header.index(theirs)] for _, row in rows] for ours, theirs in columns.items()},
+        _taken(columns, header, lambda name: [row[header.index(name)] for _, row in rows]),
         lambda i: f"{path} line {rows[i][0]}", columns, integers=quoted or name not in _NAMES_ONLY,
         blanks=official, official=official, files=[str(path)],
     )  # fmt: skip
@@ -410,12 +432,13 @@ def _read_json(path: Path, text: str, pick: Pick) -> Rows:
             raise BadInput(f"{where}: {type(record).__name__}; one JSON object a line is expected")
         record = {name.strip(): value for name, value in record.items()}
         columns = columns or pick(list(record), where)
-        if lacking := [name for name in columns.values() if name not in record]:
-            raise BadInput(f"{where}: no {lacking[0]!r}; every row needs {', '.join(columns.values())}")
-        rows.append((where, [record[name] for name in columns.values()]))
+        needed = [name for theirs in columns.values() for name in _parts(theirs, record)]
+        if lacking := [name for name in needed if name not in record]:
+            raise BadInput(f"{where}: no {lacking[0]!r}; every row needs {', '.join(needed)}")
+        rows.append((where, record))
     if not rows:
         raise BadInput(f"{path}: no rows; one JSON object a line is expected")
-    found = dict(zip(columns, map(list, zip(*(row for _, row in rows), strict=True)), strict=True))
+    found = _taken(columns, rows[0][1], lambda name: [record[name] for _, record in rows])
     return Rows(found, lambda i: rows[i][0], columns, files=[str(path)])
 
 
@@ -508,7 +531,10 @@ def described(
 ) -> DataSet:
     """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
     a task of. Their labels become those that `data` reads for a task of the table."""
-    rows = {split: kept for split, found in rows.items() if (kept := _without_blanks(split, found)) is not None}
+    several = columns.kind is not None and OWN[columns.kind].several
+    rows = {
+        split: kept for split, found in rows.items() if (kept := _without_blanks(split, found, several)) is not None
+    }
     train = rows["train"]
     kind = OWN[columns.kind] if columns.kind else _seen_kind(train)
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
@@ -541,7 +567,9 @@ _TEXTS = (
 
 def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
     """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
-    for option, name in [("--text", name) for name in columns.text] + [("--label", columns.label)]:
+    several = columns.kind is not None and OWN[columns.kind].several
+    labels = _parts(columns.label, header) if columns.label and several else [columns.label]
+    for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels]:
         if name is not None and name not in header:
             hint = "; a name with a comma stands in quotation marks" if any("," in other for other in header) else ""
             raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
@@ -566,8 +594,9 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], where: str | Path) -> dict[str, str]:
     """The columns of train in another split, which may lack the label's: then the texts' alone."""
-    there = {ours: theirs for ours, theirs in chosen.items() if ours != "label" or theirs in header}
-    if lacking := [theirs for theirs in there.values() if theirs not in header]:
+    labelled = set(_parts(chosen["label"], header)) <= set(header)
+    there = {ours: theirs for ours, theirs in chosen.items() if ours != "label" or labelled}
+    if lacking := [theirs for theirs in there.values() if not set(_parts(theirs, header)) <= set(header)]:
         raise BadInput(f"{where}: no column {lacking[0]!r}, which train has; it has {some(header)}")
     return there
 
@@ -580,12 +609,12 @@ def _blank(value: Any) -> bool:
     return value is None or value != value or value in ([], {}) or not str(value).strip()
 
 
-def _without_blanks(split: str, rows: Rows) -> Rows | None:
+def _without_blanks(split: str, rows: Rows, several: bool) -> Rows | None:
     """The rows that have a text and a label; None for a split, other than train, that has no labels at all."""
     fields = [column for name, column in rows.columns.items() if name not in ("label", "id")]
     lacks = {
         "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
-        "label": [_blank(v) or (rows.names is not None and v == -1) for v in rows.columns["label"]],
+        "label": [not several and (_blank(v) or (rows.names is not None and v == -1)) for v in rows.columns["label"]],
     }
     for what, lacking in lacks.items():
         if count := sum(lacking):
@@ -607,7 +636,7 @@ def _seen_kind(rows: Rows) -> Kind:
         words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
         if isinstance(value, dict) or (isinstance(value, list) and len(value) != len(words)):
             raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not learnt"
-                           " here, give one each, or a tag for each word")  # fmt: skip
+                           " without --kind labels; give that, one each, or a tag for each word")  # fmt: skip
     for kind in KINDS.values():
         if kind.seen(rows):
             return kind

@@ -11,9 +11,9 @@ from scipy import stats as distributions
 
 from bench import coverage, stats
 from bench.stats import Estimate, Sample
-from common import evaluate
+from common import metrics
 
-SCORES = {"accuracy": evaluate.accuracy, "matthews": coverage.correlation, "pearson": coverage.correlation}
+SCORES = {"accuracy": metrics.accuracy, "matthews": coverage.correlation, "pearson": coverage.correlation}
 
 
 def two_rows(metric: str, seeds: int = 3, items: int = 500) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +49,7 @@ def test_the_items_part_is_that_of_a_bootstrap(metric: str) -> None:
 def test_the_influence_of_an_item_is_what_leaving_it_out_changes(metric: str) -> None:
     found, labels = two_rows(metric, 1, 200)
     score, x = SCORES[metric], found[1, 0]
-    assert score(x, labels) == pytest.approx(evaluate.METRICS[metric](x, labels))
+    assert score(x, labels) == pytest.approx(metrics.METRICS[metric](x, labels))
     left_out = [200 * score(x, labels) - 199 * score(np.delete(x, i), np.delete(labels, i)) for i in range(200)]
     jackknife = np.array(left_out) - np.mean(left_out)
     assert stats.INFLUENCE[metric](x, labels) == pytest.approx(jackknife, rel=0.05, abs=0.05)

@@ -257,8 +257,8 @@ def test_outputs_are_kept_where_that_pays(
 ) -> None:
     """With auto a function of the arguments and of the data alone: the same bits, whoever ran before."""
 
-    def is_kept(how: str, steps: int, some: data.Encoded = encoded) -> bool:
-        return kept(tiny_bert(), tmp_path, some, how=how, steps=steps) is not None
+    def is_kept(how: str, steps: int, given: data.Encoded = encoded, layers: tuple[int, ...] = ()) -> bool:
+        return kept(tiny_bert(), tmp_path, given, how=how, steps=steps, layers=layers) is not None
 
     written = replace(encoded, kind=KINDS["translation"])
     assert [is_kept("auto", 7), is_kept("auto", 8), is_kept("auto", 7)] == [False, True, False]  # 56 and 64 of 60
@@ -287,7 +287,7 @@ def test_every_run_is_charged_and_damage_is_made_again(
         assert "damaged in the cache" in capsys.readouterr().out
         assert path.read_bytes() == whole
     kept(tiny_bert(seed=1), tmp_path, encoded)  # another teacher, other examples: files of their own
-    kept(tiny_bert(), tmp_path, data.Encoded(encoded.ids[::-1], encoded.features, encoded.labels, encoded.lengths))
+    kept(tiny_bert(), tmp_path, replace(encoded, ids=encoded.ids[::-1]))
     assert len(list(tmp_path.glob("outputs/*/outputs.safetensors"))) == 3
     assert not list(tmp_path.glob("outputs/*/*.raw"))
 

@@ -81,7 +81,7 @@ def test_languages_of_an_mbart(fifty: bool) -> None:
     make: Any = MBart50Tokenizer if fifty else MBartTokenizer
     pieces = ["<s>", "<pad>", "</s>", "<unk>", *words, *make().lang_code_to_id, "<mask>"]
     tokenizer, model, task = make(vocab=[(piece, 0.0) for piece in pieces]), tiny_bart(), TASKS["wmt16/en-ro"]
-    models.set_languages(model, tokenizer, task)
+    task.kind.prepare(model, tokenizer, task)
     english, romanian, end = tokenizer.convert_tokens_to_ids(["en_XX", "ro_RO", "</s>"])
     encoded = data.encode(tokenizer, Split(["0"], [("the film",)], ["a cast"]), task, 16)
     source, target = (tokenizer.convert_tokens_to_ids(w) for w in (["▁the", "▁film"], ["▁a", "▁cast"]))

@@ -187,6 +187,7 @@ class Kind(str):
     titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
     labelled: ClassVar[bool] = True  # whether sources hold labels
     ordered: ClassVar[bool] = False  # whether a label is one value, that can be sorted
+    several: ClassVar[bool] = False  # whether a text has several labels, of several columns, or none in a blank cell
 
     # Models: the library's Auto class; what a checkpoint with this head calls its architecture; the pocket suite's body
     head: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -231,10 +232,6 @@ class Kind(str):
     def cell(self, value: Any, names: Sequence[str] | None) -> Any:
         """A label of one's own data as `read` takes it; `names` are those of its integers, if they have any."""
         return value
-
-    def joined(self, names: Sequence[str], cells: Sequence[Any]) -> Any:
-        """One label of the cells of several columns, where the kind knows how."""
-        raise BadInput(f"--label {','.join(names)}: several columns of labels are no {self}; name one")
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The names of the labels of one's own data; raises BadInput for what the kind cannot read."""

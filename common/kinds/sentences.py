@@ -38,7 +38,9 @@ class Classification(_Sentence):
     """One class: an index into Task.labels. Labels: [N], long."""
 
     name = "classification"
-    own, own_metrics, more_metrics = "classes", ("accuracy", "macro_f1", "majority"), ("matthews",)
+    own = "classes"
+    own_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1", "majority")
+    more_metrics: ClassVar[tuple[str, ...]] = ("matthews",)
     titles: ClassVar = {"accuracy": "Acc", "f1": "F1", "macro_f1": "macro F1", "majority": "largest class",
                         "matthews": "MCC"}  # fmt: skip
 

@@ -1,0 +1,72 @@
+"""Several labels of one text, or none: each of them is a yes or a no, whatever the others are."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from common.errors import BadInput, shown, some
+from common.kinds.base import Kind
+from common.kinds.sentences import Classification, class_of
+from common.metrics import accuracy
+
+
+class MultiLabel(Classification):
+    """A 0 or 1 for each of Task.labels. Labels: [N, C], long.
+
+    In files: a list, which a cell holds as JSON or as "a,b", or several columns of 0 and 1, `--label a,b,c`.
+    """
+
+    name = "multi-label classification"
+    own, own_metrics, more_metrics = "labels", ("micro_f1", "macro_f1"), ()
+    titles: ClassVar = {"micro_f1": "micro F1"}
+    ordered, several = False, True
+    seen, alone = Kind.seen, Kind.alone  # only `--kind labels` says it
+
+    def cell(self, value: Any, names: Sequence[str] | None) -> list[str]:
+        if isinstance(value, dict):  # column -> its cell
+            value = [name for name, cell in value.items() if str(cell).strip().lower() in ("1", "1.0", "true")]
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            with contextlib.suppress(ValueError, SyntaxError):
+                value = ast.literal_eval(value)
+        parts = value if isinstance(value, list) else [] if value is None else str(value).split(",")
+        return [one for part in parts if (one := super(MultiLabel, self).cell(part, names))]
+
+    def label_names(self, rows: dict[str, Any]) -> Sequence[str]:
+        return sorted({name for found in rows.values() for names in found.columns["label"] for name in names})
+
+    def read(self, task: Any, rows: Any, i: int) -> Any:
+        found = [class_of(name, task) for name in rows.columns["label"][i]]
+        if None in found:
+            said = shown(rows.columns["label"][i])
+            raise BadInput(f"{rows.place(i)}: labels {said} are unknown; {task.name} has {some(task.labels)}")
+        return [int(c in found) for c in range(len(task.labels))]
+
+    def told(self, task: Any, splits: Any, rows: Any) -> str:
+        return f"{len(task.labels)} labels, several a text ({some(task.labels, 5)})"
+
+    def settings(self, task: Any) -> dict[str, Any]:
+        return super().settings(task) | {"problem_type": "multi_label_classification"}
+
+    def predictions(self, output: Any, labels: Any, mask: Any) -> tuple[Any, Any]:
+        """(B C, 2) and (B C,): softmax of (0, z) / T is sigmoid of z / T, so CE and KL are those of each label."""
+        z = output.logits.reshape(-1, 1) * output.logits.new_tensor([0.0, 1.0])
+        return z, labels.flatten()
+
+    def scores(self, task: Any, split: Any, given: Any, found: Any) -> dict[str, float]:
+        from sklearn.metrics import f1_score
+
+        pair = split.labels, found > 0
+        return {
+            name: float(f1_score(*pair, average=name.removesuffix("_f1"), zero_division=0.0)) for name in task.metrics
+        }
+
+    def agreement(self, student: Any, teacher: Any) -> float:
+        return accuracy(student > 0, teacher > 0)
+
+    def log_loss(self, kept: Any, labels: Sequence[Any]) -> float | None:
+        import numpy as np
+
+        return float((np.logaddexp(0, kept.astype("float64")) - kept * np.array(labels)).mean())
