@@ -28,6 +28,9 @@ import jsonschema
 from common.errors import BadInput
 
 SCHEMA_VERSION = 2
+# Of the code that trains. Whoever changes what comes out of a training counts it up: then nothing that was trained
+# before is used again, whether a stage, a teacher or a run. tests/test_keys.py says which sources belong to it.
+TRAINING_VERSION = 1
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn", "scipy")
 

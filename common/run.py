@@ -102,6 +102,7 @@ class Run:
         self.comparable = results.one_line(fields)
         others = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         fields = {"method": method, "variant": variant, "teacher": teacher.signature} | others
+        fields["training"] = train.training()
         self.signature = f"{self.comparable}|{results.one_line(fields)}"
         self.named: dict[str, Any] = {
             "method": method,

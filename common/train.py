@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import itertools
 import json
 import math
@@ -46,6 +47,7 @@ from common.results import replacing, write_json
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
 CLIP = 1.0  # gradient norm
+SCHEDULE = ("warmup", "betas", "eps", "decay", "clip")  # the options of a loop that decide what comes out
 LOG_EVERY = 20  # steps
 LOOK_EVERY = 20  # steps between two looks at losses on a GPU, which make it wait
 
@@ -470,8 +472,8 @@ class Stage:
     def loop(self, modules: dict[str, nn.Module], batches: Batches, steps: int, lr: float, *, kind: str = "masked LM",
              label: str = "", name: str = "", **options: Any) -> Iterator[Loop]:  # fmt: skip
         """A `Loop` that goes on from its own checkpoint; `name` tells the loops of one stage apart."""
-        with Loop(modules, batches, steps, lr, self.folder / name, key(self.recipe), kind=kind, label=label or name,
-                  remake=True, **(loop_options(self.args) | options)) as loop:  # fmt: skip
+        options = loop_options(self.args) | options | {"kind": kind, "label": label or name, "remake": True}
+        with Loop(modules, batches, steps, lr, self.folder / name, stage_key(self.recipe), **options) as loop:
             yield loop
         self.ledger.add(loop.ledger)
 
@@ -496,7 +498,7 @@ def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
 
     `recipe["seed"]` seeds torch. Several processes make it together; the main one decides and writes.
     """
-    folder = cache_folder(args) / kind / key(recipe)
+    folder = cache_folder(args) / kind / stage_key(recipe)
 
     def fill(partial: Path) -> dict[str, Any]:
         set_seed(recipe["seed"], deterministic=False)
@@ -518,6 +520,19 @@ def cache_folder(args: CommonArgs) -> Path:
 def key(recipe: dict[str, Any]) -> str:
     """The name of the folder of what is made by `recipe`: 12 hexadecimal digits."""
     return results.digest(recipe)[:12]
+
+
+def training() -> str:
+    """What decides what comes out of a training besides its recipe: the version of the code, and a digest of the loop's
+    usual options."""
+    options = inspect.signature(Loop.__init__).parameters.values()
+    usual = {option.name: option.default for option in options if option.name in SCHEDULE}
+    return f"{results.TRAINING_VERSION}-{results.digest(usual)[:6]}"
+
+
+def stage_key(recipe: dict[str, Any]) -> str:
+    """The key of what a training by `recipe` makes."""
+    return key({"recipe": recipe, "training": training()})
 
 
 def kept(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:

@@ -455,14 +455,14 @@ def test_a_stage_is_made_once_and_charged_to_all(tmp_path: Path) -> None:
         get(tmp_path, lambda stage: make(stage, kill_in_second))
     made = get(tmp_path)  # goes on where it was killed
     found = get(tmp_path, lambda stage: pytest.fail("made twice"))
-    assert made.folder == found.folder == tmp_path / "cache" / "general" / train.key({"steps": 6, "seed": 0})
+    assert made.folder == found.folder == tmp_path / "cache" / "general" / train.stage_key({"steps": 6, "seed": 0})
     assert {made.notes["loss"], found.notes["loss"]} == {whole.notes["loss"]}
     weights = [(one.folder / "model.safetensors").read_bytes() for one in (whole, made)]
     assert weights[0] == weights[1]
     assert (made.ledger.steps, made.ledger.student_examples, made.ledger.shared_seconds) == (6, 48, 0)
     assert found.ledger.seconds == found.ledger.shared_seconds == made.ledger.seconds > 0
     assert found.ledger.steps == 6
-    assert train.key({"steps": 7, "seed": 0}) != made.folder.name
+    assert train.stage_key({"steps": 7, "seed": 0}) != made.folder.name
     left = {path.name for path in made.folder.parent.iterdir()}
     assert left == {made.folder.name, f"{made.folder.name}.lock"}
 

@@ -1,0 +1,84 @@
+"""Nothing that an older version of the code has trained is used: stages, teachers, finished runs."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import call
+
+from common import data, losses, parallel, results, teacher, train
+from common.kinds import KINDS
+
+# The sources that decide what comes out of a training, and a digest of their code at each version. Where it differs and
+# no number does, the digest is replaced; where numbers change, results.TRAINING_VERSION goes up and has a new row.
+SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, teacher.fine_tune, data.Batches]
+SOURCES += [data.ShortFirst, data.collate, *(type(kind).predictions for kind in KINDS.values())]
+DIGESTS = {1: "3e64fccee362"}
+
+
+def code(source: Any) -> str:
+    """What of a source runs: no docstring, no comment, no layout."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+def test_the_version_belongs_to_the_sources() -> None:
+    found = hashlib.sha256("".join(map(code, SOURCES)).encode()).hexdigest()[:12]
+    version = results.TRAINING_VERSION
+    assert DIGESTS[version] == found, f"code that trains has changed: DIGESTS[{version}], or another TRAINING_VERSION"
+    assert list(DIGESTS) == list(range(1, version + 1))
+
+
+def newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "TRAINING_VERSION", results.TRAINING_VERSION + 1)
+
+
+def other_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an edit of WARMUP would do."""
+    monkeypatch.setattr(train.Loop.__init__, "__kwdefaults__", train.Loop.__init__.__kwdefaults__ | {"warmup": 0.3})
+
+
+@pytest.mark.parametrize("edit", [newer, other_schedule])
+def test_after_an_edit_all_is_trained_anew(
+    edit: Any, easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A teacher, a stage before the task and two runs, each of which is otherwise found again."""
+
+    def trained() -> tuple[str, list[str]]:
+        argv = [*easy, "--budget", "640", "--out-dir", str(tmp_path), "--cache-dir", str(tmp_path / "cache")]
+        words = [
+            "--student",
+            "hybrid-3-9",
+            "--init",
+            "random,general",
+            "--variant",
+            "kd",
+            "--head",
+            "linear",
+            "--lr",
+            "1e-3",
+        ]
+        code, out, err = call("cmow", *argv, *words)
+        assert code == 0, err
+        made = [*tmp_path.rglob("result.json"), *tmp_path.glob("cache/*/*/made.json")]
+        return out, sorted(str(path.relative_to(tmp_path)) for path in made)
+
+    _, first = trained()
+    out, again = trained()
+    assert again == first
+    assert out.count("finished before") == 2
+    edit(monkeypatch)
+    out, both = trained()
+    assert "finished before" not in out
+    for place in ("cache/teachers", "cache/general", "cmow/"):
+        old, new = (sum(path.startswith(place) for path in paths) for paths in (first, both))
+        assert new == 2 * old > 0, place
