@@ -22,7 +22,7 @@ from typing import Any
 
 from bench import profile, run, table
 from bench.cli import Parser, add_engine, check_engine, seeds_of
-from bench.matrix import Matrix, build, module_of, read_file
+from bench.matrix import Matrix, build, module_of, read_file, script_of
 from bench.table import Grid, Interval, Row, Table
 from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
@@ -50,7 +50,7 @@ def rows_for(options: Any, width: int, kind: Kind) -> list[dict[str, Any]]:
     for row in (known[name] for name in names):
         if kind.windowed and row["name"] in BASELINES:  # every script has them
             row = row | {"method": "efficient_attention"}
-        kinds = module_of(f"methods/{row['method']}.py").Args.KINDS
+        kinds = module_of(script_of(row["method"])).Args.KINDS
         if not kind.among(kinds):
             print(f"left out: {row['name']}: its script cannot do {kind}")
             continue
