@@ -11,7 +11,7 @@
     python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
     python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
-    python -m bench figures arena bench/results/arena.json --out docs/img     # docs/img/arena.png: a bar for each row
+    python -m bench figures arena bench/results/arena.json --out docs/img     # arena.png, ladder.png, trials.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
 """
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from bench import report, table
-from bench.cli import Parser
+from bench.cli import FOLDER, Parser, reading
 from bench.plots import Line, heatmap, lines, pyplot, save
 from common import data, evaluate, metrics, results
 from common.args import BadInput, CommonArgs, read, split_list
@@ -496,10 +496,16 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
 
 
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
-    """The first plot of `python -m bench report`, of the same files and folders."""
-    found = table.load([table.folder_of(name) for name in split_list(names)])
+    """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
+    and the trials by learning rate, of a file whose trials are kept beside it."""
+    found = table.load([table.folder_of(name) for name in split_list(names)], table.budget_of(split_list(names)))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")
+    report.draw_ladder(found, folder / "ladder.png")
+    trials = FOLDER / f"{Path(split_list(names)[0]).stem}_trials.json"
+    if trials.is_file():
+        with reading(trials, "trials of `python -m bench sweep`") as text:
+            report.draw_trials(json.loads(text)["rows"], [row.name for row in found.arena()], folder / "trials.png")
 
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {

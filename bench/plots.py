@@ -166,3 +166,38 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
             axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
             last = height + rise
         save(figure, path)
+
+
+def panels(
+    groups: dict[str, dict[str, Line]], path: Path, x: str, y: str, marked: dict[str, float] | None = None
+) -> None:
+    """Small multiples, two in a row, readable on a phone's width: a panel of named lines for each group, all on one
+    logarithmic x axis and one y axis; `marked`: of a panel a horizontal line."""
+    plt, rows = pyplot(), (len(groups) + 1) // 2
+    names = list(dict.fromkeys(name for lines in groups.values() for name in lines))
+    styles = {name: (f"C{i % 10}", ("-", "--", ":")[i // 10 % 3]) for i, name in enumerate(names)}
+    with plt.rc_context(styled(path.stem) | {"font.size": 8}):
+        figure, axes = plt.subplots(rows, 2, figsize=(3.6, 1.5 * rows + 0.13 * len(names) + 0.4), layout="constrained",
+                                    sharex=True, sharey=True, squeeze=False)  # fmt: skip
+        for axis, (title, lines) in zip(axes.flat, groups.items(), strict=False):
+            for name, (xs, ys) in lines.items():
+                colour, line = styles[name]
+                axis.plot(xs, ys, color=colour, linestyle=line, linewidth=1, marker="o", markersize=2)
+            if title in (marked or {}):
+                axis.axhline((marked or {})[title], color="grey", linewidth=0.8, linestyle="-.")
+            ticks = sorted({value for xs, _ in lines.values() for value in xs})
+            axis.set_xscale("log")
+            axis.set_xticks(ticks, [f"{t / 1000:g}k" if t >= 1000 else f"{t:g}" for t in ticks], rotation=45)
+            axis.set_xticks([], minor=True)
+            axis.set_title(title, fontsize=8)
+            axis.grid(alpha=0.3)
+        for axis in axes.flat[len(groups) :]:
+            axis.set_visible(False)
+        for name, (colour, line) in styles.items():
+            axes.flat[0].plot([], [], color=colour, linestyle=line, label=name)
+        if len(names) > 1:
+            figure.legend(loc="outside lower center", ncols=3, fontsize=6, frameon=False)
+        for axis in axes[-1]:
+            axis.set_xlabel(x, fontsize=7)
+        figure.supylabel(y, fontsize=8)
+        save(figure, path)

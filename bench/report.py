@@ -14,6 +14,8 @@ from __future__ import annotations
 import html
 import json
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from bench import plots, table
 from bench.cli import Parser, reading
@@ -22,7 +24,7 @@ from common import results
 
 RULES = results.ROOT / "bench" / "RULES.md"
 DEFAULT = "runs/report"
-FOLDED = ("Failed or missing", "Differences by task", "Made with", "Signatures", "The rules")
+FOLDED = ("Failed or missing", "Agreement", "Differences by task", "Made with", "Signatures", "The rules")
 
 
 # --- plots ---------------------------------------------------------------------------------------------------
@@ -36,6 +38,8 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
             "Mean over tasks, with 95% intervals over seeds. Colour and shape say how a row differs from vanilla KD,"
             " paired by seed, which is sharper than whether two bars overlap."
         )
+    if draw_ladder(found, to / "arena-ladder.svg"):
+        drawn["arena-ladder.svg"] = "Score by budget; the line across is the teacher's."
     megabytes = {row.path: row.typical("student", "bytes") / 1e6 for row in found.rows}
     for name, axis, x in (("bytes", "MB on disk", megabytes), ("time", "ms, batch 1", profiled(folders))):
         if said := draw_frontier(found, x, to / f"frontier-{name}.svg", f"score against {name}", axis):
@@ -59,6 +63,40 @@ def draw_arena(found: Table, path: Path) -> bool:
         axis = f"mean score over {', '.join(map(table.short, found.tasks))}, %"
         plots.arena(bars, marked, path, rows[0].kind, axis)
     return bool(bars)
+
+
+def draw_ladder(found: Table, path: Path) -> bool:
+    """Score by budget, a panel for each task and a line for each row of the arena; whether there is a ladder."""
+    groups: dict[str, dict[str, plots.Line]] = {}
+    marked = {}
+    for task, record in found.tasks.items():
+        for row in found.arena():
+            rungs = {amount: 100 * fmean(values) for amount, values in found.rungs(row, task).items() if values}
+            if rungs:
+                groups.setdefault(table.short(task), {})[row.label] = list(rungs), list(rungs.values())
+        name = record["primary"]["name"]
+        marked[table.short(task)] = 100 * fmean(split[name] for split in record["teacher"]["metrics"].values())
+    if groups:
+        plots.panels(groups, path, "examples", "score, %", marked)
+    return bool(groups)
+
+
+def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
+    """Mean score by learning rate in the trials of `python -m bench sweep`, a panel for each row; whether any was
+    tried at several rates. A loss that forgives a bad rate is flat; one that teaches more is higher at its best."""
+    groups: dict[str, dict[str, plots.Line]] = {}
+    for name in (name for name in names if name in rows):
+        lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
+        for trial in rows[name]["trials"]:
+            if trial["mean"] is not None and "lr" in trial["point"]:
+                others = {key: value for key, value in trial["point"].items() if key != "lr"}
+                lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
+        means = max(lines.values(), key=len, default={})
+        if len(means) > 1:
+            groups[name] = {"": (sorted(means), [means[rate] for rate in sorted(means)])}
+    if groups:
+        plots.panels(groups, path, "learning rate", "mean score on dev, %")
+    return bool(groups)
 
 
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
@@ -227,9 +265,12 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[st
     parts = {
         "The arena": [html_text(summary(found)), *plots("arena"), html_grid(table.scores(found, found.arena())),
                       *[html_text(footnote)] * bool(footnote), html_text(table.how(found))],
-        f"Failed or missing: {len(found.missing)}": [html_list(found.missing)] if found.missing else [],
+        f"Failed or missing: {len(found.missing)}": [html_list(table.missing(found, 100))] if found.missing else [],
         "The kinds": [html_grid(table.scores(found, others))] if others else [],
         "Score against cost": plots("frontier"),
+        "By budget": [html_grid(table.ladder(found))] if found.ladder else [],
+        "Agreement with the teacher, and log loss": [html_grid(table.fidelity(found))] if table.agrees(found) else [],
+        "Planned contrasts": [html_grid(table.contrasts(found))] if table.has_contrasts(found) else [],
         "Differences by task": [html_grid(table.by_task(found))],
         "Made with": [html_list(made_with(found))],
         "Signatures": [html_list(signatures(found))],

@@ -497,6 +497,11 @@ def ladder(table: Table, rows: list[Row] | None = None) -> Grid:
     return grid(table, header, cells, rows)
 
 
+def agrees(table: Table) -> bool:
+    """Whether results say how far students agree with their teacher."""
+    return any(record.get("agreement") for row in table.rows for record in row.all())
+
+
 def fidelity(table: Table, rows: list[Row] | None = None) -> Grid:
     """Agreement with the teacher, and log loss, by task: means over seeds."""
 
@@ -571,6 +576,11 @@ def corrected(made: list[Contrast]) -> list[Contrast]:
     for i, p in zip(known, stats.holm([made[i].p for i in known]), strict=True):
         made[i] = made[i]._replace(p=p)
     return made
+
+
+def has_contrasts(table: Table) -> bool:
+    """Whether it has the rows of the first planned contrast."""
+    return {"kd", "undistilled"} <= {row.name for row in table.arena()}
 
 
 def contrasts(table: Table) -> Grid:
@@ -775,8 +785,7 @@ def main(argv: list[str]) -> None:
     else:
         parts = [how(table), plain(scores(table)), footnote(table)]
         parts += [plain(ladder(table))] if table.ladder else []
-        named = {row.name for row in table.arena()}
-        parts += [plain(contrasts(table))] if {"kd", "undistilled"} <= named else []
+        parts += [plain(contrasts(table))] if has_contrasts(table) else []
         print("\n\n".join(filter(None, parts)))
         for line in missing(table):
             print(f"failed or missing: {line}")

@@ -910,7 +910,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     to = tmp_path / "page"
     entry.main(["report", str(folder), "--to", str(to)])
     text = (to / "index.html").read_text(encoding="utf-8")
-    assert (text.count("<table"), text.count("<svg")) == (3, 2)
+    assert (text.count("<table"), text.count("<svg")) == (4, 2)
     links = re.findall(r"""(?:src|href|url)[=(]["']?([^"')]+)""", text)
     assert links
     assert all(link.startswith("#") for link in links), "nothing comes from elsewhere"

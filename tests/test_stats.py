@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT
 from scipy import stats as distributions
 
-from bench import coverage, stats
+from bench import claims, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
+<<<<<<< HEAD
 from common import metrics
+=======
+from common import evaluate, results
+
+RECORD = json.loads((ROOT / "tests/result.json").read_text())
+>>>>>>> 2c2213e (Score by budget and by learning rate are drawn row by row; kept predictions, ladders, contrasts and marked claims are tested)
 
 SCORES = {"accuracy": metrics.accuracy, "matthews": coverage.correlation, "pearson": coverage.correlation}
 
@@ -134,3 +144,136 @@ def test_the_checked_in_coverage() -> None:
     found = [stats.estimate([coverage.drawn(rng, task, seeds, items)]) for _ in range(40)]
     assert np.mean([one.mean for one in found]) == pytest.approx(coverage.truth(task), abs=4 * 0.007 / 40**0.5)
     assert np.mean([one.items for one in found]) ** 0.5 == pytest.approx(before["from_items"], rel=0.1)
+
+
+# --- tables with predictions, budgets and contrasts --------------------------------------------------------------
+
+ITEMS = 1500
+NAMES = {"undistilled": "finetune", "kd": "kd", "mse-kd": "mse", "cka-kd": "cka", "mc3kd": "mc3kd"}
+SKILLS = dict(zip(NAMES, (0.4, 0.7, 1.1, 1.1, 1.12), strict=True))
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five rows at two budgets, two tasks, three seeds, with logits or scores of 1,500 test items."""
+    root, rng = tmp_path_factory.mktemp("arena"), np.random.default_rng(3)
+    for task, (metric, labels) in LABELS.items():
+        for (name, variant), budget, seed in itertools.product(NAMES.items(), (640, 1280), range(3)):
+            side = labels if metric == "pearson" else 2 * labels - 1
+            hard = np.random.default_rng(list(f"{task}{name}{budget}".encode())).normal(size=ITEMS)  # for all seeds
+            scores = (SKILLS[name] - 0.3 * (budget == 640)) * side + 0.7 * hard + 0.7 * rng.normal(size=ITEMS)
+            logits = np.stack([-scores, scores], 1) if metric != "pearson" else scores
+            found = logits.argmax(1) if metric != "pearson" else scores
+            record = copy.deepcopy(RECORD) | {"task": task, "variant": variant, "seed": seed}
+            record["comparable"] = f"task:{task}|budget:{budget}|schema:1"
+            record["settings"] |= {"seed": seed, "budget": str(budget)}
+            record["signature"] = results.one_line({"method": "mc3kd", **record["settings"], "variant": variant})
+            record["budget"] |= {"name": str(budget), "amount": budget}
+            value = SCORES[metric](found, labels)
+            record["metrics"], record["primary"] = {"dev": {metric: value}}, {"name": metric, "value": value}
+            record["teacher"]["metrics"] = {"dev": {metric: 0.6}}
+            folder = results.folder_of(root / name, record)
+            folder.mkdir(parents=True)
+            (folder / "result.json").write_text(json.dumps(record))
+            evaluate.save_predictions(folder, {"dev": logits.astype(np.float32)})
+    return root
+
+
+LABELS = {
+    "cola": ("matthews", (np.random.default_rng(0).random(ITEMS) < 0.4).astype(int)),
+    "stsb": ("pearson", np.random.default_rng(1).normal(size=ITEMS)),
+}
+
+
+@pytest.fixture(autouse=True)
+def labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "labels_of", lambda task, command: {"dev": LABELS[task][1]})
+
+
+def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: Path) -> None:
+    """Of classes the same to the last digit; of scores, in 256 steps, as good as the same. They are far smaller than
+    the runs' and nothing else is read. Without them an interval is over seeds alone, and the table says so."""
+    whole = table.load([arena], 1280)
+    records.save([arena], path := tmp_path / "kept.json", dict.fromkeys(LABELS, 1280))
+    kept = table.load([path], 1280)
+    for task, close in (("cola", 1e-4), ("stsb", 2e-2)):
+        one, other = ([next(row for row in found.rows if row.name == name) for name in ("kd", "mc3kd")]
+                      for found in (whole, kept))  # fmt: skip
+        (a, _), (b, _) = (found.over(*rows, [task]) or (None, None) for found, rows in ((whole, one), (kept, other)))
+        assert a is not None
+        assert b is not None
+        assert a.items > 0
+        assert tuple(b) == pytest.approx(tuple(a), rel=close)
+    size = sum(file.stat().st_size for file in path.with_suffix("").iterdir())
+    assert size < 5 * 3 * (ITEMS / 8 + ITEMS) + ITEMS * 16 + 6 * 800
+    text = table.markdown(kept)
+    assert "over seeds and test items" in text
+    shutil.rmtree(path.with_suffix(""))
+    records.tensors_of.cache_clear()
+    assert "over seeds alone" in table.markdown(table.load([path], 1280))
+
+
+def test_a_ladder_its_area_and_how_soon_a_row_comes_near(arena: Path) -> None:
+    found = table.load([arena], 1280)
+    assert [*found.ladder] == [640, 1280]
+    assert table.load([arena], 640).tasks["cola"]["budget"]["amount"] == 640
+    row = next(row for row in found.rows if row.name == "mc3kd")
+    rungs = [[np.mean(found.rungs(row, task)[amount]) for task in found.tasks] for amount in (640, 1280)]
+    assert table.area(found, row) == pytest.approx(np.mean(rungs))  # of two budgets their mean
+    weak = next(row for row in found.rows if row.name == "undistilled")
+    assert {table.near(found, weak, task) for task in found.tasks} == {"more than 1,280"}
+    assert table.near(found, row, "cola") in ("at most 640", "640 to 1,280")
+    assert found.untrained(weak, "cola") is None
+    low = table.load([arena], 640)
+    weak = next(row for row in low.rows if row.name == "undistilled")
+    assert low.untrained(weak, "cola") == "stands before its step"  # less than half of what 1,280 examples reach
+    assert low.difference(next(row for row in low.rows if row.name == "kd"), "undistilled", ["cola"]) is None
+
+
+def test_planned_contrasts_are_those_that_were_planned(arena: Path, tmp_path: Path) -> None:
+    """By hand: the mean of the hidden rows minus KD, p values by Holm over those five, words from these."""
+    found = table.load([arena], 1280)
+    kd, hidden, *losses = table.planned(found)
+    means = {row.name: [np.mean(row.values(task)) for task in found.tasks] for row in found.rows}
+    expected = np.mean([np.mean(means[name]) for name in ("mse-kd", "cka-kd", "mc3kd")]) - np.mean(means["kd"])
+    assert hidden.found is not None
+    assert hidden.found.mean == pytest.approx(expected)
+    assert (kd.word, hidden.word) == ("higher", "higher")
+    assert {one.word for one in losses} <= {"not distinguishable", "not distinguishable, as good as (within 1 point)"}
+    raw = [one.found.p for one in (kd, hidden, *losses) if one.found]
+    assert [one.p for one in (kd, hidden, *losses)] == pytest.approx(stats.holm(raw))
+    assert "planned" in table.plain(table.contrasts(found))
+    tasks = {one["tasks"]: one for one in table.resolution(found)}
+    assert tasks.keys() == {"cola", "stsb", "all"}
+    assert all(one["pairs"] == 3 and one["signal_to_noise"] > 0 for one in tasks.values())
+    assert report.draw_ladder(found, tmp_path / "ladder.png")
+    points = ((1e-3, 1.0), (2e-3, 1.0), (2e-3, 0.5))  # the last is a trial of the weight
+    trials = [{"point": {"lr": lr, "beta": beta}, "mean": lr} for lr, beta in points]
+    assert report.draw_trials({"kd": {"trials": trials}}, ["kd"], tmp_path / "trials.png")
+    assert min(path.stat().st_size for path in tmp_path.glob("*.png")) > 2000
+
+
+def test_a_part_of_a_matrix_says_how_much_is_there(arena: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(arena, part)
+    for path in part.glob("kd/mc3kd/*/kd/*/seed2"):
+        shutil.rmtree(path)
+    found = table.load([part], 1280)
+    found.missing += [f"kd-{i}: never run" for i in range(4)]
+    assert table.partial(found) == "Partial: 56 of 60 cells are there; at this budget every row has 2 of 3 seeds."
+    assert "Partial: " in table.markdown(found)
+
+
+def test_a_claim_that_rests_on_a_marked_cell_is_not_tested(arena: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    low = table.load([arena], 640)
+    monkeypatch.setattr(claims, "kept", lambda name: low)
+    for function in (claims.rows, claims.scores):
+        function.cache_clear()
+    answer = {"results": "made", "more": "kd", "than": "undistilled"}
+    said, why = claims.judged(answer)
+    assert (said, "† undistilled on cola: stands before its step" in why) == ("not tested", True)
+    assert claims.judged(answer | {"more": "mc3kd", "than": "kd"})[0] == "held"
+    same = {"premise": ["mc3kd", "kd"], "more": "mc3kd", "than": "kd"}  # one teacher is no larger than itself
+    assert claims.judged(answer | same)[0] == "not tested"
+    for function in (claims.rows, claims.scores):
+        function.cache_clear()
