@@ -39,6 +39,7 @@ def methods() -> list[str]:
     return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
 
 
+@functools.cache
 def is_method(path: Path) -> bool:
     """Whether a file has what every method's script has: its arguments, a class `Args`, and a function `main`."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
