@@ -4,15 +4,17 @@
     python -m bench readme --check    # exit 1 if one has drifted
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key of TABLES. Where a result is not there
-yet, the page says so, and which command makes it.
+yet, the page says so, and which command makes it. `<!-- code FILE FUNCTION -->` is followed by the function's lines.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -331,13 +333,28 @@ TABLES: dict[str, Callable[[], str]] = {
 }  # fmt: skip
 
 
+def lines_of(file: str, name: str) -> str:
+    """The lines of a function, or of a class's method, without its docstring, as a block of a page."""
+    source = (results.ROOT / file).read_text(encoding="utf-8")
+    node: Any = ast.parse(source)
+    for part in name.split("."):
+        node = next(inner for inner in node.body if getattr(inner, "name", "") == part)
+    lines = source.splitlines()[node.lineno - 1 : node.end_lineno]
+    if ast.get_docstring(node) is not None:
+        text = node.body[0]
+        del lines[text.lineno - node.lineno : text.end_lineno - node.lineno + 1]
+    return "```python\n" + textwrap.dedent("\n".join(lines)) + "\n```"
+
+
 def filled(text: str) -> str:
-    """A page's text with every table made anew."""
+    """A page's text with every table made anew, and the lines of scripts that it shows cut out again."""
 
     def replace(match: re.Match[str]) -> str:
-        return f"<!-- table {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
+        kind, name, rest = match.groups()
+        made = TABLES[name]() if kind == "table" else lines_of(name, rest.strip())
+        return f"<!-- {kind} {name}{rest} -->\n{made}\n<!-- end -->"
 
-    return re.sub(r"<!-- table ([\w-]+) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
+    return re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)?) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
 
 
 def main(argv: list[str]) -> None:

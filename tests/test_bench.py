@@ -938,6 +938,8 @@ def test_pages_have_not_drifted() -> None:
     assert all(f"<!-- table {name} -->\n" in pages for name in readme.TABLES)
     inside = pages.index("<!-- table xtc-sizes -->") + 60
     assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
+    inside = pages.index("return sorted(order[:m])")  # a line of a script, under its equation
+    assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
