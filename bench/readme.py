@@ -343,7 +343,7 @@ def lines_of(file: str, name: str) -> str:
     if ast.get_docstring(node) is not None:
         text = node.body[0]
         del lines[text.lineno - node.lineno : text.end_lineno - node.lineno + 1]
-    return "```python\n" + textwrap.dedent("\n".join(lines)) + "\n```"
+    return "```py\n" + textwrap.dedent("\n".join(lines)) + "\n```"
 
 
 def filled(text: str) -> str:
