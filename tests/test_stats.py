@@ -15,13 +15,9 @@ from scipy import stats as distributions
 
 from bench import claims, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
-<<<<<<< HEAD
-from common import metrics
-=======
-from common import evaluate, results
+from common import evaluate, metrics, results
 
 RECORD = json.loads((ROOT / "tests/result.json").read_text())
->>>>>>> 2c2213e (Score by budget and by learning rate are drawn row by row; kept predictions, ladders, contrasts and marked claims are tested)
 
 SCORES = {"accuracy": metrics.accuracy, "matthews": coverage.correlation, "pearson": coverage.correlation}
 
