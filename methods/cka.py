@@ -437,9 +437,9 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
     check_length(length, teacher.model.config, teacher.tokenizer, "--pretraining-max-length")
-    steps = run.steps_for(args.pretraining_share, batch_size)
-    paper = args.budget == "paper"
-    texts = text.open_texts(args.corpus, run.task, None if paper else steps * batch_size + HELD_OUT)
+    paper, examples = args.budget == "paper", run.steps_for(args.pretraining_share, args.batch_size) * args.batch_size
+    steps = max(1, examples // batch_size)
+    texts = text.open_texts(args.corpus, run.task, None if paper else examples + HELD_OUT)
     if paper:
         epochs, texts_of_one = PAPER_PRETRAINING.get(teacher.model.config.model_type, PAPER_PRETRAINING["bert"])
         steps = max(1, epochs * (texts_of_one if texts.start else len(texts.head)) // batch_size)
