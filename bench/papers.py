@@ -317,8 +317,11 @@ def called_alike(wanted: str, found: str) -> bool:
 
 def corpora(spec: str | None) -> list[str]:
     """The corpora of `--corpus`, or of a result's setting: without files, commits and digests."""
-    parts = [re.sub(r"[=@#][^=]*$", "", part.removeprefix("stream:")) for part in re.split(r"[,+]", spec or "")]
-    return [part.rpartition("=hub:")[2] or part for part in parts]
+    found = []
+    for part in re.split(r"[,+]", spec or ""):
+        name = re.sub(r"[@#][0-9a-z]+$", "", part).removeprefix("stream:").removeprefix("hub:")
+        found.append(name if "=hub:" in name else name.partition("=")[0])
+    return found
 
 
 def same(name: str, wanted: Any, found: Any) -> bool:

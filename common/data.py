@@ -266,7 +266,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     How, the task's kind knows: of a running text the examples are blocks, of documents windows. Raises BadInput if
     `max_length` leaves no room for text.
     """
-    key = _identity(tokenizer), task.kind, max_length
+    key = _identity(tokenizer), task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
     return split.encoded[key]

@@ -86,7 +86,7 @@ def evaluate(
         if given is None:
             given = data.encode(tokenizer, split, task.task, max_length)
         started = time.perf_counter()
-        found, count = kind.predict(model, given, tokenizer, max_length, forward)
+        found, count = kind.predict(model, given, tokenizer, task.task.target_length or max_length, forward)
         seconds += time.perf_counter() - started
         examples += count
         scores[name] = kind.scores(task.task, split, given, found)

@@ -78,7 +78,7 @@ class Run:
             self.steps = max(1, amount // args.batch_size)
         self.select, self.patience = settings.pop("select", None), settings.pop("patience", None)
         if self.selects:
-            settings["selected"] = f"the best evaluation on {'+'.join(task.reported)}"
+            settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
         start = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings.get("lr") or self.rate(student_shape(args.student)[1], start)
         settings["lr"] = self.lr
@@ -226,12 +226,20 @@ class Run:
         self.taken += loop.step
         self.ledger.add(loop.ledger)
 
+    @property
+    def selected_by(self) -> tuple[str, str]:
+        """The split and the metric that decide: as the papers' programs have it, the first half of MNLI, and accuracy
+        where there is one."""
+        metrics = self.task.task.metrics
+        return self.task.reported[0], "accuracy" if "accuracy" in metrics else metrics[0]
+
     def selection(self, loop: train.Loop, every: int, patience: int | None) -> bool:
         """After `every` steps, and the last, keep the student that no evaluation on the reported splits found better in
         the loop's module "best". Whether so many evaluations as `patience` did not change it."""
         scores = loop.notes.setdefault("scores", [])
         if len(scores) * every < loop.step and (loop.step % every == 0 or loop.step == loop.steps):
-            scores.append(parallel.on_main(lambda: self.score(loop.modules["student"])[0]))
+            split, name = self.selected_by
+            scores.append(parallel.on_main(lambda: self.score(loop.modules["student"])[1].metrics[split][name]))
             loop.modules["student"].train()
             if scores[-1] > max(scores[:-1], default=-np.inf):
                 loop.modules["best"].load_state_dict(loop.modules["student"].state_dict())

@@ -141,7 +141,10 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Te
     check_length(args.max_length, config, tokenizer)
     words = max(tokenizer.get_vocab().values(), default=0) + 1
     if words > getattr(config, "vocab_size", words):
-        raise BadInput(f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings")
+        said = f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings"
+        if set(range(config.vocab_size, words)) - set(tokenizer.added_tokens_decoder):
+            raise BadInput(said)
+        warn(f"{said}: those beyond are marks that no text should hold")  # BART's <mask>, of models of summaries
     if written and not config.is_encoder_decoder:
         raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
     half = "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"

@@ -78,6 +78,8 @@ class Part(NamedTuple):
     def named(self) -> str:
         """A file by its name and a digest of its content, wherever it is; others as they are called."""
         name = f"{self.name}:{self.most}" if self.most else self.name
+        if self.hub and self.place != self.name:
+            return f"{name}=hub:{self.place}"
         if self.hub or not self.place:
             return name
         with Path(self.place).open("rb") as file:
@@ -95,9 +97,10 @@ def parts_of(spec: str) -> list[Part]:
             parts.append(Part(label, label if hub else "", None, streamed, hub))
             continue
         name, counted, count = label.partition(":") if named else ("", "", "")
+        hub, file = streamed and file.startswith("hub:"), file.removeprefix("hub:")
         if counted and not (count.isdecimal() and int(count)):
             raise BadInput(f"--corpus {text}: {count!r} must be how many texts are taken, 1 or more")
-        parts.append(Part(name, file if named else label, int(count) if counted else None, streamed, False))
+        parts.append(Part(name, file if named else label, int(count) if counted else None, streamed, hub))
     if not parts:
         raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
     names = [part.name for part in parts]
@@ -118,7 +121,10 @@ def parts_of(spec: str) -> list[Part]:
 
 def named(spec: str) -> str:
     """`--corpus` as a result's settings hold it: two files of one name and other content are told apart."""
-    return ",".join(f"{(HUB if part.hub else STREAM) * part.streamed}{part.named}" for part in parts_of(spec))
+    return ",".join(
+        f"{(HUB if part.hub and part.place == part.name else STREAM) * part.streamed}{part.named}"
+        for part in parts_of(spec)
+    )
 
 
 def check(spec: str | None, budget: str = "") -> None:
@@ -144,7 +150,7 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
         task               likewise: the training texts of the task
         stream:FILE        as FILE, or NAME=FILE, read while it is learnt from: memory does not grow with it
         stream:hub:REPO    a text data set of the hub, likewise; stream:hub:REPO:CONFIG for a part of it. With OSCAR's
-                           columns it is filtered as OSCAR is
+                           columns it is filtered as OSCAR is; stream:NAME:COUNT=hub:REPO:CONFIG takes COUNT texts
         several streams    a text of each in turn, until all have ended; other corpora may stand among them
 
     Files may be packed, `.gz` or `.zst`; `check` has let the argument pass. Raises `BadInput` for what cannot be read,
@@ -203,7 +209,8 @@ def _streamed(spec: str, parts: list[Part], task: TaskData) -> Texts:
     signatures = []
     for part in parts:
         if part.hub:
-            signatures.append(f"hub:{part.place}@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}")
+            name = f"hub:{part.place}" if part.name == part.place else part.named
+            signatures.append(f"{name}@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}")
         else:
             signatures.append(f"task@{task.fingerprint}" if part.name == "task" else part.named)
     start = functools.partial(_in_turn, parts, task)
@@ -343,14 +350,15 @@ def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
 
 
 def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
-    """The text of a record, if it passes: its "text", or OSCAR's "content"."""
+    """The text of a record, if it passes: its "text", or OSCAR's "content", which the hub's calls "text" too."""
     record = record if isinstance(record, dict) else {}
-    oscar = isinstance(record.get("metadata"), dict) and "content" in record
-    text = record.get("content" if oscar else "text")
+    metadata = record.get("metadata") if "content" in record else record.get("meta")
+    oscar = isinstance(metadata, dict) and ("content" in record or "identification" in metadata)
+    text = record.get("content" if oscar and "content" in record else "text")
     if not isinstance(text, str):
         raise BadInput(f"{where}: needs a text, or OSCAR's content and metadata")
     try:
-        reason = dropped_by(record["metadata"]) if oscar else None
+        reason = dropped_by(metadata) if oscar and metadata is not None else None
     except (AttributeError, TypeError) as error:
         raise BadInput(f"{where}: its metadata are not OSCAR's ({error})") from error
     if reason is None and text.strip():
@@ -621,7 +629,7 @@ def pretrain(
     batches of `held_out` texts, which are not learnt from.
     """
     args, tokenizer, optimizer = run.args, run.teacher.tokenizer, optimizer or {}
-    itself = written and not run.teacher.pretrained
+    itself = written and not (source or run.teacher.pretrained)
     source = source or run.teacher.pretrained or (run.teacher.signature if written else run.teacher.name)
     recipe |= {
         "source": models.model_name(source), "texts": texts.signature, "lr": lr, "batch_size": batch_size,

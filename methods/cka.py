@@ -130,6 +130,9 @@ class Args(CommonArgs):
     pretraining: Literal["auto", "on", "off"] = arg(
         "auto", "distil on unlabelled text first; auto, as in the paper: not for summaries"
     )
+    pretraining_teacher: str | None = arg(
+        None, "pre-training: its teacher, a hub id or a folder (default: what --teacher was before it was fine-tuned)"
+    )
     pretraining_share: float = arg(0.25, "pre-training: its share of the budget", above=0, below=1)
     pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate", above=0)
     pretraining_batch_size: int | None = arg(None, "pre-training: texts per step (default: --batch-size)", low=1)
@@ -143,6 +146,9 @@ class Args(CommonArgs):
         "both", "of all but finetune and kd, on the task: labels + KL (the paper's), KD's loss with --alpha and"
         " --temperature, or labels alone",
     )  # fmt: skip
+    target_max_length: int | None = arg(
+        None, "summaries, translations: tokens kept of a text to be written (default: --max-length)", low=4
+    )
     prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
 
     def check(self) -> None:
@@ -434,6 +440,9 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
     """
     teacher, written = run.teacher, run.task.task.kind.written
     family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
+    words = teacher.model.config.vocab_size
+    if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != words:
+        raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
     check_length(length, teacher.model.config, teacher.tokenizer, "--pretraining-max-length")
@@ -455,7 +464,8 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
         return first
 
     made = text.pretrain(
-        run, "pretraining", build, objective, texts=texts, steps=steps, lr=args.pretraining_lr, batch_size=batch_size,
+        run, "pretraining", build, objective, source=args.pretraining_teacher, texts=texts, steps=steps,
+        lr=args.pretraining_lr, batch_size=batch_size,
         length=length, seed=args.seed, written=written, everywhere=True,  # L_Dist at every token, hidden or not
         optimizer={"parts": args.pretraining_minibatches or args.minibatches},
         held_out=HELD_OUT, watch=partial(watch, objective),

@@ -24,11 +24,21 @@ from methods import cka, cmow, efficient_attention, xtc
 XLNET = {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072, "vocab_size": 32000}
 DEBERTA = BASE | {"relative_attention": True, "pos_att_type": "c2p|p2c", "type_vocab_size": 0, "vocab_size": 50265}
 FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+TINY = {"num_hidden_layers": 4, "hidden_size": 312, "intermediate_size": 1200}
 # What the configurations of the published checkpoints say, as far as sizes go
 PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     "google-bert/bert-base-uncased": ("bert", {}),
     "google-bert/bert-large-uncased": ("bert", LARGE),
     "huawei-noah/TinyBERT_General_6L_768D": ("bert", {"num_hidden_layers": 6}),
+    "huawei-noah/TinyBERT_General_4L_312D": (
+        "bert",
+        {"num_hidden_layers": 4, "hidden_size": 312, "intermediate_size": 1200},
+    ),
+    "nlpaueb/legal-bert-base-uncased": ("bert", {}),
+    "distilbert/distilbert-base-uncased": ("distilbert", {}),
+    "distilbert/distilroberta-base": ("roberta", ROBERTA | {"num_hidden_layers": 6}),
+    "FacebookAI/xlm-roberta-base": ("xlm-roberta", ROBERTA | {"vocab_size": 250002}),
+    "google/mobilebert-uncased": ("mobilebert", {}),
     "nreimers/MiniLMv2-L6-H768-distilled-from-BERT-Base": ("bert", {"num_hidden_layers": 6}),
     "FacebookAI/roberta-base": ("roberta", ROBERTA),
     "allenai/longformer-base-4096": ("longformer", ROBERTA | {"max_position_embeddings": 4098}),
@@ -44,6 +54,9 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     "facebook/bart-large-cnn": ("bart", {"vocab_size": 50264}),
     "facebook/bart-large-xsum": ("bart", {"vocab_size": 50264}),
     "facebook/mbart-large-en-ro": ("mbart", {"vocab_size": 250027}),
+    "facebook/mbart-large-cc25": ("mbart", {"vocab_size": 250027}),
+    "facebook/mbart-large-50": ("mbart", {"vocab_size": 250054}),
+    "context-mt/iwslt17-mbart50-1toM-ctx4-cwd1-en-fr": ("mbart", {"vocab_size": 250054}),
     "google/flan-t5-base": ("t5", FLAN | {"d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12}),
     "google/flan-t5-large": ("t5", FLAN | {"d_model": 1024, "d_ff": 2816, "num_layers": 24, "num_heads": 16}),
     "google/flan-t5-xl": ("t5", FLAN | {"d_model": 2048, "d_ff": 5120, "num_layers": 24, "num_heads": 32}),

@@ -105,7 +105,13 @@ def oscar(content: str = "some text", **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_filters(changes: dict[str, Any], reason: str | None) -> None:
-    assert text.dropped_by(oscar(**changes)["metadata"]) == reason
+    record = oscar(**changes)
+    assert text.dropped_by(record["metadata"]) == reason
+    of_the_hub = {"id": 0, "text": record["content"], "meta": record["metadata"]}
+    for one in (record, of_the_hub):
+        dropped = Counter[str]()
+        assert list(text._text_of(one, "here", dropped)) == ([] if reason else ["some text"])
+        assert dropped == ({reason: 1} if reason else {})
 
 
 def test_mixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

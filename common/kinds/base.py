@@ -42,6 +42,7 @@ class Task:
     pocket: str = ""  # the pocket suite's counterpart
     hub: bool = True  # whether a repository of the hub serves it
     whole: bool = False  # whether the parts of a document that its files hold are one example: sentences, paragraphs
+    target_length: int | None = None  # tokens kept of a text to be written; None: as many as of the source
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Kind.of(self.kind))
@@ -297,7 +298,9 @@ class Kind(str):
                 " tokens and lose their ends (see --max-length)"
             )
         lengths = [len(tokens) for tokens in features["input_ids"]]
-        return Encoded(list(split.ids), features, self.targets(tokenizer, split, max_length), lengths, self)
+        return Encoded(
+            list(split.ids), features, self.targets(tokenizer, split, task.target_length or max_length), lengths, self
+        )
 
     def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
         """The labels as a tensor, [N, ...]."""

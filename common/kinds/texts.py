@@ -207,7 +207,7 @@ class _Written(Kind):
 
     def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
         """How the texts were written and scored."""
-        return {"length": max_length, "beams": BEAMS, "score": signature(task.metrics[0])}
+        return {"length": task.target_length or max_length, "beams": BEAMS, "score": signature(task.metrics[0])}
 
     def more_inputs(self, models: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
         """The family's own way to shift what is written, for teachers too."""
