@@ -483,6 +483,7 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
 def main(args: Args) -> None:
     for name in args.tasks:
         task = data.prompted(data.load(name, **args.source), args.prompt)
+        task = replace(task, task=replace(task.task, target_length=args.target_max_length))
         teacher, written = get_teacher(args, task), task.task.kind.written
         for run in task_rows(
             args, "cka", task, teacher, {name: {} for name in args.variants}, paper_epochs=PAPER_EPOCHS
