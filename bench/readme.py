@@ -342,7 +342,9 @@ def lines_of(file: str, name: str) -> str:
     lines = source.splitlines()[node.lineno - 1 : node.end_lineno]
     if ast.get_docstring(node) is not None:
         text = node.body[0]
-        del lines[text.lineno - node.lineno : text.end_lineno - node.lineno + 1]
+        at = text.lineno - node.lineno
+        del lines[at : text.end_lineno - node.lineno + 1]
+        del lines[at : at + (not lines[at])]  # of a class the blank line after it too
     return "```py\n" + textwrap.dedent("\n".join(lines)) + "\n```"
 
 
