@@ -122,7 +122,8 @@ class Row:
     def influence(self, task: str, seed: int) -> np.ndarray | None:
         """How each test item moves a score [N]; None if that was not kept."""
         if (task, seed) not in self.moves:
-            self.moves[task, seed] = self.cells[task, seed].influence()
+            cell = self.cells.get((task, seed))
+            self.moves[task, seed] = cell.influence() if cell else None
         return self.moves[task, seed]
 
     @property

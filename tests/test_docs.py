@@ -27,7 +27,9 @@ from common import tasks
 from common.args import CommonArgs, read
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"python (-m bench[ .]\w|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py")
+COMMAND = re.compile(
+    r"python (-m (bench[ .]\w|pocket\.)|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py"
+)
 SHEET = "body,label,team\n" + "".join(f"text number {i} is here,{'ab'[i % 2]},{'cd'[i % 2]}\n" for i in range(40))
 # What a reader puts in
 STAND_INS = {"MODEL": str(ROOT / "pocket/bert"), "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",

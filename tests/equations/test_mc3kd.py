@@ -78,10 +78,11 @@ def test_the_kernel_is_the_textbook_and_both_are_the_papers(
 
 
 def test_few_vectors_tell_related_layers_from_others_only_when_they_are_shrunk(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 vectors in 128 dimensions whose variances fall, as a layer's do; the second pair shares nothing. A line
     says so, once."""
+    monkeypatch.setattr("common.layers.ccc._warned", set())  # other tests were warned too
     rng = np.random.default_rng(0)
     draw = [torch.tensor(rng.standard_normal((100, 128)) * np.arange(1, 129) ** -0.75) for _ in range(2)]
     turn = torch.linalg.qr(torch.tensor(rng.standard_normal((128, 128)))).Q
