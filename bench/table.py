@@ -46,9 +46,9 @@ NEAR = 0.9  # of the teacher's score: when a row has come near it
 # --- figures -------------------------------------------------------------------------------------------------
 
 
-def interval(*samples: Sequence[float]) -> Interval:
-    """Mean over tasks of means over seeds, and its 95% interval over seeds alone: one sample for each task."""
-    return stats.estimate([Sample(np.asarray(values)) for values in samples]).interval()
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of one task's seeds, and its 95% interval over seeds alone."""
+    return stats.estimate([Sample(np.asarray(values))]).interval()
 
 
 def verdict(found: Interval | Estimate) -> str:
@@ -223,9 +223,9 @@ class Table:
         found = {task: sample for task, sample in samples.items() if sample is not None}
         return (stats.estimate(list(found.values())), list(found)) if found else None
 
-    def over(self, row: Row, other: Row, tasks_: Iterable[str] | None = None) -> tuple[Estimate, list[str]] | None:
+    def over(self, row: Row, other: Row, tasks_: Iterable[str]) -> tuple[Estimate, list[str]] | None:
         """A row minus another."""
-        return self.contrast([(row, 1.0), (other, -1.0)], self.tasks if tasks_ is None else tasks_)
+        return self.contrast([(row, 1.0), (other, -1.0)], tasks_)
 
     def difference(self, row: Row, role: str, tasks_: Iterable[str]) -> tuple[Estimate, list[str]] | None:
         """A row over its baseline, and on which tasks; None without a baseline, or a seed that both have."""
@@ -483,7 +483,7 @@ def near(table: Table, row: Row, task: str) -> str:
     return "-" if before is None else f"more than {before:,}"
 
 
-def ladder(table: Table, rows: list[Row] | None = None) -> Grid:
+def ladder(table: Table) -> Grid:
     """The mean over tasks at each budget, the area under it, and the examples to `NEAR` of the teacher."""
     header = [*(f"{amount:,}" for amount in table.ladder), "area",
               *(f"examples to {100 * NEAR:.0f}% of the teacher, {short(task)}" for task in table.tasks)]  # fmt: skip
@@ -495,7 +495,7 @@ def ladder(table: Table, rows: list[Row] | None = None) -> Grid:
         return [*(percent(mean and float(mean)) for mean in means), percent(area(table, row)),
                 *(near(table, row, task) for task in table.tasks)]  # fmt: skip
 
-    return grid(table, header, cells, rows)
+    return grid(table, header, cells)
 
 
 def agrees(table: Table) -> bool:
@@ -503,7 +503,7 @@ def agrees(table: Table) -> bool:
     return any(record.get("agreement") for row in table.rows for record in row.all())
 
 
-def fidelity(table: Table, rows: list[Row] | None = None) -> Grid:
+def fidelity(table: Table) -> Grid:
     """Agreement with the teacher, and log loss, by task: means over seeds."""
 
     def mean(row: Row, task: str, key: str) -> float | None:
@@ -517,7 +517,7 @@ def fidelity(table: Table, rows: list[Row] | None = None) -> Grid:
         return [text for both in zip(agreements, shown, strict=True) for text in both]
 
     header = [f"{short(task)}, {what}" for task in table.tasks for what in ("agreement", "log loss")]
-    return grid(table, header, cells, rows)
+    return grid(table, header, cells)
 
 
 # --- comparisons of the arena --------------------------------------------------------------------------------
