@@ -39,7 +39,6 @@ POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: FOLDER / name.replace("pocket", "bert") for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # how many of their 128 positions the pre-training has used
 POCKET_LONG, POCKET_LONG_FOLDER = 2048, FOLDER / "bert-long"
-POCKET_ASKED_FOLDER = FOLDER / "bert-asked"
 TEACHERS = FOLDER / "teachers"
 WIDTH, HEADS, POSITIONS = 128, 4, 128
 INITIALIZER_RANGE = 0.05  # the families' own 0.02 is made for widths of 768 and more

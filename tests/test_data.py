@@ -63,7 +63,6 @@ def test_pocket(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the hub: what its repositories hold, as their cards record it ---------------------------------------------
 
 TEXTS = datasets.Sequence(Value("string"))
-ANSWER = {"aliases": TEXTS, "value": Value("string"), "type": Value("string")}
 CLASSES = {
     "cola": ("unacceptable", "acceptable"),
     "sst2": ("negative", "positive"),
