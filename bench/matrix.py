@@ -273,9 +273,15 @@ def trials(table: dict[str, Any]) -> dict[str, Any]:
         return NOTHING_TRIED | kept
 
 
+def covers(row: dict[str, Any], table: dict[str, Any]) -> bool:
+    """Whether a row's trials have been scored on all tasks of a table, so that its winner is one for them."""
+    tasks = table.get("tasks")
+    return isinstance(tasks, list) and all(set(tasks) <= set(trial["scores"]) for trial in row["trials"])
+
+
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     """The matrix of a table as TOML has it; `where` is named in errors."""
-    winners = {name: row["winner"] for name, row in trials(table)["rows"].items()}
+    winners = {name: row["winner"] for name, row in trials(table)["rows"].items() if covers(row, table)}
     jobs: list[Job] = []
     without = []
     for row in rows_of(table, where):
@@ -287,7 +293,8 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     said = ""
     if isinstance(table.get("tune"), dict):
         said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
-        said += f"; without trials, and with their scripts' defaults: {', '.join(without)}" if without else ""
+        if without:
+            said += f"; without trials on all tasks, and with their scripts' defaults: {', '.join(without)}"
     return Matrix(results.ROOT / out, jobs, said)
 
 

@@ -541,6 +541,8 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_pa
     trials.stop_after, trials.out = math.inf, tmp_path / "elsewhere"
     rows = trials.sweep()["rows"]
     assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 5))
+    wider = matrix.read_file(trials.path) | {"tasks": ["pocket/rte", "pocket/mnli"]}  # of which one was not tried
+    assert matrix.build(wider, "out", "").said.endswith("with their scripts' defaults: plain, ours")
 
 
 def test_a_trial_that_has_failed_anywhere_cannot_win(trials: Trials) -> None:

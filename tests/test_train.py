@@ -25,6 +25,7 @@ from common import args as arguments
 from common import models, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
 from common.run import Run
+from common.tasks import TASKS
 from common.train import Batch, Ledger, Loop, split_batch
 
 STEPS, LR = 12, 1e-2
@@ -329,10 +330,14 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
     """After steps 2, 4, ...: the second is the best of four, and two that are no better end the loop, killed or not."""
     scores, weights = {2: 0.5, 4: 0.7, 6: 0.6, 8: 0.7}, []
 
-    def run(stop: int | None) -> Loop:
+    def found(score: float) -> SimpleNamespace:
+        return SimpleNamespace(metrics={"dev": {"f1": 0.0, "accuracy": score}})
+
+    def train(stop: int | None) -> Loop:
         net, best = Net(0.0), Net(0.0).requires_grad_(False)
         loop = Loop({"student": net, "best": best}, Stream(), STEPS, LR, tmp_path, "s", save_every=0)
-        loop.done = lambda: Run.selection(SimpleNamespace(score=lambda _: (scores[loop.step],)), loop, 2, 2)  # type: ignore[arg-type]
+        run: Any = SimpleNamespace(selected_by=("dev", "accuracy"), score=lambda _: (0.0, found(scores[loop.step])))
+        loop.done = lambda: Run.selection(run, loop, 2, 2)
         with loop:
             for batch in loop:
                 if loop.step == stop:
@@ -344,11 +349,21 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
 
     if killed is not None:
         with pytest.raises(Killed):
-            run(killed)
-    loop = run(None)
+            train(killed)
+    loop = train(None)
     assert (loop.step, loop.notes["scores"]) == (8, [0.5, 0.7, 0.6, 0.7])
     assert torch.equal(loop.modules["best"].embed.weight, weights[0])  # type: ignore[union-attr, arg-type]
     assert not torch.equal(loop.modules["student"].embed.weight, weights[0])  # type: ignore[union-attr, arg-type]
+
+
+@pytest.mark.parametrize(("name", "split", "metric"), [
+    ("mrpc", "dev", "accuracy"), ("mnli", "dev_matched", "accuracy"), ("cola", "dev", "matthews"),
+])  # fmt: skip
+def test_students_are_selected_as_the_papers_programs_do(name: str, split: str, metric: str) -> None:
+    """Of MRPC and QQP by accuracy, of MNLI on the matched half."""
+    task = TASKS[name]
+    run: Any = SimpleNamespace(task=SimpleNamespace(task=task, reported=task.splits[1:]))
+    assert Run.selected_by.fget(run) == (split, metric)  # type: ignore[attr-defined]
 
 
 @pytest.mark.forks
