@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # ./run_all.sh [smoke|quick|standard]      make .venv, install, run all methods and baselines, print the tables, write
 #                                          runs/report; stopped and started again it goes on
+# ./run_all.sh bench [WORD ...]           make .venv, install, and measure kernels, losses and steps beside their rivals
 # ./run_all.sh test [--slow] [PYTEST ...]  make .venv, install, lint, type-check and test
 # ./run_all.sh test --machines [PYTEST ...]  test as on other processors: a table, machine by machine
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  echo "usage: ./run_all.sh [smoke|quick|standard], or ./run_all.sh test [--slow | --machines] [arguments of pytest]" >&2
+  echo "usage: ./run_all.sh [smoke|quick|standard], ./run_all.sh bench [WORDS], or ./run_all.sh test [--slow | --machines] [arguments of pytest]" >&2
   exit 2
 }
 
@@ -15,7 +16,7 @@ mode="${1:-quick}"
 [ $# -gt 0 ] && shift
 case "$mode" in
   smoke | quick | standard) [ $# -eq 0 ] || usage ;;
-  test) ;;
+  bench | test) ;;
   *) usage ;;
 esac
 
@@ -48,7 +49,9 @@ if ! cat requirements.txt constraints.txt | cmp -s - .venv/installed; then
 fi
 python=.venv/bin/python
 
-if [ "$mode" = test ] && [ "${1:-}" = --machines ]; then
+if [ "$mode" = bench ]; then
+  exec "$python" -m bench speed "$@"
+elif [ "$mode" = test ] && [ "${1:-}" = --machines ]; then
   exec "$python" tests/machines.py "${@:2}"
 elif [ "$mode" = test ]; then
   selection=(-m "not slow")

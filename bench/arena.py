@@ -6,11 +6,12 @@
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/arena.toml gives it, the scripts' learning rates and the budget; rows of its main shape have --student, those of
-half its width half of that. Rows start from the teacher's layers if the student is as wide as the teacher, else from
-random weights, and rows that cannot are left out. Of tags and spans efficient_attention.py trains the baselines. The
-score is the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of
-one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same
-command goes on where it was stopped.
+half its width half of that. If the student is as wide as the teacher, rows start from the teacher's layers, those
+before it was fine-tuned where they are known, else from random weights; rows that cannot are left out. Of tags and
+spans efficient_attention.py trains the baselines. The score is the primary metric on the reported split, in percent,
+with a 95% interval over seeds; milliseconds are those of one text, by `python -m bench profile`. Everything goes to
+runs/arena/TASK, the table also as arena.json; the same command goes on where it was stopped. Where a command has
+failed there is no advice.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any
 from bench import profile, run, table
 from bench.cli import Parser, add_engine, check_engine, seeds_of
 from bench.matrix import Matrix, build, module_of, read_file, script_of
-from bench.table import Grid, Interval, Row, Table
+from bench.rows import Grid, Row, Table, interval, load
+from bench.stats import Interval, estimate
 from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
 from common.kinds import Kind
@@ -59,7 +61,7 @@ def rows_for(options: Any, width: int, kind: Kind) -> list[dict[str, Any]]:
         if (layered and own != width) or ("pool" in row and not options.teacher.startswith("pocket")):
             print(f"left out: {row['name']}, which needs {'a pool of teachers' if 'pool' in row else 'that width'}")
             continue
-        init = {"init": "random"} if own != width and row.get("init") == "pretrained" else {}
+        init = {"init": "auto"} if row.get("init") == "pretrained" else {}  # of what there is: see --init
         apart = {key: value for key, value in row.items() if key not in ("tune", "weight", "late")}
         rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
     if not rows:
@@ -81,7 +83,7 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
     """The table that answers the question, the best first, and one sentence that follows from it."""
     record = found.tasks[task]
     of_row = {line["row"]: line for line in measured}
-    order = [(row, table.interval(row.values(task))) for row in found.rows if row.path in of_row]
+    order = [(row, interval(row.values(task))) for row in found.rows if row.path in of_row]
     order.sort(key=lambda pair: -pair[1].mean)
     first, teacher = record["primary"]["name"], record["teacher"]
     others = [name for name in next(iter(record["metrics"].values())) if name != first]
@@ -111,7 +113,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
 
     def gap(row: Row, other: Row) -> str:
         sample = found.sample([(row, 1.0), (other, -1.0)], task)
-        over = table.stats.estimate([sample]).interval() if sample else table.Interval(0.0, None, None)
+        over = estimate([sample]).interval() if sample else Interval(0.0, None, None)
         if over.word == "not distinguishable":
             return "within the noise of"
         side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"
@@ -170,9 +172,11 @@ def main(argv: list[str]) -> None:
     # a data set's name has a digest: one that has changed is another
     plan = plan_of(options, task.task.kind, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
     run.carry_out(plan, options)
-    found = table.load([plan.out])
+    found = load([plan.out])
     _, students = profile.chosen(found, [plan.out], task.name)
     grid, said = answer(found, task.name, profile.measure(students, task, memory=False))
+    if found.missing:
+        said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
     comparable = found.tasks[task.name]["comparable"]
     report = {"comparable": comparable, **grid._asdict(), "said": said, "environment": results.environment()}
     results.write_json(plan.out / "arena.json", report)

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from scipy import stats as tests
 
-from bench import sizes, stats, table
+from bench import sizes, stats
 from bench.cli import FOLDER
 from bench.cli import markdown as grid
-from bench.table import Row, Table
+from bench.records import file_named
+from bench.rows import Row, Table, load, short
 from common import results
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
@@ -41,8 +42,8 @@ PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))
 @functools.cache
 def kept(name: str) -> Table | None:
     """The table of a checked-in result; None if there is none yet."""
-    path = FOLDER / f"{name}.json"
-    return table.load([path]) if path.is_file() else None
+    path = file_named(name)
+    return load([path]) if path.is_file() else None
 
 
 @functools.cache
@@ -61,7 +62,7 @@ def scores(name: str) -> Scores:
         for record in row.all():
             values = {f"{label}/{key}": value for key, value in record["analysis"].items()}
             for key, value in {label: record["primary"]["value"], **values}.items():
-                found.setdefault(key, {}).setdefault(table.short(record["task"]), {})[record["seed"]] = value
+                found.setdefault(key, {}).setdefault(short(record["task"]), {})[record["seed"]] = value
     return found
 
 
@@ -129,7 +130,7 @@ def sample(answer: dict[str, Any], task: str) -> stats.Sample | None:
         return stats.Sample(np.array([found[left][task][seed] / found[right][task][seed] for seed in seeds]))
     named, whole = rows(answer["results"]), kept(answer["results"])
     if whole and all(name in named for name, _ in parts):
-        full = next(name for name in whole.tasks if table.short(name) == task)
+        full = next(name for name in whole.tasks if short(name) == task)
         return whole.sample([(named[name], sign) for name, sign in parts], full)
     return stats.Sample(np.array([sum(sign * found[name][task][seed] for name, sign in parts) for seed in seeds]))
 
@@ -150,8 +151,8 @@ def doubts(answer: dict[str, Any], tasks: Sequence[str]) -> str:
     if whole is None:
         return ""
     used = [named[label] for label in named if any(name.partition("/rccc")[0] == label for name, _ in sides(answer))]
-    found = [f"{row.label} on {table.short(task)}: {why}" for row in used for task in whole.tasks
-             if table.short(task) in tasks and (why := whole.untrained(row, task))]  # fmt: skip
+    found = [f"{row.label} on {short(task)}: {why}" for row in used for task in whole.tasks
+             if short(task) in tasks and (why := whole.untrained(row, task))]  # fmt: skip
     if found:
         return f"† {'; '.join(found)}"
     if "premise" in answer:
@@ -266,8 +267,8 @@ def sources() -> str:
     """Where our figures are from."""
     lines = []
     for name, entry in read()["results"].items():
-        whole = kept(name) if (FOLDER / f"{name}.json").is_file() and not entry.get("once") else None
+        whole = None if entry.get("once") else kept(name)
         seeds = max((len(row.values(task)) for row in whole.rows for task in whole.tasks), default=0) if whole else 0
-        there = ", ".join(map(table.short, whole.tasks)) if whole else "-" if entry.get("once") else "no result yet"
+        there = ", ".join(map(short, whole.tasks)) if whole else "-" if entry.get("once") else "no result yet"
         lines.append([f"`{name}`", f"`{entry['command']}`", entry["what"], there, str(seeds) if seeds else "-"])
     return grid(["result", "command", "what was run", "tasks", "seeds"], lines)

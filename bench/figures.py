@@ -8,10 +8,11 @@
     python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
+    python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
     python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
     python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
-    python -m bench figures arena bench/results/arena.json --out docs/img     # arena.png, ladder.png, trials.png
+    python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png, trials.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
 """
@@ -31,6 +32,7 @@ import numpy as np
 from bench import report, table
 from bench.cli import FOLDER, Parser, reading
 from bench.plots import Line, heatmap, lines, pyplot, save
+from bench.rows import load
 from common import data, evaluate, metrics, results
 from common.args import BadInput, CommonArgs, read, split_list
 from common.kinds import Split
@@ -147,7 +149,7 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
     series: dict[str, Line] = {}
     weights: dict[str, np.ndarray] = {}
     before_and_after: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for place, record in runs_of(runs):
+    for place, record in sorted(runs_of(runs), key=lambda run: str(run[1]["budget"]["amount"]).zfill(9)):
         distance, latent = record["analysis"].get("distance"), place / "latent.safetensors"
         if not distance or not latent.is_file():
             raise BadInput(f"{place}: is no run of methods/xtc.py with 1 or 2 bits")
@@ -159,7 +161,7 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
         weights[label] = np.concatenate([state[f"{name}.weight"].ravel() for name in distance])
         linear = list(distance)[1]  # one matrix, since each has a scale of its own
         quantised = method.Quantizer(record["settings"]["bits"])(torch.from_numpy(state[f"{linear}.weight"]))
-        title = f"{record['settings']['bits']} bits: {linear.partition('.')[2]}".replace("1 bits", "1 bit")
+        title = f"{record['settings']['bits']} bits, {record['budget']['amount']:,} examples".replace("1 bits", "1 bit")
         before_and_after[title] = state[f"{linear}.weight"].ravel(), quantised.numpy().ravel()
     to = folder / "xtc"
     lines(series, to / "distance.png", "float before training, quantised after", "linear, from below", "l2 distance")
@@ -176,9 +178,11 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
 
 def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     """For each matrix its float weights, as a histogram, and above it the few values that they become."""
-    figure, rows = pyplot().subplots(len(matrices), 1, figsize=(4.2, 0.4 + 2.1 * len(matrices)), sharex=True,
-                                     squeeze=False, layout="constrained")  # fmt: skip
-    for (title, (latent, quantised)), axes in zip(matrices.items(), rows[:, 0], strict=True):
+    columns = 1 if len(matrices) < 4 else 2
+    rows = -(-len(matrices) // columns)
+    figure, grid = pyplot().subplots(rows, columns, figsize=(4.2, 0.4 + (2.1 if columns == 1 else 1.6) * rows),
+                                     sharex="col", squeeze=False, layout="constrained")  # fmt: skip
+    for (title, (latent, quantised)), axes in zip(matrices.items(), grid.flat, strict=False):
         end = np.quantile(np.abs(latent), 0.999)
         bins = np.linspace(-end, end, 81)
         height = axes.hist(latent, bins=bins, color="C0", alpha=0.5, label="before: float")[0].max()
@@ -186,9 +190,11 @@ def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> No
         axes.vlines(values, 0, 1.05 * height, color="C3", linewidth=2.5, label="after: quantised")
         for value, count in zip(values, counts, strict=True):
             axes.text(value, 1.12 * height, f"{count / len(quantised):.0%}", ha="center", fontsize=9, color="C3")
-        axes.set(title=title, ylabel="weights", ylim=(0, 1.35 * height), yticks=[])
-    rows[-1, 0].set_xlabel("value of a weight")
-    figure.legend(*rows[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+        axes.set(ylim=(0, 1.35 * height), yticks=[])
+        axes.set_title(title, fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("value of a weight", fontsize=9)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     save(figure, path)
 
 
@@ -283,6 +289,47 @@ def cka(runs: str, folder: Path, words: list[str]) -> None:
         if series:
             lines(series, folder / "cka" / records[0]["task"] / f"{stage}.png", f"{stage}, {records[0]['task']}",
                   "% of the stage", "validation loss")  # fmt: skip
+
+
+def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
+    """The root of CKA of every student layer and its partner in the fine-tuned teacher, by how many examples a student
+    was trained on: of finished runs on one task with `--teacher`'s default, say with budgets that grow.
+
+    Over all tokens of 256 examples of the reported split. `words`: arguments of methods/cka.py, where the runs had any.
+    """
+    import torch
+
+    from common import models
+    from common.teacher import get_teacher
+    from methods import cka as method
+
+    found = runs_of(runs)
+    args = read(method.Args, None, ["--task", found[0][1]["task"], *words])
+    (task,) = (data.load(name, **args.source) for name in args.tasks)
+    teacher = get_teacher(args, task)
+    split = data.head(task.splits[task.reported[0]], method.HELD_OUT)
+    encoded = data.encode(teacher.tokenizer, split, task.task, args.max_length)
+    inputs = data.collate(teacher.tokenizer, encoded, range(len(encoded)))
+    inputs.pop("labels")
+
+    def states(model: Any) -> list[torch.Tensor]:
+        """(1, n, D) of every layer, the embeddings' first."""
+        with torch.no_grad():
+            hidden = model.cpu().eval()(**inputs, output_hidden_states=True).hidden_states
+        return [layer[inputs["attention_mask"].bool()][None] for layer in hidden]
+
+    T, points = states(teacher.model), dict[str, list[tuple[int, float]]]()
+    for place, record in found:
+        S = states(models.load_model(str(place), models.load_config(str(place)), task.task.kind, head=True))
+        for i, l in enumerate(method.layer_map(len(T) - 1, len(S) - 1), 1):
+            loss = method.cka_loss(method.covariances(S[i], T[l])).item()
+            name = f"{record['variant']}, layer {i} and teacher's {l}"
+            points.setdefault(name, []).append((record["ledger"]["student_examples"], 1 - loss))
+    series: dict[str, Line] = {name: tuple(zip(*sorted(of), strict=True)) for name, of in points.items()}  # type: ignore[misc]
+    for name, (_, ys) in series.items():
+        print(f"{name}: {', '.join(f'{y:.2f}' for y in ys)}")
+    lines(series, folder / "cka" / "layers.png", f"Student beside teacher, {task.name}", "examples trained on",
+          "root of CKA")  # fmt: skip
 
 
 def cka_latency(places: str, folder: Path, words: list[str]) -> None:
@@ -498,11 +545,11 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
     """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
     and the trials by learning rate, of a file whose trials are kept beside it."""
-    found = table.load([table.folder_of(name) for name in split_list(names)], table.budget_of(split_list(names)))
+    found = load([table.folder_of(name) for name in split_list(names)], table.budget_of(split_list(names)))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")
     report.draw_ladder(found, folder / "ladder.png")
-    trials = FOLDER / f"{Path(split_list(names)[0]).stem}_trials.json"
+    trials = FOLDER / f"{Path(split_list(names)[0]).name.partition('.')[0]}_trials.json"
     if trials.is_file():
         with reading(trials, "trials of `python -m bench sweep`") as text:
             report.draw_trials(json.loads(text)["rows"], [row.name for row in found.arena()], folder / "trials.png")
@@ -510,8 +557,8 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
-    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-latency": cka_latency,
-    "ner-data": ner_data, "words": words_table, "arena": arena_of,
+    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-layers": cka_layers,
+    "cka-latency": cka_latency, "ner-data": ner_data, "words": words_table, "arena": arena_of,
 }  # fmt: skip
 
 

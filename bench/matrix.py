@@ -143,7 +143,7 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     if part is not None:
         raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
     whole = read_file(results.ROOT / str(table["of"]), path)
-    rows = {str(row.get("name", row.get("method"))): row for row in tables_of_rows(whole, f"{path}: {table['of']}")}
+    rows = {name_of(row): row for row in tables_of_rows(whole, f"{path}: {table['of']}")}
     names = table.get("rows", list(rows))
     names = names if isinstance(names, list) else [names]
     if wrong := [name for name in names if name not in list(rows)]:
@@ -158,10 +158,15 @@ def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, An
     """A table with those of its rows that `--rows` names, with commas, in the file's order; None: all."""
     if rows is None:
         return table
-    names = {str(row.get("name", Path(str(row.get("method"))).stem)): row for row in tables_of_rows(table, where)}
+    names = {name_of(row): row for row in tables_of_rows(table, where)}
     if wrong := [name for name in split_list(rows) if name not in names]:
         raise BadInput(f"--rows {wrong[0]}: {where} has {', '.join(names)}")
     return table | {"rows": [row for name, row in names.items() if name in split_list(rows)]}
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """What a row is called: its name, or its script's."""
+    return str(row.get("name", Path(str(row.get("method"))).stem))
 
 
 def out_of(path: Path) -> str:
@@ -202,8 +207,8 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
     tried = {key: value for key, value in tune.items() if isinstance(value, list) and key not in ("seeds", "tasks")}
     rows: dict[str, Row] = {}
     for row in tables_of_rows(table, where):
-        label = row.get("name", Path(str(row.get("method"))).stem)
-        if not isinstance(label, str) or not re.fullmatch(r"[\w.-]+", label):
+        label = name_of(row)
+        if not re.fullmatch(r"[\w.-]+", label):
             raise BadInput(f"{where}: name {label!r}: must be letters, digits, '.', '_' and '-'")
         if label in rows:
             raise BadInput(f"{where}: two rows are called {label}; give one another name")

@@ -328,7 +328,7 @@ def same(name: str, wanted: Any, found: Any) -> bool:
     """Whether a result's setting is what a command says."""
     if name in MODELS and wanted is not None:
         return str(found) in names_of(str(wanted))
-    if name == "corpus":
+    if name in ("corpus", "convert_corpus"):
         return corpora(wanted) == corpora(found)
     if isinstance(found, bool):
         return found == {"on": True, "off": False}.get(wanted, wanted)
@@ -607,8 +607,9 @@ def runnable(words: list[str]) -> list[str]:
     return found
 
 
-def run_rows(paper: Paper, tables: list[Table], row_name: str, more: list[str]) -> None:
-    """Run the rows that are called so, all for "", after a line on the cost of each command; `more` goes to each."""
+def run_rows(paper: Paper, tables: list[Table], row_name: str, more: list[str]) -> bool:
+    """Run the rows that are called so, all for "", after a line on the cost of each command; `more` goes to each.
+    Whether all went well."""
     wanted = " ".join(row_name.split()).lower()
     chosen = [(table, row) for table in tables for row in table.rows if wanted in ("", str(row).lower())]
     if not chosen:
@@ -641,6 +642,7 @@ def run_rows(paper: Paper, tables: list[Table], row_name: str, more: list[str]) 
         failed[shlex.join(line)] += subprocess.run(words).returncode != 0
     for command in +failed:
         print(f"failed: {command}", file=sys.stderr)
+    return not +failed
 
 
 def main(argv: list[str]) -> None:
@@ -668,8 +670,7 @@ def main(argv: list[str]) -> None:
     tables = [table for table in paper.tables if asked.table in (None, table.name)]
     sizes = [name for name in paper.sizes if asked.table in (None, name)]
     used: set[int] = set()
-    if asked.run is not None:
-        run_rows(paper, tables, asked.run, more)
+    well = asked.run is None or run_rows(paper, tables, asked.run, more)
     if asked.commands:
         texts = [commands_text(paper, table) for table in tables]
         texts += [f"Table {name}. {paper.sizes[name]}\npython -m bench sizes {asked.method}" for name in sizes]
@@ -681,3 +682,5 @@ def main(argv: list[str]) -> None:
             texts.append(others_text(records, used))
     texts += ["\n".join(map(wrapped, paper.remarks))] if tables else []
     print("\n\n".join([paper.paper, *(text for text in texts if text)]))
+    if not well:
+        raise SystemExit(1)

@@ -69,7 +69,9 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
         getattr(axes, f"set_{which.axis_name}scale")("log", base=2)
         which.set_major_formatter("{x:g}")
     axes.grid(alpha=0.3)
-    if len(series) > 1:
+    if len(series) > 4:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+    elif len(series) > 1:
         axes.legend(fontsize=8)
     if right is not None:
         name, (xs, ys) = right
@@ -130,6 +132,7 @@ def arena(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str,
         for shape, colour, said in (mark for called, mark in MARKS.items() if called in {bar.called for bar in bars}):
             axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
         figure.suptitle(title, fontsize=9)
+        figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
         axes.grid(axis="x", alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
         save(figure, path)
@@ -187,6 +190,7 @@ def panels(
                 axis.axhline((marked or {})[title], color="grey", linewidth=0.8, linestyle="-.")
             ticks = sorted({value for xs, _ in lines.values() for value in xs})
             axis.set_xscale("log")
+            ticks = ticks[:: -(-len(ticks) // 6)]
             axis.set_xticks(ticks, [f"{t / 1000:g}k" if t >= 1000 else f"{t:g}" for t in ticks], rotation=45)
             axis.set_xticks([], minor=True)
             axis.set_title(title, fontsize=8)

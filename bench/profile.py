@@ -26,9 +26,10 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from bench import speed, table
 from bench.cli import Parser, markdown
-from bench.table import Row, Table
+from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
+from bench.records import folder_of
+from bench.rows import Row, Table, load
 from common import data, results
 from common.args import BadInput
 
@@ -36,7 +37,7 @@ LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
 TRAINING_BUDGET = "640"
 
 
-def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> speed.Inputs:
+def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
     """The first texts of the reported split in batches, without labels."""
     split = data.head(task.splits[task.reported[0]], size * count)
     encoded = task.task.kind.tokenise(tokenizer, split, task.task, max_length, tell=False)
@@ -50,19 +51,19 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     counts = dict.fromkeys(calls, 1)
     found: list[dict[str, Any]] = []
     for row, folder in rows:
-        model = speed.load_student(folder, task.task.kind)
+        model = load_student(folder, task.task.kind)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
         for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
             counts[size] = len(inputs)
-            calls[size][row.path] = partial(speed.forward, model, inputs)
+            calls[size][row.path] = partial(forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
-        peak = speed.memory(partial, speed.load_and_forward, folder, task.task.kind, inputs[:1]) if memory else None
+        peak = memory_of(partial, load_and_forward, folder, task.task.kind, inputs[:1]) if memory else None
         found.append({"row": row.path, "label": row.label, "kind": row.kind, "start": row.start, "script": row.method,
                       "memory": peak}
                      | student)  # fmt: skip
-    seconds = {size: speed.medians(some, TURNS) for size, some in calls.items()}
+    seconds = {size: medians(some, TURNS) for size, some in calls.items()}
     for line in found:
         line["milliseconds"] = {str(size): 1000 * seconds[size][line["row"]] / counts[size] for size in calls}
     return found
@@ -141,8 +142,8 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     if options.rounds < 0:
         raise BadInput(f"--rounds {options.rounds}: must be 0 or more")
-    folders = [table.folder_of(name) for name in options.results]
-    name, rows = chosen(table.load(folders), folders, options.task)
+    folders = [folder_of(name) for name in options.results]
+    name, rows = chosen(load(folders), folders, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
     costs = training(rows, options.rounds) if options.rounds else {}
     for row in measured:

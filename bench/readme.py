@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, coverage, speed, table
+from bench import claims, contrasts, coverage, speed, steps, table
 from bench.cli import FOLDER, Parser
 from bench.cli import markdown as grid
+from bench.rows import Grid, Table, cell, difference, interval, verdict
 from bench.sizes import XTC_HEADER
-from bench.table import Grid, Table, cell, difference
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
@@ -87,13 +87,13 @@ def short_arena(found: Table) -> str:
 
 def said(found: Table) -> str:
     """What the arena says, in at most six sentences: each follows from a figure of its results, and has it."""
-    kd, hidden, *losses = table.planned(found)
+    kd, hidden, *losses = contrasts.planned(found)
     rows = [row for row in found.arena() if row.role is None]
     amount = next(iter(found.tasks.values()))["budget"]["amount"]
 
-    def figure(one: table.Contrast) -> str:
+    def figure(one: contrasts.Contrast) -> str:
         assert one.found is not None
-        return f"{table.verdict(one.found).rpartition(', ')[0]}, {one.word}"
+        return f"{verdict(one.found).rpartition(', ')[0]}, {one.word}"
 
     lines = [
         f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
@@ -126,7 +126,7 @@ def resolution() -> str:
     """What tasks can tell, in the first edition and in this one."""
     lines = []
     now = claims.kept("arena")
-    editions = {"first": saved("resolution_first")["tasks"], "this": table.resolution(now) if now else []}
+    editions = {"first": saved("resolution_first")["tasks"], "this": contrasts.resolution(now) if now else []}
     for edition, entries in editions.items():
         for one in entries:
             ratio, minutes = one["signal_to_noise"], one["core_minutes"]
@@ -191,7 +191,7 @@ LITBANK = (("off", "windows"), ("long", "windows"), ("long", "off"))
 def over(found: claims.Scores, left: str, right: str, task: str) -> str:
     """One row over another on a task, paired by seed."""
     a, b = found[left][task], found[right][task]
-    return table.verdict(table.interval([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]))
+    return verdict(interval([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]))
 
 
 def compared(found: claims.Scores, pairs: tuple[tuple[str, str], ...]) -> str:
@@ -303,10 +303,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena": lambda: short_arena(found) if (found := claims.kept("arena")) else NOT_YET,
     "arena-said": lambda: said(found) if (found := claims.kept("arena")) else "",
     "arena-whole": of("arena", table.markdown),
-    "arena-contrasts": of("arena", markdown_of(table.contrasts)),
+    "arena-contrasts": of("arena", markdown_of(contrasts.contrasts)),
     "arena-ladder": of("arena", markdown_of(table.ladder)),
     "arena-fidelity": of("arena", markdown_of(table.fidelity)),
-    "arena-pairs": of("arena", markdown_of(table.pair_table)),
+    "arena-pairs": of("arena", markdown_of(contrasts.pair_table)),
     "resolution": resolution,
     "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": litbank,
@@ -316,10 +316,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "mc3kd-few": of("mc3kd_factors", few),
     "matrix-real": lambda: matrix("real"),
     "matrix-larger": lambda: matrix("real_larger"),
-    "peers": lambda: speed.peers_text(saved("peers")),
-    "steps": lambda: speed.steps_text(saved("steps")),
+    "peers": lambda: steps.peers_text(saved("peers")),
+    "steps": lambda: steps.steps_text(saved("steps")),
     "attention-training": lambda: speed.training_text(saved("attention_training")),
-    "step-parts": lambda: speed.profile_text(saved("step_parts")),
+    "step-parts": lambda: steps.profile_text(saved("step_parts")),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-sizes": xtc_sizes,
@@ -333,19 +333,22 @@ TABLES: dict[str, Callable[[], str]] = {
 }  # fmt: skip
 
 
-def lines_of(file: str, name: str) -> str:
-    """The lines of a function, or of a class's method, without its docstring, as a block of a page."""
+def lines_of(file: str, name: str, paragraph: str = "") -> str:
+    """The lines of a function, or of a class's method, without its docstring, or one paragraph of them, from 1, as a
+    block of a page."""
     source = (results.ROOT / file).read_text(encoding="utf-8")
     node: Any = ast.parse(source)
     for part in name.split("."):
         node = next(inner for inner in node.body if getattr(inner, "name", "") == part)
     lines = source.splitlines()[node.lineno - 1 : node.end_lineno]
     if ast.get_docstring(node) is not None:
-        text = node.body[0]
-        at = text.lineno - node.lineno
-        del lines[at : text.end_lineno - node.lineno + 1]
+        said = node.body[0]
+        at = said.lineno - node.lineno
+        del lines[at : said.end_lineno - node.lineno + 1]
         del lines[at : at + (not lines[at])]  # of a class the blank line after it too
-    return "```py\n" + textwrap.dedent("\n".join(lines)) + "\n```"
+    text = "\n".join(lines)
+    text = text.split("\n\n")[int(paragraph) - 1] if paragraph else text
+    return "```py\n" + textwrap.dedent(text) + "\n```"
 
 
 def filled(text: str) -> str:
@@ -353,10 +356,10 @@ def filled(text: str) -> str:
 
     def replace(match: re.Match[str]) -> str:
         kind, name, rest = match.groups()
-        made = TABLES[name]() if kind == "table" else lines_of(name, rest.strip())
+        made = TABLES[name]() if kind == "table" else lines_of(name, *rest.split())
         return f"<!-- {kind} {name}{rest} -->\n{made}\n<!-- end -->"
 
-    return re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)?) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
+    return re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)*) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
 
 
 def main(argv: list[str]) -> None:

@@ -1,30 +1,32 @@
 """Where results are read from: folders that runs have filled, and what `python -m bench table --save NAME` has kept.
 
-bench/results/NAME.json holds what tables need of each result. What results share is written once: of all, of each row,
-of each task of a row, of each of its budgets; the figures of its seeds stand in columns. bench/results/NAME/ holds, of
-the reported budget, what each row predicted for each test item, a file for each row, and the labels: from these anybody
-can compute the intervals, or another score, and a megabyte is enough for all of them.
+bench/results/NAME.jsonl.gz holds what is missing, and what tables need of each result, a line each (`zcat` shows them).
+NAME.safetensors.gz holds, of the reported budget, what each row predicted for each test item, and the labels: from
+these anybody can compute the intervals, or another score.
 """
 
 from __future__ import annotations
 
 import functools
+import gzip
 import json
-import re
 import shlex
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load as parse
+from safetensors.numpy import load_file
+from safetensors.numpy import save as dump
 
 from bench import matrix, stats
-from bench.cli import reading
+from bench.cli import FOLDER, reading
 from common import data, results
-from common.args import BadInput
+from common.args import BadInput, first_line
 
+KEPT = ".jsonl.gz"  # how files of `--save` end
 Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
 
 
@@ -51,11 +53,11 @@ class Cell(NamedTuple):
 
 def read(source: Path) -> tuple[list[Cell], list[str]]:
     """The results of a folder, or of a file that `--save` has written; and which cells are missing there, and why."""
-    if source.suffix == ".json":
+    if source.name.endswith(KEPT):
         kept, missing = opened(source)
         return [
             Cell(place := record.pop("row"), "{}: {method} {variant} {task} seed {seed}".format(source, **record),
-                 record, functools.partial(unpacked, source, place, record),
+                 record, functools.partial(kept_predictions, source, place, record),
                  functools.partial(kept_labels, source, record["task"]))
             for record in kept
         ], missing  # fmt: skip
@@ -96,9 +98,17 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
 
 def kept_in(folder: Path) -> list[Path]:
     """The files of `--save` in a folder."""
-    return [
-        path for path in sorted(folder.glob("*.json")) if path.read_text(encoding="utf-8").startswith('{\n "digest"')
-    ]
+    return sorted(folder.glob(f"*{KEPT}"))
+
+
+def file_named(name: str) -> Path:
+    """Where `--save NAME` keeps results."""
+    return FOLDER / f"{name}{KEPT}"
+
+
+def predictions_of(path: Path) -> Path:
+    """The file beside one of `--save`."""
+    return path.with_name(path.name.replace(KEPT, ".safetensors.gz"))
 
 
 def folder_of(name: str) -> Path:
@@ -133,143 +143,65 @@ def loaded(task: str, folder: str | None) -> Splits | None:
     return {split: np.asarray(found.splits[split].labels) for split in found.reported}
 
 
-def packed(values: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers below 2^bits [S, N] as bytes."""
-    return np.packbits(
-        np.unpackbits(values[..., None], axis=-1, count=bits, bitorder="little").reshape(len(values), -1), axis=-1
-    )
-
-
-def save_predictions(cells: list[Cell], folder: Path) -> None:
-    """A file for each row, and the labels. A class takes as many bits as it needs, a score, in 256 steps, eight."""
-    rows: dict[str, dict[str, dict[int, np.ndarray]]] = {}
-    labels: dict[str, np.ndarray] = {}
+def save_predictions(cells: list[Cell], path: Path) -> None:
+    """Of each row and task all seeds, one after the other, and the labels; nothing where none are known."""
+    found: dict[str, dict[int, np.ndarray]] = {}
+    arrays: dict[str, np.ndarray] = {}
     for cell in cells:
         if cell.influence() is None:
             continue
         for split, values in (cell.predictions() or {}).items():
-            record = cell.record
-            key = f"{key_of(record)}|{split}"
-            rows.setdefault(cell.place, {}).setdefault(key, {})[record["seed"]] = values
-            labels[f"{record['task']}|{split}"] = (cell.labels() or {})[split]
-    for place, found in rows.items():
-        tensors, how = {}, {}
-        for key, seeds in found.items():
-            values, low, step, bits = np.stack(list(seeds.values())), 0.0, 1.0, 8
-            if values.dtype.kind == "f":
-                low, high = float(values.min()), float(values.max())
-                step = (high - low) / 255 or 1.0
-                values = np.round((values - low) / step)
-            else:
-                bits = max(1, int(values.max()).bit_length())
-            tensors[key] = packed(values.astype(np.uint8), bits)
-            how[key] = json.dumps(
-                {"seeds": list(seeds), "items": values.shape[1], "bits": bits, "low": low, "step": step}
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, file_of(folder, place), how)
-    if labels:
-        save_file({key: np.ascontiguousarray(found) for key, found in labels.items()}, folder / "labels.safetensors")
+            found.setdefault(f"{key_of(cell.place, cell.record)}|{split}", {})[cell.record["seed"]] = small(values)
+            arrays[f"labels|{cell.record['task']}|{split}"] = np.ascontiguousarray((cell.labels() or {})[split])
+    for key, seeds in found.items():
+        arrays[f"{key}|{','.join(map(str, seeds))}"] = np.stack(list(seeds.values()))
+    predictions_of(path).unlink(missing_ok=True)
+    arrays_of.cache_clear()
+    if arrays:
+        predictions_of(path).write_bytes(gzip.compress(dump(arrays), mtime=0))
 
 
-def key_of(record: dict[str, Any]) -> str:
+def small(values: np.ndarray) -> np.ndarray:
+    """Two bytes each: scores in half precision, classes as they are."""
+    return values.astype(np.float16 if values.dtype.kind == "f" else np.uint16)
+
+
+def key_of(place: str, record: dict[str, Any]) -> str:
     """What the results of a row on a task share: all but the seed."""
-    return f"{record['task']}|{results.digest(results.seedless(record))}"
-
-
-def file_of(folder: Path, place: str) -> Path:
-    return folder / f"{place.replace('/', '-').strip('.') or 'rows'}.safetensors"
+    return f"{place}|{record['task']}|{results.digest(results.seedless(record))}"
 
 
 @functools.cache
-def tensors_of(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    if not path.is_file():
-        return {}, {}
-    with safe_open(path, "numpy") as file:
-        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    return parse(gzip.decompress(path.read_bytes())) if path.is_file() else {}
 
 
-def unpacked(source: Path, place: str, record: dict[str, Any]) -> Splits | None:
+def kept_predictions(source: Path, place: str, record: dict[str, Any]) -> Splits | None:
     """The predictions of a kept result."""
-    tensors, how = tensors_of(file_of(source.with_suffix(""), place))
-    start, found = f"{key_of(record)}|", dict[str, np.ndarray]()
-    for key, stored in tensors.items():
-        said = json.loads(how[key])
-        if key.startswith(start) and record["seed"] in said["seeds"]:
-            at, bits = said["seeds"].index(record["seed"]), said["bits"]
-            flags = np.unpackbits(stored[at], count=said["items"] * bits).reshape(-1, bits)
-            values = np.packbits(flags, axis=-1, bitorder="little")[:, 0]
-            found[key.removeprefix(start)] = values if bits < 8 else said["low"] + said["step"] * values
+    start, found = f"{key_of(place, record)}|", dict[str, np.ndarray]()
+    for key, stored in arrays_of(predictions_of(source)).items():
+        split, _, seeds = key.removeprefix(start).partition("|")
+        if key.startswith(start) and str(record["seed"]) in seeds.split(","):
+            values = stored[seeds.split(",").index(str(record["seed"]))]
+            found[split] = values.astype(np.float32) if values.dtype.kind == "f" else values
     return found or None
 
 
 def kept_labels(source: Path, task: str) -> Splits | None:
-    tensors, _ = tensors_of(source.with_suffix("") / "labels.safetensors")
-    return {key.partition("|")[2]: found for key, found in tensors.items() if key.startswith(f"{task}|")} or None
+    start, arrays = f"labels|{task}|", arrays_of(predictions_of(source))
+    return {key.removeprefix(start): found for key, found in arrays.items() if key.startswith(start)} or None
 
 
 # --- one file for a matrix ---------------------------------------------------------------------------------------
 
-LEVELS = (("row", "method", "variant"), ("task",), ("budget/name",))
-LEFT_OUT = {"schema", "speed", "peak_memory_bytes", "shared_seconds", "command", "digest", "finished"}
+LEFT_OUT = {"schema", "command", "digest", "finished"}
 
 
-def flat(record: dict[str, Any], name: str = "") -> dict[str, Any]:
-    """{"settings/lr": 0.001, ...}, numbers with six digits; of the analysis single numbers alone."""
-    found: dict[str, Any] = {}
-    for key, value in record.items():
-        if (key in LEFT_OUT and "signature/" != name != "comparable/") or (
-            "analysis/" in name and not isinstance(value, float)
-        ):
-            continue
-        key = f"{name}{key}"
-        if isinstance(value, dict) and value:
-            found |= flat(value, f"{key}/")
-        else:
-            found[key] = float(f"{value:.6g}") if isinstance(value, float) else value
-    return found
-
-
-def fields(line: str) -> dict[str, str]:
-    """A signature by its keys, and their order."""
-    found = dict(part.partition(":")[::2] for part in line.split("|"))
-    plain = results.one_line(found) == line and "/" not in "".join(found)
-    return {"": "|".join(found)} | found if plain else {"": "", "whole": line}
-
-
-def fold(records: list[dict[str, Any]], levels: tuple[tuple[str, ...], ...] = LEVELS) -> dict[str, Any]:
-    """A tree of `flat` records; each node holds what all below it share, the last a column for each other key."""
-    shared = {key: value for key, value in records[0].items()
-              if all(key in other and json.dumps(value) == json.dumps(other[key]) for other in records)}  # fmt: skip
-    rest = [{key: value for key, value in record.items() if key not in shared} for record in records]
-    if not levels:
-        keys = dict.fromkeys(key for record in rest for key in record)
-        return shared | {"seeds": {key: [record.get(key) for record in rest] for key in keys}, "count": len(records)}
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for whole, left in zip(records, rest, strict=True):
-        groups.setdefault(tuple(whole.get(key) for key in levels[0]), []).append(left)
-    return shared | {"parts": [fold(group, levels[1:]) for group in groups.values()]}
-
-
-def unfold(node: dict[str, Any], above: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records of a tree."""
-    here = above | {key: value for key, value in node.items() if key not in ("parts", "seeds", "count")}
-    for part in node.get("parts", []):
-        yield from unfold(part, here)
-    for i in range(node.get("count", 0)):
-        record: dict[str, Any] = {}
-        for key, value in (here | {key: column[i] for key, column in node["seeds"].items()}).items():
-            *names, last = key.split("/")
-            inner = record
-            for name in names:
-                inner = inner.setdefault(name, {})
-            inner[last] = value
-        for key in ("comparable", "signature"):
-            order = record[key].pop("").split("|")
-            record[key] = (
-                results.one_line({name: record[key][name] for name in order}) if order != [""] else record[key]["whole"]
-            )
-        yield record
+def kept_record(record: dict[str, Any]) -> dict[str, Any]:
+    """What tables need of a result, numbers with six digits; of the analysis single numbers alone."""
+    single = {name: value for name, value in record["analysis"].items() if isinstance(value, float)}
+    found = {name: value for name, value in record.items() if name not in LEFT_OUT} | {"analysis": single}
+    return json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.6g}"))
 
 
 def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None) -> None:
@@ -277,31 +209,24 @@ def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None
     `reported` budget of each task."""
     found = [read(source) for source in sources]
     cells, missing = [cell for some, _ in found for cell in some], [line for _, some in found for line in some]
-    lines = ("comparable", "signature")
-    flattened = [flat(c.record | {"row": c.place} | {key: fields(c.record[key]) for key in lines}) for c in cells]
-    tree = fold(flattened)
-    kept = {"missing": missing, "results": tree}
-    text = json.dumps({"digest": results.digest(kept)} | kept, indent=1, ensure_ascii=False, allow_nan=False)
-    text = re.sub(
-        r"\[\s+([^\[\]{}]*?)\s+\]", lambda match: f"[{' '.join(match[1].split())}]", text
-    )  # columns, a line each
+    lines = [{"missing": missing}, *(kept_record(cell.record) | {"row": cell.place} for cell in cells)]
+    text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
     with results.replacing(path) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_bytes(gzip.compress(text.encode(), mtime=0))
     at = [cell for cell in cells if (reported or {}).get(cell.record["task"]) == cell.record["budget"]["amount"]]
-    for old in path.with_suffix("").glob("*.safetensors"):
-        old.unlink()
-    tensors_of.cache_clear()
-    save_predictions(at, path.with_suffix(""))
+    save_predictions(at, path)
 
 
 def opened(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of such a file, and what was missing; a damaged one is a `BadInput`."""
-    with reading(path, "a file of `python -m bench table --save`") as text:
-        kept = json.loads(text)
-        if kept.pop("digest") != results.digest(kept):
-            raise ValueError("its digest does not match")
-        return list(unfold(kept["results"], {})), kept["missing"]
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            first, *records = map(json.loads, file)
+        return records, first["missing"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
+        what = "cannot be read, or not a file of `python -m bench table --save`"
+        raise BadInput(f"{path}: {what} ({first_line(error)})") from error
 
 
 @functools.cache

@@ -2,29 +2,40 @@
 
     python -m bench report bench/quick.toml             # runs/report/index.html
     python -m bench report runs/quick runs/more --to DIR
-    python -m bench report bench/results/arena.json     # also of what `python -m bench table --save` has kept
+    python -m bench report bench/results/arena.jsonl.gz # also of what `python -m bench table --save` has kept
 
-index.html is one file without anything from elsewhere; its tables are sorted by a click on a column. Milliseconds are
-those of `python -m bench profile`, where it was run for these results. `python -m bench figures arena` draws the first
-plot alone, for a page elsewhere.
+index.html is one file without anything from elsewhere; its tables are sorted by a click on a column, and a row leads to
+the cards of its runs where these lie in a folder. Milliseconds are those of `python -m bench profile`, where it was run
+for these results. `python -m bench figures arena` draws the first plot alone, for a page elsewhere.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import os
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench import plots, table
+import numpy as np
+
+from bench import contrasts, plots, table
 from bench.cli import Parser, reading
-from bench.table import ROLES, Grid, Table
+from bench.rows import ROLES, Grid, Row, Table, load, short
 from common import results
 
-RULES = results.ROOT / "bench" / "RULES.md"
+RULES, TEMPLATE = results.ROOT / "bench" / "RULES.md", results.ROOT / "bench" / "report.html"
 DEFAULT = "runs/report"
-FOLDED = ("Failed or missing", "Agreement", "Differences by task", "Made with", "Signatures", "The rules")
+FOLDED = (
+    "Failed or missing",
+    "Agreement",
+    "Differences by task",
+    "Learning curves",
+    "Made with",
+    "The runs",
+    "The rules",
+)
 
 
 # --- plots ---------------------------------------------------------------------------------------------------
@@ -40,6 +51,11 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
         )
     if draw_ladder(found, to / "arena-ladder.svg"):
         drawn["arena-ladder.svg"] = "Score by budget; the line across is the teacher's."
+    if draw_curves(found, to / "curves.svg"):
+        drawn["curves.svg"] = (
+            "What each row of the arena minimised, by step, with its first seed. Rows add different terms: read how a"
+            " line falls, not how high it lies."
+        )
     megabytes = {row.path: row.typical("student", "bytes") / 1e6 for row in found.rows}
     for name, axis, x in (("bytes", "MB on disk", megabytes), ("time", "ms, batch 1", profiled(folders))):
         if said := draw_frontier(found, x, to / f"frontier-{name}.svg", f"score against {name}", axis):
@@ -60,7 +76,7 @@ def draw_arena(found: Table, path: Path) -> bool:
             if row.role:
                 marked.setdefault(row.role, 100 * mean.mean)
     if bars:
-        axis = f"mean score over {', '.join(map(table.short, found.tasks))}, %"
+        axis = f"mean score over {', '.join(map(short, found.tasks))}, %"
         plots.arena(bars, marked, path, rows[0].kind, axis)
     return bool(bars)
 
@@ -73,12 +89,38 @@ def draw_ladder(found: Table, path: Path) -> bool:
         for row in found.arena():
             rungs = {amount: 100 * fmean(values) for amount, values in found.rungs(row, task).items() if values}
             if rungs:
-                groups.setdefault(table.short(task), {})[row.label] = list(rungs), list(rungs.values())
+                groups.setdefault(short(task), {})[row.label] = list(rungs), list(rungs.values())
         name = record["primary"]["name"]
-        marked[table.short(task)] = 100 * fmean(split[name] for split in record["teacher"]["metrics"].values())
+        marked[short(task)] = 100 * fmean(split[name] for split in record["teacher"]["metrics"].values())
     if groups:
         plots.panels(groups, path, "examples", "score, %", marked)
     return bool(groups)
+
+
+def draw_curves(found: Table, path: Path) -> bool:
+    """The loss by step in a run's log, a panel for each task; whether any run is there with its log."""
+    groups: dict[str, dict[str, plots.Line]] = {}
+    for row in found.arena():
+        for task, seeds in row.records.items():
+            place = folder_of_run(row, task, min(seeds))
+            logged: list[tuple[int, float]] = []
+            for line in (place / "log.jsonl").read_text("utf-8").splitlines() if place else ():
+                step, loss = (json.loads(line).get(key) for key in ("step", "loss"))
+                if loss is not None:  # of the last stage, which counts from 1 again
+                    logged = [*(logged if logged and step > logged[-1][0] else []), (step, loss)]
+            if len(logged) > 1:
+                parts = [np.mean(part, 0) for part in np.array_split(logged, min(10, len(logged)))]
+                xs, ys = np.array(parts).T.tolist()
+                groups.setdefault(short(task), {})[row.label] = xs, ys
+    if groups:
+        plots.panels(groups, path, "step", "loss")
+    return bool(groups)
+
+
+def folder_of_run(row: Row, task: str, seed: int) -> Path | None:
+    """Where a run lies; None where only its figures are kept."""
+    place = Path(row.cells[task, seed].where) if (task, seed) in row.cells else Path()
+    return place.parent if place.name == "result.json" and (place.parent / "log.jsonl").is_file() else None
 
 
 def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
@@ -158,60 +200,11 @@ def made_with(found: Table) -> list[str]:
     return [f"{name}: {', '.join(sorted(set(values)))}" for name, values in named.items()]
 
 
-def signatures(found: Table) -> list[str]:
-    """Of each row and task that of the first seed: the others differ in the seed alone."""
-    rows = [row for members in found.kinds().values() for row in members]
-    return [f"{row.method} {row.variant}, {table.short(task)}: {seeds[min(seeds)]['signature']}"
-            for row in rows for task, seeds in row.records.items()]  # fmt: skip
-
-
 # --- HTML ----------------------------------------------------------------------------------------------------
 
-TITLE = "Distillation under one budget"
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 76rem; }
-.scroll { overflow-x: auto; }
-table { border-spacing: 0; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8886; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: Canvas; }
-th:nth-child(2), td:nth-child(2) { text-align: left; }
-th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid; }
-th[aria-sort=ascending] button::after { content: " \\2191"; }
-th[aria-sort=descending] button::after { content: " \\2193"; }
-.higher { color: #2a9d4f; } .lower { color: #e0503f; }
-figure { margin: 1rem 0; } figure svg { width: min(100%, 36rem); height: auto; }
-p, li { max-width: 46rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2, summary { font-size: 1.25rem; margin: 1.2em 0 .4em; }
-summary { cursor: pointer; font-weight: bold; } .kind th { font-weight: bold; white-space: normal; }
-@media (max-width: 40rem) {
-  th, td { padding: .3rem .4rem; }
-  :is(th, td):is(:first-child, :nth-child(2)) { white-space: normal; min-width: 5rem; }
-  td:nth-child(2) { font-size: .75rem; }
-}
-"""
-
-# Rows of one kind stay together: each kind is a body of its own.
-SCRIPT = """
-const value = cell => { const t = cell.textContent.trim(), n = parseFloat(t); return Number.isNaN(n) ? t : n; };
-document.querySelectorAll("thead th").forEach(th => th.querySelector("button").addEventListener("click", () => {
-  const column = th.cellIndex, table = th.closest("table");
-  const up = th.getAttribute("aria-sort") === "descending";
-  table.querySelectorAll("thead th").forEach(other => other.removeAttribute("aria-sort"));
-  th.setAttribute("aria-sort", up ? "ascending" : "descending");
-  for (const body of table.tBodies) {
-    const rows = [...body.rows].filter(row => !row.classList.contains("kind"));
-    const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "string" ? -1 : 1;
-    rows.sort((a, b) => (up ? 1 : -1) * order(value(a.cells[column]), value(b.cells[column])));
-    body.append(...rows);
-  }
-}));
-"""
-
-
-def html_grid(grid: Grid) -> str:
-    """A table whose columns sort; a body for each kind."""
+def html_grid(grid: Grid, links: dict[str, str] | None = None) -> str:
+    """A table whose columns sort; a body for each kind. `links`: where a first cell leads to."""
     head = "".join(f'<th scope="col"><button>{html.escape(name)}</button></th>' for name in grid.header)
     bodies: list[list[str]] = [[]]
     for row in grid.rows:
@@ -219,11 +212,14 @@ def html_grid(grid: Grid) -> str:
             heading = f'<th scope="rowgroup" colspan="{len(grid.header)}">{html.escape(row[0])}</th>'
             bodies.append([f'<tr class="kind">{heading}</tr>'])
             continue
-        cells = []
+        cells: list[str] = []
         for text in row:
             said = text.split(" (")[0].rsplit(", ", 1)[-1]
-            mark = f' class="{said}"' if said in ("higher", "lower") else ""
             shown = html.escape(text).replace("], ", "]<br>")  # the verdict below its figures
+            classes = ["said"] * ("<br>" in shown) + [said] * (said in ("higher", "lower"))
+            mark = f' class="{" ".join(classes)}"' if classes else ""
+            if not cells and text in (links or {}):
+                shown = f'<a href="{(links or {})[text]}">{shown}</a>'
             cells.append(f"<td{mark}>{shown}</td>")
         bodies[-1].append(f"<tr>{''.join(cells)}</tr>")
     text = "\n".join(f"<tbody>{''.join(body)}</tbody>" for body in bodies if body)
@@ -236,6 +232,26 @@ def html_list(lines: list[str]) -> str:
 
 def html_text(text: str) -> str:
     return f"<p>{html.escape(text)}</p>"
+
+
+def html_runs(found: Table, to: Path) -> tuple[str, dict[str, str]]:
+    """Every row's runs: their cards, seen from the page, and a signature (the other seeds differ in the seed alone);
+    and where each row's label leads to."""
+    items, links = [], dict[str, str]()
+    for number, row in enumerate(row for members in found.kinds().values() for row in members):
+        links.setdefault(row.label, f"#row-{number}")
+        parts = []
+        for task, seeds in row.records.items():
+            said = []
+            for seed in sorted(seeds):
+                place = folder_of_run(row, task, seed)
+                card = place and Path(os.path.relpath(place / "README.md", to)).as_posix()
+                said.append(f'<a href="{html.escape(card)}">seed {seed}</a>' if card else f"seed {seed}")
+            signature = html.escape(seeds[min(seeds)]["signature"])
+            parts.append(f"<li>{short(task)}: {', '.join(said)}<br><small>{signature}</small></li>")
+        name = html.escape(f"{row.label} ({row.method} {row.variant}, {row.kind})")
+        items.append(f'<li id="row-{number}">{name}<ul>{"".join(parts)}</ul></li>')
+    return f"<ul>{''.join(items)}</ul>", links
 
 
 def rules() -> str:
@@ -261,19 +277,20 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[st
 
     arena = {id(row) for row in found.arena()}
     others = [row for row in found.rows if id(row) not in arena]
-    footnote = table.footnote(found)
+    footnote, (runs, links) = table.footnote(found), html_runs(found, to)
     parts = {
-        "The arena": [html_text(summary(found)), *plots("arena"), html_grid(table.scores(found, found.arena())),
+        "The arena": [html_text(summary(found)), *plots("arena"), html_grid(table.scores(found, found.arena()), links),
                       *[html_text(footnote)] * bool(footnote), html_text(table.how(found))],
         f"Failed or missing: {len(found.missing)}": [html_list(table.missing(found, 100))] if found.missing else [],
-        "The kinds": [html_grid(table.scores(found, others))] if others else [],
+        "The kinds": [html_grid(table.scores(found, others), links)] if others else [],
         "Score against cost": plots("frontier"),
         "By budget": [html_grid(table.ladder(found))] if found.ladder else [],
         "Agreement with the teacher, and log loss": [html_grid(table.fidelity(found))] if table.agrees(found) else [],
-        "Planned contrasts": [html_grid(table.contrasts(found))] if table.has_contrasts(found) else [],
+        "Planned contrasts": [html_grid(contrasts.contrasts(found))] if contrasts.has_contrasts(found) else [],
         "Differences by task": [html_grid(table.by_task(found))],
+        "Learning curves": plots("curves"),
         "Made with": [html_list(made_with(found))],
-        "Signatures": [html_list(signatures(found))],
+        "The runs": [runs],
         "The rules": [rules()],
     }  # fmt: skip
     return {heading: items for heading, items in parts.items() if items}
@@ -286,21 +303,7 @@ def page(found: Table, drawn: dict[str, str], to: Path) -> str:
         text = "\n".join(items)
         folded = f"<details><summary>{heading}</summary>\n{text}</details>"
         content.append(folded if heading.startswith(FOLDED) else f"<section><h2>{heading}</h2>\n{text}</section>")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{TITLE}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{TITLE}</h1>
-{"".join(content)}
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
+    return TEMPLATE.read_text(encoding="utf-8").replace("<!-- content -->", "".join(content))
 
 
 def write(found: Table, folders: list[Path], to: Path) -> None:
@@ -315,6 +318,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
     options = parser.parse_args(argv)
     folders = [table.folder_of(name) for name in options.results]
-    found = table.load(folders)
+    found = load(folders)
     write(found, folders, options.to)
     print(f"written: {options.to / 'index.html'}")

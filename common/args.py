@@ -6,6 +6,7 @@ A script subclasses `CommonArgs`, adds one field for each knob of its method, an
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common import sources, tasks
+from common import __version__, sources, tasks
 from common.errors import BadInput, Interrupted, first_line, speaks
 from common.kinds import OWN, Kind
 
@@ -72,6 +73,7 @@ TASK = (
     " FOLDER, hub:REPO[@REVISION][:CONFIG]"
 )
 # Training examples that pass through the student, summed over every stage of a method.
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
 
 
@@ -80,6 +82,7 @@ class CommonArgs:
     """The arguments that mean the same in every script."""
 
     KINDS: ClassVar[tuple[str, ...] | None] = None  # of tasks that the script can do; None for all
+    OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ("finetune", "kd")  # variants that need no hidden state of the teacher
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
@@ -94,13 +97,26 @@ class CommonArgs:
     teacher: str = arg(
         "pocket",
         "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors;"
-        " NAME:6: its first 6 layers, fine-tuned",
+        " NAME:6: its first 6 layers, fine-tuned; A,B: the mean of their probabilities",
     )
+    label_map: str | None = arg(
+        None, "of a teacher whose outputs are called LABEL_0, ...: the class of each, as 0=negative,1=positive",
+        setting=False,
+    )  # fmt: skip
+    teacher_outputs: str | None = arg(
+        None, "in the teacher's place its probabilities or logits of each text, in CSV, JSON lines or Parquet",
+        setting=False,
+    )  # fmt: skip
+    tokenizer: str | None = arg(
+        None, "a checkpoint whose tokenizer and family the student has (default: those of a checkpoint that --init"
+        " names, else the teacher's)", setting=False,
+    )  # fmt: skip
     student: str = arg("2x128", "student's layers x width")
     init: str = arg(
         "auto",
         "first weights: pretrained (the teacher's layers before it was fine-tuned), teacher (of the fine-tuned one),"
-        " random, or a folder or hub id; auto: pretrained where the widths agree, else random",
+        " random, or a folder or hub id; auto: where the widths agree pretrained, or teacher if it came fine-tuned,"
+        " else random",
     )
     keep: str = arg(
         "first", "which layers the first weights are of: first, skip (12 to 6: 2, 4, ..., 12), spread, top, or 2,4,..."
@@ -174,6 +190,13 @@ class CommonArgs:
         True, "write the student beside its result; without, a result and its predictions are all that is left",
         setting=False,
     )  # fmt: skip
+    write_test: bool = arg(
+        False, "GLUE: also predict its test splits, for its server: a file for each, beside the result", setting=False
+    )
+    report_to: str | None = arg(
+        None, f"also send the log to {', '.join(TRACKERS)}, one or several, by Accelerate's integrations",
+        names=TRACKERS, setting=False,
+    )  # fmt: skip
     resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
     force: bool = arg(False, "run again and replace results that exist", setting=False)
     compile: bool = arg(False, "compile teacher and student with torch.compile")
@@ -192,18 +215,41 @@ class CommonArgs:
                 raise BadInput(f"--{name.replace('_', '-')} '': names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
-        for name, given in [("teacher", self.teacher), *(("init", part) for part in split_list(self.init))]:
+        if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():
+            raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
+        if self.teacher_outputs is not None or len(split_list(self.teacher)) > 1:
+            several = f"--teacher {self.teacher}: several teachers"
+            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}" if self.teacher_outputs else several)
+        for name, given in [(key, part) for key in ("teacher", "init") for part in split_list(getattr(self, key))]:
             place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
+        for name in split_list(self.report_to or ""):
+            if importlib.util.find_spec(name) is None:
+                raise BadInput(f"--report-to {name}: is not installed here; pip install {name}")
         if self.resume and self.force:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
+        if self.write_test and (others := [task for task in self.tasks if task not in sources.GLUE]):
+            raise BadInput(f"--write-test: {others[0]} is no task of GLUE, whose server has the labels; leave it out")
         for task in self.tasks:
             kind = self.kind_of(task)
             if not kind.among(self.KINDS):
                 raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS or ())}")
+
+    def check_outputs_alone(self, why: str, variant: str = "") -> None:
+        """Raise `BadInput` for variants, or this one, that compare hidden states, where the teacher's cannot be had."""
+        for name in [variant] if variant else self.variants:
+            if variant or name not in self.OUTPUTS_ALONE:
+                instead = f"--variant {','.join(self.OUTPUTS_ALONE)}" if self.OUTPUTS_ALONE else "another script's kd"
+                raise BadInput(f"{why}: {name} reads the teacher's layers, and has class probabilities alone here;"
+                               f" {instead} works")  # fmt: skip
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The checkpoint that `--init` names, if it names one."""
+        return None if self.init in ("auto", "random", "pretrained", "teacher") else self.init
 
     def check_student(self) -> None:
         """Raise `BadInput` for a `--student` that cannot be built. Students without layers override it."""
@@ -284,12 +330,15 @@ def student_shape(text: str, argument: str = "--student") -> tuple[int, int]:
 
 
 def parse_budget(text: str) -> tuple[Literal["examples", "paper"], int]:
-    """`"quick"` -> ("examples", 25600), `"5000"` -> ("examples", 5000), `"paper"` -> ("paper", 0)."""
+    """`"quick"` -> ("examples", 25600); `"5000"`, `"5e3"`, `"5k"` -> ("examples", 5000); `"paper"` -> ("paper", 0)."""
     if text == "paper":
         return "paper", 0
-    if text not in BUDGETS and not re.fullmatch(r"[1-9]\d{0,14}", text):
-        raise BadInput(f"--budget {text!r}: must be {', '.join(BUDGETS)}, paper, or a number of examples")
-    return "examples", BUDGETS.get(text) or int(text)
+    number = re.fullmatch(r"([1-9]\d{0,14}(?:\.\d+)?(?:e\d{1,2})?)([km]?)", text, re.IGNORECASE)
+    amount = float(number[1]) * {"": 1, "k": 1e3, "m": 1e6}[number[2].lower()] if number else 0.5
+    if text not in BUDGETS and not (amount.is_integer() and amount < 1e15):
+        names = ", ".join(BUDGETS)
+        raise BadInput(f"--budget {text!r}: must be {names}, paper, or a number of examples, as 25600, 25k or 1e4")
+    return "examples", BUDGETS.get(text) or int(amount)
 
 
 # --- parsing, and running a script ---------------------------------------------------------------------------
@@ -313,6 +362,7 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    parser.add_argument("--version", action="version", version=f"distil-papers {__version__}")
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
         raise BadInput(f"{unknown[0]}: no such argument; --help lists them")

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from common import outputs
 from common.errors import BadInput, shown, tell, warn
 from common.kinds import Encoded, Rows, Split, Task
 from common.kinds.texts import SURROGATE
@@ -42,6 +43,7 @@ from common.sources import (
     local_rows,
     open_data,
     pocket_rows,
+    stored_outputs,
 )
 from common.tasks import (
     NO_COLUMNS,
@@ -72,7 +74,7 @@ def load(
     task = check_task(name, data_dir, columns)
     if is_data_set(name):
         return _own(open_data(name, columns), seed, limit, tune)
-    if name in READY:
+    if name in READY and columns.outputs is None:
         return _made(name, task, "pocket", READY[name].origin, dict(READY[name].splits), seed, limit, tune)
     source: Source
     if name.startswith("pocket/"):
@@ -81,6 +83,8 @@ def load(
         source, (rows, origin) = "hub", hub_rows(task)
     else:
         source, (rows, origin) = "local", local_rows(task, data_dir)
+    if columns.outputs is not None:
+        outputs.join(rows, stored_outputs(columns.outputs))
     splits = {split: _to_split(task, split, found) for split, found in rows.items()}
     if any(found.official for found in rows.values()):
         for split, count in zip(task.splits, HUB[task.name].rows, strict=True):  # a subset is legitimate
@@ -118,7 +122,7 @@ def _made(name: str, task: Task, source: Source, origin: str, splits: dict[str, 
         splits["train"] = splits["train"].rows(order)
         origin += f", {how}"
     classes = set(splits["train"].labels) if task.kind.ordered else set()
-    if len(classes) == 1:
+    if len(classes - {None}) == 1 == len(classes):
         only = task.labels[int(classes.pop())] if task.labels else classes.pop()
         raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
     tests = tuple(split for split in splits if split.startswith("test"))
@@ -134,6 +138,12 @@ def _made(name: str, task: Task, source: Source, origin: str, splits: dict[str, 
         splits = {"train": train.rows(kept), "held_out": train.rows(range(9, len(train), 10))}
         origin += ", a tenth of train held out"
         reported = ("held_out",)
+    taught, count = splits["train"], len(splits["train"].labelled)
+    if task.kind.ordered and count < len(taught):
+        origin += f", {count:,} of {len(taught):,} training rows have labels"
+    if task.kind.ordered and not any(len(splits[split].labelled) for split in reported):
+        task = replace(task, metrics=("agreement",))
+        origin += f", {'+'.join(reported)} without labels: its score is agreement with the teacher"
     return TaskData(name, task, source, origin, splits, _fingerprint(task, splits), reported)
 
 
@@ -144,7 +154,7 @@ def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
     """Its splits, a tenth of train among them if there is no other; what it holds is told in a line, and what is
     wrong with it in warnings. Its name ends with a digest of all splits: a name of its own for every content."""
     task, origin = found.task, found.origin
-    splits = {split: _to_split(task, split, rows) for split, rows in found.rows.items()}
+    splits = {split: _to_split(task, split, rows, task.kind.ordered) for split, rows in found.rows.items()}
     if len(splits) == 1:
         splits = _hold_out(task, splits["train"])
         origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
@@ -155,11 +165,13 @@ def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
 
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
-    in like shares. A text that stands twice, and a class of one row, stays in train."""
+    in like shares; of rows with labels where there are any. A text that stands twice, and a class of one row, stays in
+    train."""
     texts, alone = Counter(train.texts), task.kind.alone(train.labels)
     order = [i for i in _permutation(len(train), 0, 0)
              if texts[train.texts[i]] == 1 and not (alone and train.labels[i] in alone)]  # fmt: skip
-    if task.kind.ordered:
+    if task.kind.ordered and (labelled := [i for i in order if train.labels[i] is not None]):
+        order = labelled
         order.sort(key=lambda i: train.labels[i])
     held = set(order[9::10])
     if not held:
@@ -213,8 +225,9 @@ def _fingerprint(task: Task, splits: dict[str, Split]) -> str:
 # --- from any source to a split ------------------------------------------------------------------------------
 
 
-def _to_split(task: Task, name: str, rows: Rows) -> Split:
-    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row."""
+def _to_split(task: Task, name: str, rows: Rows, blanks: bool = False) -> Split:
+    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `blanks`: None is
+    no label."""
     if rows.lines:
         rows = Rows({"text": _documents(rows.columns["text"])}, lambda i: f"{name} document {i}", files=rows.files)
     total = len(rows)
@@ -231,9 +244,11 @@ def _to_split(task: Task, name: str, rows: Rows) -> Split:
                 raise BadInput(f"{rows.place(i)}: {text} has half a character (a lone surrogate); it must be text")
             if not value.strip() and not (rows.blanks and any(other.strip() for other in row if other)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
-    labels: Any = [task.kind.read(task, rows, i) for i in range(total)]
+    absent = {i for i, value in enumerate(rows.columns["label"]) if value is None} if blanks else set()
+    labels: Any = [None if i in absent else task.kind.read(task, rows, i) for i in range(total)]
     # The position in the source: unique over the splits, and the way back to the row.
-    split = Split(rows.columns.get("id") or [f"{name}-{i}" for i in range(total)], texts, labels)
+    ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(total)]
+    split = Split(ids, texts, labels, outputs.logits(task, rows))
     return task.kind.taught(task, split, rows) if name == "train" else split
 
 

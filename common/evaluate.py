@@ -21,6 +21,7 @@ from common.tasks import TaskData
 
 # Metric -> as tables print it
 TITLES: dict[str, str] = {metric: title for kind in KINDS.values() for metric, title in kind.titles.items()}
+TITLES["agreement"] = "agreement"  # of splits without labels
 
 
 def primary(task: Task) -> str:
@@ -68,11 +69,22 @@ def forward(
     model.train(was_training)
 
 
+def scored(task: TaskData, name: str, given: Any, found: Any, teacher: Any = None) -> dict[str, float]:
+    """The metrics of what a model says of a split."""
+    kind = task.task.kind
+    if task.task.metrics != ("agreement",):
+        return kind.scores(task.task, task.splits[name], given, found)
+    said: Any = kind.kept(found)
+    return {"agreement": kind.agreement(said, said if teacher is None else teacher[name])}
+
+
 @parallel.by_main
 def evaluate(
-    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None
-) -> Evaluation:
-    """Metrics and predictions of every reported split.
+    model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None,
+    teacher: dict[str, np.ndarray] | None = None,
+) -> Evaluation:  # fmt: skip
+    """Metrics and predictions of every reported split. Without labels a split's metric is the agreement with the
+    teacher's predictions; the teacher's own is 1.
 
     Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
     command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
@@ -89,11 +101,12 @@ def evaluate(
         found, count = kind.predict(model, given, tokenizer, task.task.target_length or max_length, forward)
         seconds += time.perf_counter() - started
         examples += count
-        scores[name] = kind.scores(task.task, split, given, found)
+        kept = kind.kept(found)
+        scores[name] = scored(task, name, given, found, teacher)
         for metric, value in scores[name].items():
             if not np.isfinite(value):
                 raise BadInput(f"the {metric} on {name} is {value}: try a lower --lr")
-        if (kept := kind.kept(found)) is not None:
+        if kept is not None:
             predictions[name] = kept
         if kind.written and folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

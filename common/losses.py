@@ -13,11 +13,20 @@ from torch import Tensor
 
 from common.parallel import mean
 
+TERMS: dict[str, Tensor] = {}  # of the loss at hand; the loop empties it
+
+
+def term(name: str, value: Tensor) -> Tensor:
+    """A part of a loss, as it is; the log of a run has its mean under this name."""
+    TERMS[name] = value.detach().mean()
+    return value
+
 
 def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """(n, C), (n,) -> (n,): the cross-entropy with the true labels; of scores, which are floats, the squared error."""
+    """(n, C), (n,) -> (n,): the cross-entropy with the true labels; of scores, which are floats, the squared error. 0
+    for a row without a label: -100, of scores NaN."""
     if labels.is_floating_point():
-        return (logits[:, 0] - labels).square()
+        return (logits[:, 0] - torch.where(labels.isnan(), logits[:, 0].detach(), labels)).square()
     return F.cross_entropy(logits, labels, reduction="none")
 
 
@@ -34,7 +43,8 @@ def kl_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
 
 def kd_loss(student: Tensor, teacher: Tensor, labels: Tensor, alpha: float, temperature: float) -> Tensor:
     """Vanilla KD, (): the mean over all rows of alpha T^2 KL(teacher || student) + (1 - alpha) CE(student, labels)."""
-    return mean(alpha * kl_loss(student, teacher, temperature) + (1 - alpha) * label_loss(student, labels))
+    soft, hard = term("KL", kl_loss(student, teacher, temperature)), term("labels", label_loss(student, labels))
+    return mean(alpha * soft + (1 - alpha) * hard)
 
 
 def baseline(args: Any, batch: Any, student: Any, teacher: Any | None) -> Tensor:

@@ -6,9 +6,10 @@ import contextlib
 import copy
 import functools
 import hashlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import huggingface_hub
 import torch
@@ -23,11 +24,12 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from common import parallel
 from common.args import KEEP, BadInput, first_line, layer_list, parse_model
 from common.kinds import Kind
-from common.layers import attention
+from common.layers import attention, mark_own
 from common.results import apply_umask
 from common.sources import TIMEOUT_SECONDS
 from pocket.models import POCKET
@@ -76,14 +78,14 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     return config
 
 
-def load_tokenizer(name: str) -> Any:
+def load_tokenizer(name: str, argument: str = "--teacher") -> Any:
     name, _ = parse_model(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers' own errors are plain ones
-        raise BadInput(f"--teacher {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
+        raise BadInput(f"{argument} {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes of a folder without one
-        raise BadInput(f"--teacher {name}: has no tokenizer; its files have to be in the same folder")
+        raise BadInput(f"{argument} {name}: has no tokenizer; its files have to be in the same folder")
     return tokenizer
 
 
@@ -109,7 +111,7 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     except SafetensorError as error:
         raise BadInput(f"{argument} {name}: damaged model.safetensors ({first_line(error)})") from error
     except Exception as error:  # whatever a wrong configuration breaks first
-        raise BadInput(f"{argument} {name}: its weights cannot be loaded ({first_line(error)})") from error
+        raise BadInput(f"{argument} {name}: its weights cannot be loaded ({why_not(name, error)})") from error
     # a head of another task, of other size, is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     whole = head or Kind.of(kind).written  # an encoder-decoder has no head of the task
@@ -120,6 +122,16 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     if Kind.of(kind).causal and not is_causal(model):
         raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return model
+
+
+def why_not(name: str, error: Exception) -> str:
+    """Why it cannot be loaded, and what to do without safetensors, for which the library has asked the hub in vain."""
+    if "file named model.safetensors" not in str(error):
+        return first_line(error)
+    return (
+        "no model.safetensors, nor does the hub convert its weights; where you trust them,"
+        f" AutoModelForPreTraining.from_pretrained({name!r}).save_pretrained(DIR) does, and --teacher DIR reads that"
+    )
 
 
 def in_body(model: PreTrainedModel, key: str) -> bool:
@@ -166,11 +178,16 @@ def student_config(
         del config.quantization_config
     set_depth(config, layers)
     if width != teacher.hidden_size:
-        per_head = getattr(teacher, "d_kv", None) or teacher.hidden_size // teacher.num_attention_heads
+        sizes = (getattr(teacher, name, None) for name in ("d_kv", "head_dim"))
+        per_head = next(filter(None, sizes), teacher.hidden_size // teacher.num_attention_heads)
         heads = max(1, width // per_head)
-        while width % heads:
+        while width % (2 * heads):  # rotary positions turn pairs
             heads -= 1
         config.hidden_size, config.num_attention_heads = width, heads
+        if getattr(teacher, "head_dim", None):
+            config.head_dim = width // heads
+        if shared := getattr(teacher, "num_key_value_heads", None):  # each serves several heads
+            config.num_key_value_heads = math.gcd(heads, max(1, heads * shared // teacher.num_attention_heads))
         if hasattr(teacher, "decoder_attention_heads"):
             config.decoder_attention_heads = heads
         for name in FFN:
@@ -188,8 +205,11 @@ def student_config(
     return config
 
 
-def set_depth(config: PreTrainedConfig, layers: int) -> None:
-    """Give a configuration so many layers, of an encoder-decoder half of them on each side."""
+def set_depth(config: PreTrainedConfig, layers: int, kept: list[int] | None = None) -> None:
+    """Give a configuration so many layers, of an encoder-decoder half of them on each side.
+
+    Where it lists what each layer is, `kept` says whose entries stay, numbered from 1; by default the first ones.
+    """
     if config.is_encoder_decoder:
         if layers % 2:
             shape = f"{layers}x{config.hidden_size}"
@@ -199,8 +219,13 @@ def set_depth(config: PreTrainedConfig, layers: int) -> None:
             if hasattr(config, name):
                 setattr(config, name, layers)
     config.num_hidden_layers = layers
+    for name in LAYER_LISTS:
+        if isinstance(entries := getattr(config, name, None), list):
+            setattr(config, name, [entries[(l - 1) % len(entries)] for l in kept or range(1, layers + 1)])
 
 
+# Of configurations that list their layers, such as ModernBERT's and Qwen's: what has an entry for each
+LAYER_LISTS = ("layer_types", "mlp_layer_types", "attention_window")
 DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers")
 
 
@@ -256,6 +281,7 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
             stacks[name] = module
     if len(stacks) != len(depths) and model.config.model_type != "albert":
         raise BadInput(f"--teacher: {model.config.model_type} has no list of {depths[0]} layers to choose from")
+    kept: list[int] | None = None
     for stack, m in zip(stacks.values(), stack_depths(wanted), strict=False):
         first = stack[0]
         if m != len(stack):
@@ -263,8 +289,11 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
             for i in reversed(range(len(stack))):
                 if i + 1 not in kept:
                     del stack[i]
-        for name, module in first.named_modules():  # T5's first block holds the position bias of all
-            if getattr(module, "has_relative_attention_bias", False) and stack[0] is not first:
+        for name, module in first.named_modules() if stack[0] is not first else ():
+            if isinstance(module, nn.Identity):  # ModernBERT's first layer has no norm: it reads normalised embeddings
+                stack[0].set_submodule(name, nn.Identity())
+            # T5's first block holds the position bias of all
+            if getattr(module, "has_relative_attention_bias", False):
                 attention: Any = stack[0].get_submodule(name)
                 attention.has_relative_attention_bias = True
                 attention.relative_attention_bias = module.relative_attention_bias
@@ -272,7 +301,10 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
             for module in layer.modules():
                 if hasattr(module, "layer_idx"):  # a layer's place in the cache of a decoder
                     module.layer_idx = i  # type: ignore[assignment]
-    set_depth(model.config, layers)
+    configs = {id(m.config): m.config for m in model.modules() if isinstance(m, PreTrainedModel)}  # some have copies
+    for config in configs.values():
+        if config.is_encoder_decoder == model.config.is_encoder_decoder:  # T5's stacks are called decoders alone
+            set_depth(config, layers, kept)
     return model
 
 
@@ -299,14 +331,27 @@ def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
     return model
 
 
+def no_hidden_states(model: PreTrainedModel) -> NoReturn:
+    """Refuse a loss on hidden states of an encoder-decoder that labels texts: it has two stacks."""
+    raise BadInput(
+        f"--teacher: the hidden states of a {model.config.model_type} that labels texts are not compared; rows that"
+        " learn from outputs alone work, such as kd of cmow.py and cka.py"
+    )
+
+
+def is_decoder(family: str) -> bool:
+    """Whether a family has language models and no masked ones: its classifiers read the last token."""
+    return family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
 # --- what a model predicts -----------------------------------------------------------------------------------
 
 
 def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "bert") -> Tensor:
-    """(B, L, D) hidden states -> (n, D), those of "all" tokens of the (B, L) mask, or of "cls", the first of a row;
-    XLNet puts its [CLS] last."""
+    """(B, L, D) hidden states -> (n, D), those of "all" tokens of the (B, L) mask, or of "cls", the one of a row that
+    classifiers read: the first, or of a decoder, and of XLNet, the last."""
     if tokens == "cls":
-        at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if family == "xlnet" else mask.long().argmax(1)
+        at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if is_decoder(family) else mask.long().argmax(1)
         mask = F.one_hot(at, mask.shape[1])
     return hidden.flatten(0, 1).index_select(0, mask.flatten().nonzero()[:, 0])  # of `hidden[mask]` faster backward
 
@@ -385,7 +430,9 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     if not parallel.main():
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    # in the layout of the family's oldest files, which put weights together that are packed apart
+    model.save_pretrained(folder, save_original_format=not hasattr(model.config, "quantization_config"))
+    mark_own(folder)
     tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
     files = list(folder.glob("model*.safetensors"))  # not the checkpoint's

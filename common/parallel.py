@@ -28,7 +28,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, reduce
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.errors import BadInput, Interrupted
@@ -146,31 +145,13 @@ def mean(rows: Tensor) -> Tensor:
     return rows.mean() if len(rows) else rows.sum()
 
 
-class BatchNorm2d(nn.BatchNorm2d):
-    """The library's, with the statistics of the whole batch where several processes share it, on CPUs too.
-
-    It stands inside of a model: the losses of all processes depend on everybody's rows, and send gradients to them.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, c, h, w) -> (B, c, h, w)."""
-        if not self.training or processes() == 1:
-            return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
-            return self.normalised(x if x.dtype == torch.float64 else x.float()).to(x.dtype)
-
-    def normalised(self, x: Tensor) -> Tensor:
-        """`forward` in float32 or better."""
-        sums = torch.stack([x.sum((0, 2, 3)), torch.full_like(x[0, :, 0, 0], x.numel() // x.shape[1])])
-        total, n = all_reduce(sums)  # type: ignore[no-untyped-call]
-        centred = x - (total / n)[:, None, None]
-        variance = all_reduce(centred.square().sum((0, 2, 3))) / n  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            self.running_mean.lerp_(total / n, self.momentum)  # type: ignore[union-attr, arg-type]
-            self.running_var.lerp_(variance * n / (n - 1), self.momentum)  # type: ignore[union-attr, arg-type]
-            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-        scale = self.weight / (variance + self.eps).sqrt()
-        return centred * scale[:, None, None] + self.bias[:, None, None]
+def batch_norm(channels: int) -> nn.Module:
+    """A norm of images by the statistics of the whole batch. Several processes share these on GPUs alone."""
+    if processes() == 1:
+        return nn.BatchNorm2d(channels)
+    if device().type != "cuda":
+        raise BadInput(f"--device {device().type}: a batch norm in several processes needs GPUs; one process works")
+    return nn.SyncBatchNorm(channels)
 
 
 @torch.no_grad()

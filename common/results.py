@@ -222,7 +222,7 @@ def table(records: list[dict[str, Any]]) -> str:
         if teacher["signature"] not in seen:
             seen.add(teacher["signature"])
             rows.append(
-                [f"teacher {teacher['name']}", *[percent(teacher["metrics"][s]) for s in splits]]
+                [f"teacher {teacher['name']}", *[percent(teacher["metrics"].get(s, {})) or "-" for s in splits]]
                 + [f"{teacher['analysis'].get(k, float('nan')):.4f}" for k in extra]
                 + [f"{teacher['parameters'] / 1e6:.2f}M", f"{teacher['bytes'] / 1e6:.2f}", "-", "-"]
             )

@@ -10,7 +10,7 @@ import functools
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -19,13 +19,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
-from common import data, evaluate, models, parallel, results, text, train
-from common.args import BadInput, CommonArgs, parse_budget, student_shape
+from common import data, evaluate, models, parallel, results, submission, text, train
+from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
+from common.errors import tell
 from common.kinds import Encoded
 from common.layers.augment import with_copies
 from common.tasks import TaskData
@@ -66,9 +68,15 @@ class Run:
                  paper_epochs: float, **settings: Any) -> None:  # fmt: skip
         self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
         self.examples = task.splits["train"]  # a method may put augmented ones in their place
+        if "finetune" in variant.split("-"):  # nothing but labels teaches it
+            self.examples = task.labelled
+            if not len(self.examples):
+                raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
+                               " from the teacher alone")  # fmt: skip
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
+        self.trackers: list[Any] = []  # of --report-to
         self.charged: set[Path] = set()  # teachers' outputs whose cost is in the ledger
         self.kind, amount = parse_budget(args.budget)
         kind = task.task.kind
@@ -76,6 +84,8 @@ class Run:
             self.steps = max(1, round(paper_epochs * -(-len(self.encoded) // args.batch_size)))
         else:
             self.steps = max(1, amount // args.batch_size)
+        if args.write_test:
+            submission.test_texts(task.task, args.data_dir)  # they are there
         self.select, self.patience = settings.pop("select", None), settings.pop("patience", None)
         if self.selects:
             settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
@@ -143,6 +153,8 @@ class Run:
     def augment(self, copies: int) -> None:
         """Make `examples` the task's training texts and up to so many changed copies of each; the run is charged."""
         args, tokenizer = self.args, self.teacher.tokenizer
+        if self.teacher.sources is not None:
+            raise BadInput(f"--augment {copies}: teacher {self.teacher.name} is outputs alone, without new texts'")
         words = self.teacher.pretrained or self.teacher.name  # whose masked LM, or word vectors, give the replacements
         self.examples = with_copies(self.task, tokenizer, words, copies, args.seed, args.max_length, self.ledger)
 
@@ -162,15 +174,30 @@ class Run:
         """Steps that the budget still pays for; the paper's epochs are those on the task alone."""
         return self.steps - self.taken - (0 if self.kind == "paper" else self.shared_steps)
 
+    def kept_teacher(self, layers: Sequence[int] = (), steps: int | None = None) -> Teacher:
+        """The teacher for a loop of so many steps (default: all that are left) over the task's examples: what it says
+        of them, with the hidden states of `layers`, is computed once and read from disk where that pays."""
+        if layers and self.teacher.sources is not None:
+            self.args.check_outputs_alone(f"teacher {self.teacher.name}", self.variant)
+        if wrong := [l for l in layers if l > self.teacher.model.config.num_hidden_layers]:
+            raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
+        teacher, steps = replace(self.teacher, layers=tuple(layers)), self.left if steps is None else steps
+        found = keep_outputs(self.args, teacher, self.encoded, steps)
+        if found is None:
+            return teacher
+        kept, cost = found
+        if kept.path not in self.charged:
+            self.ledger.add(cost)
+            self.charged.add(kept.path)
+        return replace(teacher, kept=kept)
+
     @contextlib.contextmanager
     def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
-             cached: Teacher | None = None, layers: tuple[int, ...] | list[int] = (), whole_batch: bool = False,
-             batches: train.Batches | None = None, **options: Any) -> Iterator[train.Loop]:  # fmt: skip
+             whole_batch: bool = False, batches: train.Stream | None = None,
+             **options: Any) -> Iterator[train.Loop]:  # fmt: skip
         """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
 
         `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
-        `cached`: a teacher whose outputs, and hidden states of `layers`, are computed once and kept where that pays.
-        Called with a batch, it gives these layers' states, whether they are computed or read.
         `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
         """
         args = self.args
@@ -179,8 +206,6 @@ class Run:
                 f"--accumulate {args.accumulate}: the loss of {self.variant} is a statistic of the batch; leave it"
                 " out, or give a smaller --batch-size"
             )
-        if cached and (wrong := [l for l in layers if l > cached.model.config.num_hidden_layers]):
-            raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
         steps = self.left if steps is None else steps
         if steps < 1:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
@@ -193,7 +218,6 @@ class Run:
         if selected:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
         kind = self.task.task.kind
-        kept = cached and keep_outputs(args, cached, self.encoded, steps, tuple(sorted(set(layers))))
         set_seed(args.seed, deterministic=False)
         options = train.loop_options(args) | options
         if args.warmup is not None:
@@ -209,18 +233,7 @@ class Run:
         with loop:
             if loop.step < loop.steps:
                 self.start(self.taken + loop.step)
-            if cached:
-                cached.layers = tuple(layers)
-            if cached and kept:
-                cached.kept = kept[0]
-                if not loop.step and kept[0].path not in self.charged:  # a checkpoint's ledger has this cost already
-                    loop.ledger.add(kept[1])
-                self.charged.add(kept[0].path)
-            try:
-                yield loop
-            finally:
-                if cached:
-                    cached.kept, cached.layers = None, ()
+            yield loop
         if selected:
             modules["student"].load_state_dict(modules["best"].state_dict())
         self.taken += loop.step
@@ -247,7 +260,8 @@ class Run:
 
     def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
         """The primary metric, mean over the reported splits; and all that was found on them."""
-        found = evaluate.evaluate(student, self.teacher.tokenizer, self.task, self.args.max_length, folder)
+        teacher, length = self.teacher, self.args.max_length
+        found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions)
         primary = evaluate.primary(self.task.task)
         return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
 
@@ -303,6 +317,12 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         hold(self.folder)
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
+        for name in split_list(self.args.report_to or "") if not self.trackers else ():
+            integration: Any = LOGGER_TYPE_TO_CLASS[name]
+            folder = [self.folder] if integration.requires_logging_directory else []
+            self.trackers.append(tracker := integration("distil-papers", *folder))
+            tracker.start()
+            tracker.store_init_configuration({key: str(value) for key, value in (self.named | self.settings).items()})
         rows = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
         (self.folder / "log.jsonl").write_text("".join(rows), encoding="utf-8")
 
@@ -317,10 +337,13 @@ class Run:
         return rows
 
     def log(self, **values: Any) -> None:
-        """Append a line to `log.jsonl`."""
+        """Append a line to `log.jsonl`, and tell what `--report-to` names."""
         if parallel.main():
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
+            flat = values | {f"terms/{name}": value for name, value in values.get("terms", {}).items()}
+            for tracker in self.trackers:
+                tracker.log({k: v for k, v in flat.items() if isinstance(v, float)}, step=values["step"])
 
     @parallel.by_main
     def finish(
@@ -339,6 +362,8 @@ class Run:
             size = models.save(student, teacher.tokenizer, Path(place), card)
         if found.predictions:
             evaluate.save_predictions(self.folder, found.predictions)
+        if args.write_test:
+            submission.write(self, student)
         record = {
             "schema": results.SCHEMA_VERSION,
             **self.named,
@@ -357,7 +382,7 @@ class Run:
             "teacher": {
                 "name": teacher.name,
                 "signature": teacher.signature,
-                "parameters": models.parameters(teacher.model),
+                "parameters": teacher.parameters,
                 "bytes": teacher.bytes,
                 "speed": teacher.speed,
                 "metrics": teacher.metrics,
@@ -379,6 +404,8 @@ class Run:
             "comparable": self.comparable,
         }
         results.save(self.folder, record)
+        for tracker in self.trackers:
+            tracker.finish()
         self.clear()
         release(self.folder)
         return record
@@ -395,11 +422,12 @@ class Run:
 
     def beside(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
         """What predictions say beside the metrics: how far they are the teacher's, and their log loss, by split."""
-        kind, splits = self.task.task.kind, self.task.splits
-        losses = {name: kind.log_loss(kept, splits[name].labels) for name, kept in predictions.items()}
+        kind, splits, teacher = self.task.task.kind, self.task.splits, self.teacher.predictions
+        labelled = {name: kept for name, kept in predictions.items() if len(splits[name].labelled)}
+        losses = {name: kind.log_loss(kept, splits[name].labels) for name, kept in labelled.items()}
         return {
             "agreement": {
-                name: kind.agreement(kept, self.teacher.predictions[name]) for name, kept in predictions.items()
+                name: kind.agreement(kept, teacher[name]) for name, kept in predictions.items() if name in teacher
             },
             "log_loss": {name: loss for name, loss in losses.items() if loss is not None},
         }
@@ -437,11 +465,19 @@ def task_rows(
 # --- the student ---------------------------------------------------------------------------------------------
 
 
+say_once = functools.cache(tell)
+
+
 def first_weights(args: CommonArgs, teacher: Teacher) -> str:
     """What `--init` means for this teacher: random, pretrained, teacher, or a hub id or folder, named by its digest."""
     if args.init == "auto":
-        width = student_shape(args.student)[1]
-        return "pretrained" if teacher.pretrained and width == teacher.model.config.hidden_size else "random"
+        (layers, width), config = student_shape(args.student), teacher.model.config
+        if width == config.hidden_size and teacher.pretrained:
+            return "pretrained"
+        if width == config.hidden_size and teacher.ready and layers <= sum(models.stack_depths(config)):
+            say_once(f"--init auto: {teacher.name} came fine-tuned: students start from its layers")
+            return "teacher"
+        return "random"
     return models.model_name(models.source(args.init))
 
 
@@ -455,6 +491,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     set_seed(args.seed, deterministic=False)
     if init == "random":
         return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
+    if init == "teacher" and teacher.sources is not None:
+        raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
     source, name, checkpoint = teacher.name, teacher.name, config
@@ -482,7 +520,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
             setattr(student.config, key, value)
     else:
         deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide
-        for key in (key for key in (*models.DEPTHS, *models.FFN) if hasattr(checkpoint, key)):
+        as_deep = (*models.DEPTHS, *models.LAYER_LISTS, *models.FFN)
+        for key in (key for key in as_deep if hasattr(checkpoint, key)):
             setattr(deep, key, getattr(checkpoint, key))
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
     which = models.named_layers(keep, layers)
@@ -506,7 +545,9 @@ def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) 
     task = run.task
     model = task.task.kind.head
     fields = ", ".join(f'"{field}"' for field in task.task.fields)
-    imports = f"{loading.imports}  # from this repository's root\n" if loading.imports else ""
+    imports = ""
+    if loading.imports:
+        imports = f"import distil_papers  # `pip install .` in the repository that made it\n{loading.imports}\n"
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 

@@ -16,10 +16,12 @@ import codecs
 import contextlib
 import csv
 import functools
+import gzip
 import io
 import json
 import re
 import sys
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +31,8 @@ import pocket
 from common.errors import BadInput, first_line, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.documents import hotpot_row, trivia_row
+from common.kinds.sentences import nameless
+from common.outputs import Outputs, join, parse
 from common.tasks import (
     NO_COLUMNS,
     SUFFIXES,
@@ -40,6 +44,7 @@ from common.tasks import (
     find_files,
     is_data_set,
     names_of,
+    plain,
 )
 
 
@@ -81,6 +86,9 @@ class HubSource:
 def _glue(name: str, *rows: int) -> HubSource:
     """A configuration of GLUE, whose columns have the canonical names."""
     return HubSource("nyu-mll/glue", name, GLUE_REVISION, rows, {column: column for column in TASKS[name].columns})
+
+
+GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 
 
 def _translation(repo: str, config: str, revision: str, name: str, *rows: int) -> HubSource:
@@ -242,6 +250,11 @@ _OFFICIAL_COLUMNS = {  # header names of the official release, where they are no
     "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
     "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
 }
+# What is known to be wrong in rows of official files, which are left out; anything else is a mistake
+_WRONG: dict[str, tuple[str, Callable[[list[str], list[str]], bool]]] = {
+    "qqp": ("with too few or too many columns", lambda header, row: len(row) != len(header)),
+    "mnli": ("without an agreed label", lambda header, row: ("gold_label", "-") in zip(header, row, strict=False)),
+}
 _COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
 _NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels out: integers there are a mistake
 
@@ -292,10 +305,10 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
     if not isinstance(stored, Path):
         stored = stored.rename_columns({name: name.strip() for name in stored.column_names})
         return _dataset_rows(stored, pick(stored.column_names, where), where)
-    path, suffix = stored, stored.suffix.lower()
+    path, suffix = plain(stored), plain(stored).suffix.lower()
     if suffix == ".parquet":
-        return _read_parquet(path, pick)
-    text = _decode(path)
+        return _read_parquet(stored, pick)
+    text = _decode(stored)
     kind = task.kind if task else next((kind for kind in KINDS.values() if kind.recognises(text)), None)
     if kind and (rows := kind.parse(path, text, task.whole if task else None)) is not None:
         return rows
@@ -328,10 +341,13 @@ def _decode(path: Path) -> str:
     """The text of a file in UTF-8, or with a byte order mark in UTF-16, as Excel's "Unicode text" is."""
     try:
         raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
         utf16 = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         text = raw.decode("utf-16" if utf16 else "utf-8-sig")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except (OSError, EOFError, zlib.error) as error:
+        said = getattr(error, "strerror", None) or first_line(error)
+        raise BadInput(f"{path}: cannot be read ({said})") from error
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
@@ -385,15 +401,12 @@ def _read_table(path: Path, text: str, pick: Pick, name: str | None) -> Rows:
     official = not quoted and name in HUB and (
         headless or columns is _OFFICIAL_COLUMNS.get(name) or "index" in header or name == "sst2"
     )  # fmt: skip
-    good = rows  # but for what is known to be wrong in official files, and nothing else
-    if columns is _OFFICIAL_COLUMNS["qqp"]:
-        good, what = [(line, row) for line, row in rows if len(row) == len(header)], "with too few or too many columns"
-    elif official and name == "mnli":
-        at, what = header.index(columns["label"]), "without an agreed label"
-        good = [(line, row) for line, row in rows if row[at : at + 1] != ["-"]]
-    if len(good) < len(rows):
-        warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
-    rows = good
+    if columns is _OFFICIAL_COLUMNS.get(name or ""):
+        what, is_wrong = _WRONG.get(str(name), ("", lambda *_: False))
+        good = [(line, row) for line, row in rows if not is_wrong(header, row)]
+        if len(good) < len(rows):
+            warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
+        rows = good
     for line, row in rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
@@ -471,7 +484,7 @@ def check_task(name: str, data_dir: str | None = None, columns: Columns = NO_COL
     """The task called `name`, after every check that needs no model. Raises BadInput. Reads no data but those of a data
     set of one's own, whose kind is seen from them."""
     if not is_data_set(name):
-        if columns != NO_COLUMNS:
+        if columns.own:
             raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
         return check_name(name, data_dir)
     if data_dir is not None:
@@ -487,6 +500,7 @@ def open_data(name: str, columns: Columns) -> DataSet:
     """
     path = Path(name).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
+    files += [Path(columns.outputs)] if columns.outputs else []
     stamp = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files if file.exists())
     return _open(name, columns, stamp)
 
@@ -509,21 +523,58 @@ def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> D
         found, origin = _opened(files_of(path, SPLITS, ("train",)))
     elif not path.is_file():
         raise BadInput(f"--task {name}: no such file or folder")
-    elif path.suffix.lower() not in SUFFIXES:
+    elif plain(path).suffix.lower() not in SUFFIXES:
         kinds = ", ".join(filter(None, SUFFIXES))
         raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
     rows: dict[str, Rows] = {}
     pick: Pick = functools.partial(_choose_columns, columns)
     for split, stored in _splits(found, SPLITS, ("train",), f"--task {name}").items():
         made = _read(stored, f"{origin} {split}", pick)
-        if "label" not in made.columns:
-            label = rows["train"].chosen["label"]
+        label = rows["train"].chosen.get("label") if rows else None
+        if label is not None and "label" not in made.columns:
             warn(f"{split} is left out: no column {label!r}, which train has, in {made.files[0]}")
             continue
-        rows[split] = made
-        if split == "train" and made.chosen:
+        made = replace(made, columns=made.columns | {"label": made.columns.get("label", [None] * len(made))})
+        rows |= _by_split(split, made)
+        if split == "train" and "label" in made.chosen:
             pick = functools.partial(_same_columns, made.chosen)
-    return described(Path(title).stem, rows, columns, source, origin)
+    if columns.outputs is not None:
+        join(rows, stored_outputs(columns.outputs))
+    return described(plain(Path(title)).stem, rows, columns, source, origin)
+
+
+def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
+    """The rows of a table of which a column says what each is for. Other tables are this split."""
+    if "split" not in rows.columns:
+        return {split: rows}
+    of_name = {name: split for split in SPLITS for name in names_of(split)}
+    column = rows.chosen.pop("split")
+    said = [of_name.get(str(value).strip().lower()) for value in rows.columns.pop("split")]
+    if "train" not in said or None in said:
+        where = rows.place(said.index(None)) if None in said else rows.files[0]
+        raise BadInput(f"{where}: its column {column!r} must say train, dev or test, and train of some rows; another"
+                       " name for it, or a file for each split, would do")  # fmt: skip
+    return {split: rows.keep([i for i, one in enumerate(said) if one == split]) for split in SPLITS if split in said}
+
+
+def stored_outputs(file: str) -> Outputs:
+    """What `--teacher-outputs` names."""
+    return _stored_outputs(Path(file), Path(file).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _stored_outputs(path: Path, _stamp: int) -> Outputs:
+    return parse(_read(path, str(path), lambda header, _: {name: name for name in header}))
+
+
+def head_names(teacher: str) -> tuple[str, ...]:
+    """What the head of a fine-tuned checkpoint calls its classes, one name for a score; () without names or head."""
+    from common import models  # with torch, which few need so early
+
+    config: Any = models.load_config(models.source(teacher.split(",")[0].strip()))
+    headed = any("ForSequenceClassification" in name for name in config.architectures or [])
+    names = tuple(str(config.id2label[i]) for i in range(config.num_labels)) if headed else ()
+    return () if len(names) > 1 and nameless(names) else names
 
 
 def described(
@@ -531,19 +582,42 @@ def described(
 ) -> DataSet:
     """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
     a task of. Their labels become those that `data` reads for a task of the table."""
-    several = columns.kind is not None and OWN[columns.kind].several
-    rows = {
-        split: kept for split, found in rows.items() if (kept := _without_blanks(split, found, several)) is not None
-    }
+    given = OWN[columns.kind] if columns.kind else None
+    several = given is not None and given.several
+    unlabelled = columns.unlabelled and (given is None or given.ordered)
+    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
+    cleaned = {split: _without_blanks(split, found, several, unlabelled if split == "train" else none)
+               for split, found in rows.items()}  # fmt: skip
+    rows = {split: found for split, found in cleaned.items() if found is not None}
+    there = {split: [i for i, value in enumerate(found.columns["label"]) if several or value is not None]
+             for split, found in rows.items()}  # fmt: skip
+    known = {split: rows[split].keep(places) for split, places in there.items() if places}
+    names: tuple[str, ...] = ()
+    if (stored := rows["train"].outputs) is not None:
+        names = stored.names or (() if known else tuple(map(str, range(len(stored.values[0])))))
+    elif columns.teacher and any(len(places) < len(rows[split]) for split, places in there.items()):
+        names = head_names(columns.teacher)
+    if not (known or names):
+        raise BadInput(f"{name}: no row has a label, and teacher {columns.teacher} no head that names classes; give a"
+                       " fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
+    usual = _seen_kind(known.get("train") or next(iter(known.values()))) if known else None
+    kind = given or usual or KINDS["regression" if len(names) == 1 else "classification"]
+    if not kind.ordered:  # nothing is learnt from a text without its tags, or answer
+        rows = known
     train = rows["train"]
-    kind = OWN[columns.kind] if columns.kind else _seen_kind(train)
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
-    for split, found in rows.items():
-        values = [kind.cell(value, found.names) for value in found.columns["label"]]
-        rows[split] = replace(found, columns=found.columns | {"label": values})
-    labels = kind.label_names(rows)
-    rows = {split: replace(found, names=None) for split, found in rows.items()}
+    for side in (rows, known):
+        for split, found in side.items():
+            values = [None if value is None and kind.ordered else kind.cell(value, found.names)
+                      for value in found.columns["label"]]  # fmt: skip
+            side[split] = replace(found, columns=found.columns | {"label": values})
+    labels = tuple(kind.label_names(known)) if known else names if len(names) > 1 else ()
+    # a column of outputs names its class; a number says which only where classes are numbers
+    if labels and names and (stored or set(labels) <= set(names)):
+        labels = names
+    integers = not names or any(name.isdigit() for name in labels)
+    rows = {split: replace(found, names=None, integers=integers) for split, found in rows.items()}
     metrics = kind.own_metrics
     if columns.metric is not None:
         allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
@@ -551,10 +625,12 @@ def described(
             raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
         metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
         origin += f", by {columns.metric}"
-    fields = tuple(field for field in train.columns if field not in ("label", "id"))
+    fields = tuple(field for field in train.columns if field not in BESIDE)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
-    return DataSet(Task(safe, kind, fields, tuple(labels), metrics, splits=tuple(rows)), rows, source, origin)
+    return DataSet(Task(safe, kind, fields, labels, metrics, splits=tuple(rows)), rows, source, origin)
 
+
+BESIDE = ("label", "id", "outputs")  # our names of the columns that are no texts
 
 # Names of columns, as data sets have them; the first that is there is taken
 _LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
@@ -572,16 +648,21 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
     for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels]:
         if name is not None and name not in header:
             hint = "; a name with a comma stands in quotation marks" if any("," in other for other in header) else ""
+            if option == "--label" and "," in name:
+                hint += "; several columns of 0 and 1 are read with --kind labels"
             raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
     usual = {name.strip().lower(): name for name in reversed(header) if name not in columns.text}
     label = columns.label or next((usual[name] for name in _LABELS if name in usual), "")
-    left = [name for name in header if name != label]
+    id = next((name for name in header if name.lower() == "id" and name not in (label, *columns.text)), "")
+    left = [name for name in header if name not in (label, id)]
     usual = {name: column for name, column in usual.items() if column != label}
     known = (tuple(usual[name] for name in names) for names in _TEXTS if usual.keys() >= set(names))
     texts = columns.text or next(known, tuple(left) if label and len(left) == 1 else ())
-    if not label and texts and len(header) == 2:
-        label = next((name for name in header if name not in texts), "")
-    if not texts or not label:
+    if not label and texts and len(header) == 2 and not columns.outputs:
+        label = next((name for name in left if name not in texts), "")
+    if not texts and columns.unlabelled and len(header) == 1:
+        texts = (header[0],)
+    if not texts or not (label or columns.unlabelled):
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
         raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)};"
                        " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
@@ -589,13 +670,17 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
     pairs = [kind.pair for kind in KINDS.values() if columns.kind == kind.own or label.lower() in kind.called]
     names = ("text",) if len(texts) == 1 else pairs[0] if pairs else Kind.pair
-    return dict(zip(names, texts, strict=True)) | {"label": label}
+    beside = {"label": label, "id": id if columns.outputs else ""}
+    if usual.get("split", label) not in (label, *texts):
+        beside["split"] = usual["split"]
+    return dict(zip(names, texts, strict=True)) | {ours: theirs for ours, theirs in beside.items() if theirs}
 
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], where: str | Path) -> dict[str, str]:
     """The columns of train in another split, which may lack the label's: then the texts' alone."""
     labelled = set(_parts(chosen["label"], header)) <= set(header)
-    there = {ours: theirs for ours, theirs in chosen.items() if ours != "label" or labelled}
+    there = {ours: theirs for ours, theirs in chosen.items()
+             if (labelled if ours == "label" else ours != "id" or theirs in header)}  # fmt: skip
     if lacking := [theirs for theirs in there.values() if not set(_parts(theirs, header)) <= set(header)]:
         raise BadInput(f"{where}: no column {lacking[0]!r}, which train has; it has {some(header)}")
     return there
@@ -609,13 +694,18 @@ def _blank(value: Any) -> bool:
     return value is None or value != value or value in ([], {}) or not str(value).strip()
 
 
-def _without_blanks(split: str, rows: Rows, several: bool) -> Rows | None:
-    """The rows that have a text and a label; None for a split, other than train, that has no labels at all."""
-    fields = [column for name, column in rows.columns.items() if name not in ("label", "id")]
+def _without_blanks(split: str, rows: Rows, several: bool, unlabelled: bool) -> Rows | None:
+    """The rows that have a text and a label; None for a split, other than train, that has no labels at all.
+
+    Where it may be `unlabelled` the label is None instead, in train also of some rows."""
+    fields = [column for name, column in rows.columns.items() if name not in BESIDE]
     lacks = {
         "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
         "label": [not several and (_blank(v) or (rows.names is not None and v == -1)) for v in rows.columns["label"]],
     }
+    if unlabelled and (split == "train" or all(lacks["label"])):
+        labels = [None if no else value for no, value in zip(lacks["label"], rows.columns["label"], strict=True)]
+        rows, lacks["label"] = replace(rows, columns=rows.columns | {"label": labels}), [False] * len(rows)
     for what, lacking in lacks.items():
         if count := sum(lacking):
             first = rows.place(lacking.index(True))

@@ -31,13 +31,26 @@ class Columns:
     label: str | None = None
     kind: str | None = None  # one of kinds.OWN
     metric: str | None = None  # the primary one
+    outputs: str | None = None  # a file of a teacher's outputs
+    teacher: str | None = None  # whose head names the classes where no label does
+
+    @property
+    def own(self) -> tuple[Any, ...]:
+        """What is said of a data set of one's own alone."""
+        return tuple(filter(None, (self.text, self.label, self.kind, self.metric)))
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether a teacher is named that may say what the classes are; the pocket suite's know none of one's own."""
+        return bool(self.outputs or not re.fullmatch(r"(pocket(-\d+)?(:\d+)?)?", self.teacher or ""))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Columns:
         """What the arguments of a script say; a comma stands between the two columns of a pair, unless it is quoted."""
         said = csv.reader((settings.get("text") or "").splitlines(), skipinitialspace=True)
         text = tuple(part.strip() for row in said for part in row if part.strip())
-        return cls(text, (settings.get("label") or "").strip() or None, settings.get("kind"), settings.get("metric"))
+        names = ("label", "kind", "metric", "teacher_outputs", "teacher")
+        return cls(text, *((settings.get(name) or "").strip() or None for name in names))
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,12 @@ class TaskData:
     splits: dict[str, Split]  # "train" and the evaluation splits
     fingerprint: str
     reported: tuple[str, ...]  # the splits whose figures are reported
+
+    @property
+    def labelled(self) -> Split:
+        """The training examples that labels can teach."""
+        train = self.splits["train"]
+        return train.labelled if self.task.kind.ordered else train
 
 
 # --- the table of tasks --------------------------------------------------------------------------------------
@@ -134,7 +153,7 @@ def is_data_set(name: str) -> bool:
         return True
     known = name in TASKS or name.startswith("pocket/")
     path = Path(name).expanduser()
-    return bool(name) and not known and (path.exists() or path.suffix in SUFFIXES[:-1] or name[0] in "./~")
+    return bool(name) and not known and (path.exists() or plain(path).suffix in SUFFIXES[:-1] or name[0] in "./~")
 
 
 def check_name(name: str, data_dir: str | None = None) -> Task:
@@ -144,7 +163,7 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
     """
     known = [f"pocket/{task}" for task in pocket.SPLITS if task in TASKS] + [t for t in TASKS if TASKS[t].splits]
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]}?" if close else "."
         raise BadInput(f"--task {name}: unknown task, and no file or folder{hint} Known: {', '.join(known)}")
     task = TASKS[name.removeprefix("pocket/")]
@@ -173,6 +192,11 @@ _NAMES = {
     "test": ("test", "wiki.test", "testb", "eng.testb"),
 }  # fmt: skip
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".raw", ".tokens", "")
+
+
+def plain(path: Path) -> Path:
+    """A file's name without the .gz of a compressed one."""
+    return path.with_suffix("") if path.suffix == ".gz" else path
 
 
 def names_of(split: str) -> list[str]:
@@ -208,7 +232,12 @@ def files_of(folder: Path, splits: Sequence[str], needed: Sequence[str]) -> dict
 def find_split(folder: Path, split: str) -> Path | None:
     """The one file of a split, or the pattern of the names of its parts; None if there is none."""
     names = names_of(split)
-    found = [path for name in names for end in SUFFIXES if (path := folder / f"{name}{end}").is_file()]
+    found = [
+        path
+        for name in names
+        for end in (*SUFFIXES, *(f"{end}.gz" for end in SUFFIXES[:5]))
+        if (path := folder / f"{name}{end}").is_file()
+    ]
     part = re.compile(rf"({'|'.join(names)})-\d+-of-(\d+)[-\w]*\.parquet")  # as on the hub, some with a hash
     parts = Counter(match.group(1, 2) for path in folder.iterdir() if (match := part.fullmatch(path.name)))
     for (name, total), count in parts.items():

@@ -19,10 +19,11 @@ whether it has made it or found it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,10 +36,10 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
-from common.args import BadInput, CommonArgs, parse_model
+from common.args import BadInput, CommonArgs, parse_model, split_list
 from common.errors import warn
 from common.evaluate import Evaluation
-from common.kinds import Encoded, Task
+from common.kinds import Encoded, Kind, Task
 from common.kinds.sentences import label_order
 from common.layers import packed
 from common.losses import label_loss
@@ -56,6 +57,7 @@ from pocket.models import (
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
 
+TOKENS = 2**15  # of a step's part when a teacher is fine-tuned: 32 texts of 1,024 tokens are one
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -65,7 +67,7 @@ class HiddenStates(dict[int, Tensor]):
     def __missing__(self, layer: int) -> Tensor:
         there = ", ".join(map(str, self)) or "none"
         raise BadInput(
-            f"the teacher's hidden states of layer {layer}: were not asked for; the loop's layers are {there}"
+            f"the teacher's hidden states of layer {layer}: were not asked for; the teacher's layers are {there}"
         )
 
 
@@ -73,8 +75,8 @@ class HiddenStates(dict[int, Tensor]):
 class Teacher:
     """A frozen teacher in evaluation mode, whose logits stand in the order of the task's labels.
 
-    Called with a batch it gives its outputs, without gradient, as the library names them; `hidden_states[l]` for the
-    `layers` that the loop was given or, without a loop, the call, of which 0 is the embeddings' output.
+    Called with a batch it gives its outputs, without gradient, as the library names them; `hidden_states[l]` for its
+    own `layers` and those of the call, of which 0 is the embeddings' output.
     """
 
     name: str
@@ -85,16 +87,29 @@ class Teacher:
     speed: float = 0.0  # inference, examples per second
     predictions: dict[str, np.ndarray] = field(default_factory=dict)  # of the reported splits, where a kind has them
     pretrained: str | None = None  # what it was before it was fine-tuned; None: nothing was pre-trained
+    ready: bool = False  # whether it came fine-tuned for the task, and what it was before is not known
     kept: KeptOutputs | None = None  # outputs to be read in place of computed ones
-    layers: tuple[int, ...] = ()  # whose hidden states the loop at hand has asked for
+    layers: tuple[int, ...] = ()  # whose hidden states every call gives
+    # of one that is outputs alone, in `kept`: whose they are, () of a file. Its model says how a student is built
+    sources: tuple[Teacher, ...] | None = None
 
     @property
     def bytes(self) -> int:
         """Of the weights as they are held, tied weights once."""
+        if self.sources is not None:
+            return sum(teacher.bytes for teacher in self.sources)
         return self.model.get_memory_footprint(return_buffers=False)
+
+    @property
+    def parameters(self) -> int:
+        if self.sources is not None:
+            return sum(teacher.parameters for teacher in self.sources)
+        return models.parameters(self.model)
 
     def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
         wanted = list(dict.fromkeys([*self.layers, *layers]))
+        if wanted and self.sources is not None:
+            raise BadInput(f"teacher {self.name}: is outputs alone, without hidden states; finetune and kd need none")
         if self.kept is not None:
             outputs = self.kept.read(batch.ids, batch.inputs["attention_mask"])
             states = outputs.hidden_states
@@ -103,102 +118,158 @@ class Teacher:
             with torch.no_grad():
                 outputs = self.model(**batch.inputs, output_hidden_states=bool(wanted))
             states = outputs.get("hidden_states")  # an encoder-decoder's have other names
+        if wanted and states is None and not batch.kind.written:
+            models.no_hidden_states(self.model)
         if wanted and states is not None:
             outputs["hidden_states"] = HiddenStates((layer, states[layer]) for layer in wanted)
         return outputs
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: Any, task: TaskData, max_length: int = 128) -> Teacher:
-        """A model in memory that was fine-tuned on the task, and from now on is frozen. `BadInput` if its outputs are
-        not called as the task's labels are: their order would be a guess."""
+        """A frozen copy of a model in memory that was fine-tuned on the task. `BadInput` if its outputs are not called
+        as the task's labels are: their order would be a guess."""
         name = model.name_or_path or type(model).__name__
         if (order := order_of_outputs(name, model.config, task.task)) is None:
             raise BadInput(f"{name}: its outputs have no names; model.config.id2label says which class each is")
+        model = copy.deepcopy(model).eval().requires_grad_(False)
         in_task_order(model, order)
-        model.eval().requires_grad_(False)
         found = evaluate.evaluate(model, tokenizer, task, max_length)
-        weights = train.digest(model.state_dict())
-        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", *found)
+        weights = train.weights_digest(model.state_dict())
+        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", *found, ready=True)
+
+
+class Start(NamedTuple):
+    """What a teacher is before it has seen the task."""
+
+    name: str
+    source: str | None  # a hub id or a folder; None: a pocket model that is begun anew
+    config: Any
+    tokenizer: Any
+    origin: str  # what signatures call it
 
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Teacher:
-    """Load, or fine-tune and cache, a teacher (`--teacher` unless another is named) for the task."""
-    name = name or args.teacher
-    kind = task.task.kind
-    base, layers = parse_model(name)
-    if base in POCKET and task.source != "pocket":
-        raise BadInput(f"--teacher {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
-    language, written = kind.causal, kind.written
-    scratch = (language or written) and name in POCKET
-    source: str | None = None if scratch else models.source(name, kind)
-    config: Any
-    if source is None:
-        config, tokenizer = (pocket_bart if written else pocket_gpt2)(name)
-        origin = f"{name}@{train.key(config.to_diff_dict())}"
+    """The teacher that the arguments say, or another one by its name: a model, or its outputs alone, where they are in
+    a file, of several models, or for a student with tokens of its own."""
+    names, base = split_list(args.teacher), None if name else own_base(args, task)
+    if name or (base is None and len(names) == 1):
+        return load_teacher(args, task, name or names[0])
+    return outputs_alone(args, task, names if args.teacher_outputs is None else [], base)
+
+
+def load_teacher(args: CommonArgs, task: TaskData, name: str) -> Teacher:
+    """Load, or fine-tune and cache, a model."""
+    start, kind = get_start(args, task, name), task.task.kind
+    order = head_order(args, start, task.task)
+    if order is not None:  # it is used as it is
+        folder, config, signature = start.name, start.config, start.origin
+        pretrained = start.name if kind.causal or kind.written else None
     else:
-        config, tokenizer = models.load_config(source), models.load_tokenizer(source)
-        origin = models.model_name(name)
+        recipe, shipped = recipe_of(args, task, start)
+        # off the clock: the main process makes it alone, to the same bits however many wait for it
+        made = parallel.on_main(
+            lambda: train.shared(
+                args, "teachers", recipe, start.tokenizer, lambda stage: make(stage, task, start, shipped)
+            )
+        )
+        folder, config = str(made.folder), models.load_config(str(made.folder))
+        signature, pretrained = f"{start.origin}+{task.task.name}#{made.folder.name}", start.source
+    model = load_frozen(args, folder, config, task)
+    kind.prepare(model, start.tokenizer, task.task)
+    in_task_order(model, order or [])
+    if args.teacher_precision != "fp32":
+        signature += f"@{args.teacher_precision}"
+    found = evaluated(args, model, start.tokenizer, task)
+    return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None)
+
+
+def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--teacher") -> Start:
+    """The model that `name` means for this task. `BadInput` if it cannot read what the task holds."""
+    kind = task.task.kind
+    if parse_model(name)[0] in POCKET and task.source != "pocket":
+        raise BadInput(f"{argument} {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
+    config: Any
+    if name in POCKET and (kind.causal or kind.written):
+        config, tokenizer = (pocket_bart if kind.written else pocket_gpt2)(name)
+        start = Start(name, None, config, tokenizer, f"{name}@{train.key(config.to_diff_dict())}")
+    else:
+        source = models.source(name, kind)
+        config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
+        start = Start(name, source, config, tokenizer, models.model_name(name))
+        if args.label_map and kind.sized and name == args.teacher:
+            config.id2label = named_outputs(args.label_map, config.num_labels)
+            start = start._replace(origin=f"{start.origin}[{args.label_map}]")
+    if models.is_decoder(config.model_type) and not kind.causal:
+        pad(name, config, tokenizer)
     check_length(args.max_length, config, tokenizer)
     words = max(tokenizer.get_vocab().values(), default=0) + 1
     if words > getattr(config, "vocab_size", words):
-        said = f"--teacher {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings"
+        said = f"{argument} {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings"
         if set(range(config.vocab_size, words)) - set(tokenizer.added_tokens_decoder):
             raise BadInput(said)
         warn(f"{said}: those beyond are marks that no text should hold")  # BART's <mask>, of models of summaries
-    if written and not config.is_encoder_decoder:
-        raise BadInput(f"--teacher {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
-    half = "" if args.teacher_precision == "fp32" else f"@{args.teacher_precision}"
-    order = None
-    # of a model that is cut, the head has to learn what the last layer left says
-    if not layers and kind.has_head(config, task.task) and (args.teacher_epochs == 0 or not (language or written)):
-        order = head_order(args, name, config, task.task)
-    if order is not None:  # it is used as it is
-        model = load_frozen(args, name, config, task)
-        kind.prepare(model, tokenizer, task.task)
-        in_task_order(model, order)
-        found = evaluated(args, model, tokenizer, task)
-        return Teacher(name, model, tokenizer, origin + half, *found, name if language or written else None)
-    if name in POCKET:
-        recipe = pocket_recipe(name, task.task, args.max_length)
+    if kind.written and not config.is_encoder_decoder:
+        raise BadInput(f"{argument} {name}: is no encoder-decoder, which {task.name} needs; for example a BART or a T5")
+    return start
+
+
+def pad(name: str, config: Any, tokenizer: Any) -> None:
+    """Make a decoder a classifier of batches: it reads the last token that is no padding."""
+    usable = {token for token, i in tokenizer.get_vocab().items() if i < config.vocab_size}
+    if tokenizer.pad_token not in usable:
+        if tokenizer.eos_token not in usable:
+            raise BadInput(f"--teacher {name}: its tokenizer has no token for padding, and none for the end of a text")
+        tokenizer.pad_token = tokenizer.eos_token
+        warn(f"--teacher {name}: its tokenizer has no token for padding; {tokenizer.eos_token} is used")
+    config.pad_token_id = tokenizer.pad_token_id
+
+
+def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> tuple[dict[str, Any], Path | None]:
+    """How it is fine-tuned; and the packed file of one that was fine-tuned so and is shipped."""
+    if start.name in POCKET:
+        recipe = pocket_recipe(start.name, task.task, args.max_length)
+    elif not len(task.labelled):
+        raise BadInput(f"--teacher {start.name}: has no head for {task.name}, which has no labels to fine-tune it on;"
+                       " give a fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
     elif args.teacher_epochs == 0:
-        raise BadInput(f"--teacher-epochs 0: {name} has no head for {task.name}, it has to be fine-tuned")
+        raise BadInput(f"--teacher-epochs 0: {start.name} has no head for {task.name}, it has to be fine-tuned")
     else:
-        epoch = len(data.encode(tokenizer, task.splits["train"], task.task, args.max_length)) / args.batch_size
-        lr = args.teacher_lr or 5e-5 * 768 / config.hidden_size
-        recipe = {"steps": max(1, round(epoch * args.teacher_epochs)), "batch_size": args.batch_size, "lr": lr}
-    for key, value in kind.settings(task.task).items():
-        setattr(config, key, value)
-    recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": origin}
+        encoded = data.encode(start.tokenizer, task.labelled, task.task, args.max_length)
+        steps = max(1, round(len(encoded) / args.batch_size * args.teacher_epochs))
+        lr = args.teacher_lr or 5e-5 * 768 / start.config.hidden_size
+        recipe = {"steps": steps, "batch_size": args.batch_size, "lr": lr}
+        if (parts := -(-args.batch_size * args.max_length // TOKENS)) > 1:
+            recipe["parts"] = parts
+    recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": start.origin}
     recipe |= {"precision": args.precision, "seed": 0}
-    shipped = shipped_teacher(name, recipe) if name in POCKET else None
+    file, mark = (shipped_teacher(start.name, recipe) if start.name in POCKET else None) or (None, None)
+    return recipe | ({"shipped": mark} if mark else {}), file
+
+
+def make(stage: Stage, task: TaskData, start: Start, shipped: Path | None) -> PreTrainedModel:
+    """The fine-tuned teacher."""
     if shipped is not None:
-        recipe |= {"shipped": shipped[1]}
-
-    def make(stage: Stage) -> PreTrainedModel:
-        if shipped is not None:
-            model = packed.unpacked(packed.load(shipped[0])[0])
+        return packed.unpacked(packed.load(shipped)[0])
+    kind = task.task.kind
+    for key, value in kind.settings(task.task).items():
+        setattr(start.config, key, value)
+    if start.source is not None:
+        model = models.load_model(start.source, start.config, kind)
+    else:
+        model = models.build(start.config, kind)
+        if kind.written:
+            encode_as_pocket_bert(model, start.name)
         else:
-            model = models.load_model(source, config, kind) if source else models.build(config, kind)
-            if scratch and written:
-                encode_as_pocket_bert(model, name)
-            elif scratch:
-                embed_as_pocket_bert(model)
-            kind.prepare(model, tokenizer, task.task)
-            fine_tune(stage, model, tokenizer, task, f"teacher {name} on {task.name}")
-        return model
-
-    # off the clock: the main process makes it alone, to the same bits however many wait for it
-    made = parallel.on_main(lambda: train.shared(args, "teachers", recipe, tokenizer, make))
-    model = load_frozen(args, str(made.folder), models.load_config(str(made.folder)), task)
-    kind.prepare(model, tokenizer, task.task)
-    signature = f"{origin}+{task.task.name}#{made.folder.name}{half}"
-    return Teacher(name, model, tokenizer, signature, *evaluated(args, model, tokenizer, task), source)
+            embed_as_pocket_bert(model)
+    kind.prepare(model, start.tokenizer, task.task)
+    fine_tune(stage, model, start.tokenizer, task, f"teacher {start.name} on {task.name}")
+    return model
 
 
 def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
     recipe = {
-        "weights": train.digest(model.state_dict()),
+        "weights": train.weights_digest(model.state_dict()),
         "task": [task.name, task.fingerprint, *task.reported],
         "max_length": args.max_length,
         "how": [parallel.device().type, torch.__version__],
@@ -217,15 +288,15 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: Ta
 def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:
     """Plain supervised training, as `stage.recipe` says."""
     recipe, kind = stage.recipe, task.task.kind
-    encoded = data.encode(tokenizer, task.splits["train"], task.task, recipe["max_length"])
+    encoded = data.encode(tokenizer, task.labelled, task.task, recipe["max_length"])
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
     short_first = "short_steps" in recipe
     batches: Any = data.Batches(*how)
     if short_first:
         batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
-    # whatever --accumulate says: the teacher is the same for all
+    parts = recipe.get("parts", 1)  # whatever --accumulate says: the teacher is the same for all
     with stage.loop(
-        {"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label, parts=1
+        {"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label, parts=parts
     ) as loop:
         for batch in loop:
             logits, labels = batch.predictions(model(**batch.inputs))
@@ -242,17 +313,49 @@ def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
         raise BadInput(f"--teacher {name}: {error}") from error
 
 
-def head_order(args: CommonArgs, name: str, config: Any, task: Task) -> list[int] | None:
-    """`order_of_outputs` of a teacher that has a head. For data of one's own, whose classes no checkpoint of the hub
-    knows, one with other classes is fine-tuned like one without a head."""
+def named_outputs(given: str, count: int) -> dict[int, str]:
+    """`"0=negative,1=positive"` -> {0: "negative", 1: "positive"}, a name for each of so many outputs."""
+    pairs = [part.partition("=") for part in split_list(given)]
+    names = {int(output): name.strip() for output, _, name in pairs if output.strip().isdecimal() and name.strip()}
+    if sorted(names) != list(range(count)) or len(pairs) != count:
+        wants = ",".join(f"{i}=NAME" for i in range(count))
+        raise BadInput(f"--label-map {given}: must name each output of the teacher once, {wants}")
+    return names
+
+
+def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:
+    """`order_of_outputs` of a teacher that is used as it is; None of one that has to be fine-tuned.
+
+    That is: one without the task's head, or cut, whose head has to learn what the last layer left says; a language
+    model, unless `--teacher-epochs 0` says otherwise; and, for data of one's own, whose classes no checkpoint of the
+    hub knows, one with other classes.
+    """
+    name, own, untouched = start.name, task.name not in TASKS, args.teacher_epochs == 0
+    language = task.kind.causal or task.kind.written
+    if parse_model(name)[1] or (language and not untouched):
+        return None
+    if not task.kind.has_head(start.config, task):
+        other = task.kind.sized and any(part in str(start.config.architectures) for part in task.kind.architectures)
+        if other and name not in POCKET:
+            said = f"its head has {start.config.num_labels} outputs, {task.name} {len(task.labels) or 1}"
+            if args.label_map:
+                raise BadInput(f"--label-map {args.label_map}: {said}")
+            warn(f"--teacher {name}: {said}; a new one is fine-tuned")
+        return None
     try:
-        order = order_of_outputs(name, config, task)
+        order = order_of_outputs(name, start.config, task)
     except BadInput:
-        if task.name in TASKS or args.teacher_epochs == 0:
+        if not own or untouched or args.label_map:
             raise
         warn(f"--teacher {name}: its outputs have other names than the classes of {task.name}; it is fine-tuned")
         return None
-    if task.name not in TASKS and not task.labels and args.teacher_epochs > 0:
+    if order is None:
+        example = ",".join(f"{i}={label}" for i, label in enumerate(task.labels[:3]))
+        warn(
+            f"--teacher {name}: its outputs have no names (LABEL_0, ...), so a new head is fine-tuned; to use it as it"
+            f" is, say which is which, as --label-map {example}"
+        )
+    if own and not task.labels and not untouched:
         warn(f"--teacher {name}: has a head like that of {task.name}; it is used as it is, not fine-tuned")
     return order
 
@@ -285,6 +388,9 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
         *_, output = (m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == len(order))
         for parameter in output.parameters():
             parameter.copy_(parameter[order])
+        config: Any = model.config
+        config.id2label = {i: config.id2label[column] for i, column in enumerate(order)}
+        config.label2id = {name: i for i, name in config.id2label.items()}
 
 
 def check_length(max_length: int, config: Any, tokenizer: Any, argument: str = "--max-length") -> None:
@@ -298,31 +404,110 @@ def check_length(max_length: int, config: Any, tokenizer: Any, argument: str = "
         raise BadInput(f"{argument} {max_length}: the teacher has {positions} positions; give that or less")
 
 
+# --- outputs alone -------------------------------------------------------------------------------------------
+
+
+def own_base(args: CommonArgs, task: TaskData) -> Start | None:
+    """What a student with tokens of its own is made of: `--tokenizer`, or a checkpoint that `--init` names; None where
+    it reads the teacher's."""
+    option, name = ("--tokenizer", args.tokenizer) if args.tokenizer else ("--init", args.checkpoint)
+    first, kind = split_list(args.teacher)[0], task.task.kind
+    if args.teacher_outputs is not None:
+        if name is None and first in POCKET and task.source != "pocket":
+            raise BadInput(f"--teacher-outputs {args.teacher_outputs}: has no tokenizer; --init MODEL gives the student"
+                           " a checkpoint's weights and tokenizer, --tokenizer MODEL the tokenizer alone")  # fmt: skip
+        return get_start(args, task, name or first, option if name else "--teacher")
+    if name is None:
+        return None
+    sources = [(models.source(name), option), (models.source(first, kind), "--teacher")]
+    one, other = (models.load_config(*place) for place in sources)
+    same = (one.model_type, one.vocab_size) == (other.model_type, other.vocab_size)
+    if same and args.tokenizer:
+        own, theirs = (models.load_tokenizer(*place).get_vocab() for place in sources)
+        same = own == theirs
+    if same:
+        return None
+    args.check_outputs_alone(f"{option} {name}: reads other tokens than the teacher")
+    return get_start(args, task, name, option)
+
+
+def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Start | None) -> Teacher:
+    """A teacher that says what these say, the mean of their probabilities, or without names what `--teacher-outputs`
+    holds; to a student of `base`, or of the first."""
+    kind, examples = task.task.kind, task.splits["train"]
+    if kind.outputs != ("logits",) or kind.by_token:
+        raise BadInput(f"--task {task.name}: is {kind}; only classes and scores of texts are learnt from outputs alone")
+    teachers, cost = [load_teacher(args, task, name) for name in names], Ledger()
+    if teachers:
+        made, always = [], replace(args, teacher_cache="on")
+        for one in teachers:
+            encoded = data.encode(one.tokenizer, examples, task.task, args.max_length)
+            found = keep_outputs(always, one, encoded, len(encoded))
+            assert found is not None, "ids of examples are unique"
+            made.append(found[0].tensors["logits"].numpy())
+            cost.add(found[1])
+        logits = mean_logits(kind, made)
+        said = {split: mean_logits(kind, [one.predictions[split] for one in teachers]) for split in task.reported}
+        name, signature = "+".join(Path(one).name for one in names), "+".join(one.signature for one in teachers)
+    else:
+        assert examples.outputs is not None, "a task is loaded with its outputs"
+        logits, file = examples.outputs, Path(str(args.teacher_outputs))
+        there = {split: task.splits[split].outputs for split in task.reported}
+        said = {split: found for split, found in there.items() if found is not None and not np.isnan(found).any()}
+        if task.task.metrics == ("agreement",) and len(said) < len(there):
+            raise BadInput(f"--teacher-outputs {file}: {', '.join(there)} has neither labels nor outputs here; one of"
+                           " them is needed to score a student")  # fmt: skip
+        name, signature = file.name, f"{file.name}#{train.weights_digest({'logits': torch.from_numpy(logits)})[:12]}"
+    if base is None:
+        model, tokenizer, pretrained = teachers[0].model, teachers[0].tokenizer, teachers[0].pretrained
+    else:
+        with torch.device("meta"):  # no weights: it is never run
+            model = models.build(base.config, kind)
+        tokenizer, pretrained, signature = base.tokenizer, base.source, f"{signature}, read by {base.origin}"
+    rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
+    kept = KeptOutputs(Path(signature), data.encode(tokenizer, examples, task.task, args.max_length),
+                       tokenizer.padding_side, {"logits": torch.from_numpy(logits)}, cost)  # fmt: skip
+    return Teacher(
+        name, model, tokenizer, signature,
+        {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()},
+        min((one.speed for one in teachers), default=0.0),
+        {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None},
+        pretrained, kept=kept, sources=tuple(teachers),
+    )  # fmt: skip
+
+
+def mean_logits(kind: Kind, logits: list[np.ndarray]) -> np.ndarray:
+    """Those of the mean of the probabilities."""
+    return kind.logits(np.mean([kind.probabilities(one) for one in logits], axis=0)) if logits[1:] else logits[0]
+
+
 # --- kept outputs --------------------------------------------------------------------------------------------
 
 BATCH = 128  # examples
 MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
 
 
-def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int,
-                 layers: tuple[int, ...]) -> tuple[KeptOutputs, Ledger] | None:  # fmt: skip
+def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int) -> tuple[KeptOutputs, Ledger] | None:
     """The teacher's outputs on all examples, and what they have cost; None if `--teacher-cache` wants none.
 
-    With auto they are kept if the steps see more examples than there are, and if the file is not too large. `layers`:
-    whose hidden states are kept too.
+    With auto they are kept if the steps see more examples than there are, and if the file is not too large. The hidden
+    states of its `layers` are kept too.
     """
-    kind = encoded.kind
+    share = min(1.0, steps * args.batch_size / len(encoded))  # of the outputs, which the steps read
+    if teacher.sources is not None and teacher.kept is not None:
+        return teacher.kept, teacher.kept.cost(share)
+    kind, layers = encoded.kind, tuple(sorted(set(teacher.layers)))
     wanted = args.teacher_cache != "off" and bool(kind.outputs) and len(set(encoded.ids)) == len(encoded)
     if args.teacher_cache == "auto":
         pays = steps * args.batch_size > len(encoded)
         wanted = wanted and pays and sum(encoded.lengths) * len(layers) * teacher.model.config.hidden_size * 4 <= MOST
     if not wanted:
         return None
-    tokens = encoded.flat | {"ends": encoded.ends}
+    tokens = {name: torch.from_numpy(values) for name, values in (encoded.flat | {"ends": encoded.ends}).items()}
     recipe = {
         "teacher": teacher.signature,
-        "weights": train.digest(teacher.model.state_dict()),
-        "examples": [results.digest(encoded.ids), train.digest({k: torch.from_numpy(v) for k, v in tokens.items()})],
+        "weights": train.weights_digest(teacher.model.state_dict()),
+        "examples": [results.digest(encoded.ids), train.weights_digest(tokens)],
         "outputs": [*kind.outputs, *layers],
         "attention": teacher.model.config._attn_implementation,
         "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
@@ -337,11 +522,10 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
         return {"recipe": recipe, "ledger": asdict(spent)}
 
     note = parallel.on_main(lambda: train.kept(folder, fill))
-    cost = Ledger(**note["ledger"])
-    share = min(1.0, steps * args.batch_size / len(encoded))  # of the file, which the steps read
-    cost.teacher_examples, cost.seconds = round(share * cost.teacher_examples), share * cost.seconds
-    cost.shared_seconds = 0.0 if note["fresh"] else cost.seconds
-    return KeptOutputs(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side), cost
+    spent = Ledger(**note["ledger"])
+    spent.shared_seconds = 0.0 if note["fresh"] else spent.seconds
+    kept = KeptOutputs(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side, spent=spent)
+    return kept, kept.cost(share)
 
 
 @torch.no_grad()
@@ -379,14 +563,24 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
 
 
 class KeptOutputs:
-    """A file that `write_outputs` has written for `encoded`, mapped into memory."""
+    """A file that `write_outputs` has written for `encoded`, mapped into memory; or `tensors` with a row for each
+    example. `spent` is what they have cost."""
 
-    def __init__(self, path: Path, encoded: Encoded, padding_side: str) -> None:
-        with safe_open(path, "pt") as file:
-            self.tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self.by_token = file.metadata()["by_token"] == "1"
-        self.path, self.encoded, self.padding_side = path, encoded, padding_side
+    def __init__(self, path: Path, encoded: Encoded, padding_side: str, tensors: dict[str, Tensor] | None = None,
+                 spent: Ledger | None = None) -> None:  # fmt: skip
+        self.tensors, self.by_token = tensors or {}, False
+        if tensors is None:
+            with safe_open(path, "pt") as file:
+                self.tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                self.by_token = file.metadata()["by_token"] == "1"
+        self.path, self.encoded, self.padding_side, self.spent = path, encoded, padding_side, spent or Ledger()
         self.rows = {example: i for i, example in enumerate(encoded.ids)}
+
+    def cost(self, share: float) -> Ledger:
+        """What a share of them has cost."""
+        spent = self.spent
+        return replace(spent, teacher_examples=round(share * spent.teacher_examples), seconds=share * spent.seconds,
+                       shared_seconds=share * spent.shared_seconds)  # fmt: skip
 
     def read(self, ids: list[str], attention_mask: Tensor) -> Any:
         """The outputs on these examples, float32, where (B, L) `attention_mask` is; as the library names them. Hidden

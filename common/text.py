@@ -49,6 +49,7 @@ SHORT = 20_000  # documents of pocket-short
 HEAD = 4096  # texts of a stream that are held in memory
 BUFFER = 4096  # texts from which a stream draws the next one
 SHARE = 0.15  # of the tokens, to be masked
+LOGITS = 2**30  # bytes of a part's float32 logits, where a loss lets a batch be taken in parts
 HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}  # a new head is one layer: it has little to learn
 
 # OSCAR's filters, with the figures of Brown et al. (2023), section 3.2, which says "harmful categories" and does not
@@ -127,13 +128,10 @@ def named(spec: str) -> str:
     )
 
 
-def check(spec: str | None, budget: str = "") -> None:
-    """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text.
-
-    `budget`: of a script that counts epochs of texts, which a stream's `batches` have none of.
-    """
-    if spec is not None and any(part.streamed for part in parts_of(spec)) and budget == "paper":
-        raise BadInput(f"--corpus {spec}: has no known length, and --budget paper counts epochs; give a number")
+def check(spec: str | None) -> None:
+    """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text."""
+    if spec is not None:
+        parts_of(spec)
 
 
 def open_texts(spec: str | None, task: TaskData, passages: int | None = None) -> Texts:
@@ -517,6 +515,8 @@ def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any) -> T
 
     Returns labels (B, L). Draws from torch's global generator.
     """
+    if tokenizer.mask_token_id is None:
+        raise BadInput("--teacher: its tokenizer has no token for what is masked; rows without masked LMs work")
     chances = (weights[ids] * mask).flatten()
     count = min(math.ceil(SHARE * int(mask.sum())), int((chances > 0).sum()))
     chosen = torch.zeros_like(chances, dtype=torch.bool)
@@ -548,13 +548,17 @@ def load_masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
     `BadInput` for a family without masked language models, and for a file that lacks other weights.
     """
     (name, layers), config = parse_model(source), models.load_config(source)
+    none = (f"--teacher {source}: a {config.model_type} gives no masked language model; what needs none works: rows"
+            " without a stage before the task, of cka.py --pretraining off, of cmow.py --init random")  # fmt: skip
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise BadInput(none)
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
             name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
             output_loading_info=True,
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise BadInput(f"--teacher {source}: gives no masked language model ({first_line(error)})") from error
+        raise BadInput(f"{none} ({models.why_not(name, error)})") from error
     body = model.base_model_prefix + "."
     lost = sorted(key for key in report["missing_keys"] if key.startswith(body))
     if lost:
@@ -611,7 +615,7 @@ def pretrain(
     length: int, seed: int, steps: int = 0, epochs: int = 0, source: str | None = None, load: Load = load_masked_lm,
     pieces: bool = False, written: bool = False, smoothing: float = 0.0, everywhere: bool = False,
     optimizer: dict[str, Any] | None = None, done: Callable[[Any], None] | None = None, held_out: int = 0,
-    watch: Watch | None = None, **recipe: Any,
+    watch: Watch | None = None, in_parts: bool = False, **recipe: Any,
 ) -> Shared:  # fmt: skip
     """The student of `build` after so many `steps`, or `epochs` of the texts, of `loss(student, teacher, batch)`.
 
@@ -621,7 +625,8 @@ def pretrain(
     `source`: of the masked language model that teaches (default: the teacher before it was fine-tuned), which `load`
     loads; a head that it lacks is trained first. `build` makes the student of it, or it into the student: then there is
     no teacher, None. A loss that is a module has modules of its own, which learn with the student. `optimizer`: the
-    loop's options. `done`: the last touch to the trained student.
+    loop's options. `done`: the last touch to the trained student. `in_parts`: the loss of a batch is that of its parts,
+    which are made so small that the logits of one have no more than `LOGITS` bytes.
 
     An example is a text, or with `pieces` a piece of a text, whose words are masked: the rare ones more readily by
     `smoothing`, with labels at every token by `everywhere`. With `written` it is its own label instead, and an
@@ -669,8 +674,12 @@ def pretrain(
         modules: dict[str, nn.Module] = {"student": student}
         modules |= dict(loss.named_children()) if isinstance(loss, nn.Module) else {}
         kind = run.task.task.kind if written else "masked LM"
+        options = optimizer
+        if in_parts:
+            parts = -(-batch_size * length * model.config.vocab_size * 4 // LOGITS)
+            options = {"parts": max(args.accumulate, parts)} | options
         with stage.loop(
-            modules, batches, total, lr, kind=kind, label=recipe.get("stage", name), name=name, **optimizer
+            modules, batches, total, lr, kind=kind, label=recipe.get("stage", name), name=name, **options
         ) as loop:
             if watch is not None:
                 loop.watch = functools.partial(watch, loop, student, teacher, rows)

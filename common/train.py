@@ -21,9 +21,7 @@ import math
 import os
 import shutil
 import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -39,8 +37,9 @@ from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 from transformers import PreTrainedModel, set_seed
 
-from common import models, parallel, results
+from common import losses, models, parallel, results
 from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
+from common.errors import tell
 from common.kinds import Kind
 from common.results import replacing, write_json
 
@@ -49,6 +48,7 @@ WEIGHT_DECAY = 0.01
 CLIP = 1.0  # gradient norm
 SCHEDULE = ("warmup", "betas", "eps", "decay", "clip")  # the options of a loop that decide what comes out
 LOG_EVERY = 20  # steps
+TELL_EVERY = 30.0  # seconds between two lines of a loop that shows no bar
 LOOK_EVERY = 20  # steps between two looks at losses on a GPU, which make it wait
 
 
@@ -99,7 +99,7 @@ def peak_memory() -> int:
 # --- a batch -------------------------------------------------------------------------------------------------
 
 
-class Batches(Protocol):
+class Stream(Protocol):
     """A stream of batches, which is a function of the step: a resumed training needs no other state of it. Masks are
     drawn from torch's random numbers, whose state a checkpoint holds."""
 
@@ -122,6 +122,7 @@ class Batch:
     last: bool
     share: float  # of the batch's predictions, by which the loop weighs the part's loss
     of_examples: float  # its share of the batch's examples
+    of_tokens: float  # and of its tokens
     examples: int  # of all processes
     ledger: Ledger
     rest: list[Batch] = field(default_factory=list)  # of the first part: those that follow it
@@ -136,6 +137,10 @@ class Batch:
         of which the parts of a batch have other shares than of its examples."""
         return parallel.mean(rows) * (self.of_examples / self.share)
 
+    def mean_of_tokens(self, rows: Tensor) -> Tensor:
+        """(n,), a number for each token that is no padding -> (): likewise, where the predictions are others."""
+        return parallel.mean(rows) * (self.of_tokens / self.share)
+
     def predictions(self, output: Any) -> tuple[Tensor, Tensor]:
         """(n, C) logits and (n,) targets, one row for each prediction: `Kind.predictions`."""
         return self.kind.predictions(output, self.labels, self.mask)
@@ -144,7 +149,7 @@ class Batch:
 def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str, step: int, ledger: Ledger,
                 device: torch.device) -> list[Batch]:  # fmt: skip
     """A batch in so many parts, fewer if it has too few rows; of each this process's rows."""
-    size, labels = len(ids), batch["labels"]
+    size, labels, tokens = len(ids), batch["labels"], batch["attention_mask"].sum(1)
     # of texts with labels at some tokens, these are the predictions
     counts = (labels >= 0).flatten(1).sum(1).tolist() if labels.ndim > 1 else [1] * size
     parts = max(1, min(parts, size // parallel.processes()))
@@ -155,7 +160,8 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
         inputs = {name: values.to(device) for name, values in rows.items()}
         share = max(sum(counts[a:b]) / max(1, sum(counts)), 1e-20)  # what has no prediction has examples
         made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), Kind.of(kind), step, number,
-                          number == 0, number == parts - 1, share, (b - a) / size, b - a, ledger))  # fmt: skip
+                          number == 0, number == parts - 1, share, (b - a) / size,
+                          float(tokens[a:b].sum() / tokens.sum()), b - a, ledger))  # fmt: skip
     made[0].rest = made[1:]
     return made
 
@@ -172,7 +178,7 @@ class Loop:
     """
 
     def __init__(
-        self, modules: dict[str, nn.Module], batches: Batches, steps: int, lr: float, folder: Path, identity: str, *,
+        self, modules: dict[str, nn.Module], batches: Stream, steps: int, lr: float, folder: Path, identity: str, *,
         kind: str = "classification", label: str = "", first: int = 0, parts: int = 1, warmup: float = WARMUP,
         betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, decay: float = WEIGHT_DECAY, clip: float = CLIP,
         resume: bool = True, remake: bool = False, save_every: float = 30.0, compile: bool = False,
@@ -202,7 +208,9 @@ class Loop:
         self.path = folder / "checkpoint.safetensors"
         self.saved, self.saved_step, self.pause = time.perf_counter(), 0, save_every
         self.stop: int | None = None  # the signal that asked for it
-        self._loss = torch.zeros((), device=self.device)
+        self._loss = self._norm = torch.zeros((), device=self.device)  # of the last batch; of its gradient, unclipped
+        self._terms: dict[str, Tensor] = {}  # the parts of that loss that have a name
+        self.rate = 0.0  # the learning rate of the last step
         self._watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
         self._set_rate()
 
@@ -229,12 +237,9 @@ class Loop:
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.execute`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._defer)
-            self.ear, mouth = socket.socketpair()
-            mouth.setblocking(False)
-            self.mouth, self.before = mouth, signal.set_wakeup_fd(mouth.fileno())
-            self.listener = threading.Thread(target=self._listen, daemon=True)
-            self.listener.start()
         hidden = None if parallel.main() else True
+        self.told = self.began = time.perf_counter()
+        self.began_at = self.step
         self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
                         dynamic_ncols=True)  # fmt: skip
         return self
@@ -251,28 +256,17 @@ class Loop:
         finally:
             for number, handler in self.handlers.items():
                 signal.signal(number, handler)
-            if self.handlers:
-                signal.set_wakeup_fd(self.before)
-                self.mouth.close()  # which ends the thread that listens
-                self.listener.join(1.0)  # what it says comes before the last line
         if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
             raise Interrupted(stop)
 
     def _defer(self, number: int, _frame: object) -> None:
+        if self.stop is None and parallel.main():  # not by `print`, which this may have interrupted
+            os.write(2, b"\nstopping after this step, with a checkpoint; once more stops at once\n")
         self.stop = number
-
-    def _listen(self) -> None:
-        """Answer a signal at once, in a thread: Python's own handlers wait until a backward pass has come back."""
-        asked = False
-        with self.ear:
-            while number := self.ear.recv(1):
-                if asked and parallel.processes() == 1:  # a launcher passes on what its processes have got already
-                    name = signal.Signals(number[0]).name
-                    print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr, flush=True)
-                    os._exit(128 + number[0])
-                if not asked and parallel.main():
-                    print("\nstopping after this step, with a checkpoint; once more stops at once", file=sys.stderr)
-                asked = True
+        for each in (
+            self.handlers if parallel.processes() == 1 else ()
+        ):  # a launcher passes on what all have got already
+            signal.signal(each, signal.SIG_DFL)  # which does not wait for the end of a backward pass
 
     # --- a step ---
 
@@ -282,7 +276,8 @@ class Loop:
                 at, before = self.first_step + self.step, self.step
                 batch, ids = self.batches[at], self.batches.ids(at)
                 parts = self._split(batch, ids, self.number_of_parts, at, self.ledger)
-                self._loss = torch.zeros((), device=self.device)
+                self._loss, self._terms = torch.zeros((), device=self.device), {}
+                losses.TERMS.clear()
                 self._sizes = len(ids), int(batch["attention_mask"].sum())
                 for part in parts:
                     self.batch = part
@@ -309,6 +304,9 @@ class Loop:
             loss = self.batch.share * loss
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         self._loss += loss.detach()
+        for name, value in losses.TERMS.items():
+            self._terms[name] = self._terms.get(name, 0.0) + self.batch.share * value
+        losses.TERMS.clear()
         if not self.batch.last:
             return
         self._watched.append((self._loss, self.batch.step))
@@ -316,11 +314,11 @@ class Loop:
             self._look()
         parallel.sum_gradients(self.weights)
         if self.scaler is None:
-            clip_grad_norm_(self.weights, self.clip)
+            self._norm = clip_grad_norm_(self.weights, self.clip)
             self.optimizer.step()
         else:  # fp16: the loss was scaled; a step whose gradient overflowed is left out
             self.scaler.unscale_(self.optimizer)
-            clip_grad_norm_(self.weights, self.clip)
+            self._norm = clip_grad_norm_(self.weights, self.clip)
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad()
@@ -347,14 +345,23 @@ class Loop:
     def _set_rate(self) -> None:
         """The learning rate of the next step: linear warm-up to `lr`, then linear decay to 0."""
         rising, falling = self.step / max(1, self.rise), (self.steps - self.step) / max(1, self.steps - self.rise)
+        self.rate = self.optimizer.param_groups[0]["lr"]
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * (rising if self.step < self.rise else max(0.0, falling))
 
     def _after_step(self, at: int) -> None:
         self.watch()
         if self.log is not None and (self.step % LOG_EVERY == 0 or self.step == self.steps):
-            self.log(step=at + 1, loss=round(self.loss, 6))
+            parts = {name: round(value.item(), 6) for name, value in self._terms.items()}
+            self.log(
+                step=at + 1, loss=round(self.loss, 6), terms=parts, rate=self.rate, norm=round(self._norm.item(), 6)
+            )
         self.bar.update()
+        if self.bar.disable and time.perf_counter() - self.told >= TELL_EVERY and parallel.main():
+            self.told = time.perf_counter()
+            left = (self.steps - self.step) * (self.told - self.began) / (self.step - self.began_at)
+            tell(f"{self.label}: step {self.step:,} of {self.steps:,}, loss {self.loss:.4f}, rate {self.rate:.2g},"
+                 f" {tqdm.format_interval(left)} left")  # fmt: skip
         stop = self.stop
         if parallel.processes() > 1:  # all stop after the same step; on GPUs, which it makes wait, seldom asked
             asks = self.device.type == "cpu" or self.step % LOOK_EVERY == 0
@@ -374,7 +381,9 @@ class Loop:
         for loss, step in watched:
             if not math.isfinite(value := loss.item()):
                 ids = ", ".join(self.batches.ids(step))
-                raise BadInput(f"the loss is {value} at step {step}, batch {ids}: try a lower --lr")
+                begun = step > self.first_step
+                hint = "try a lower --lr" if begun else "no step was taken, outputs are not finite"
+                raise BadInput(f"the loss is {value} at step {step}, batch {ids}: {hint}")
 
     # --- checkpoints ---
 
@@ -396,7 +405,7 @@ class Loop:
         # clones: safetensors refuses tensors that share memory, as tied embeddings do
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
         state = {"identity": self.identity, "step": self.step, "ledger": asdict(self.ledger), "notes": self.notes}
-        state["digest"] = digest(tensors)
+        state["digest"] = weights_digest(tensors)
         if self.scaler is not None:
             state["scaler"] = self.scaler.state_dict()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -417,7 +426,7 @@ class Loop:
                 tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{self.path}: damaged checkpoint ({error}); --force starts again") from error
-        if state.get("digest") != digest(tensors):
+        if state.get("digest") != weights_digest(tensors):
             raise BadInput(f"{self.path}: damaged checkpoint (its digest does not match); --force starts again")
         if state["identity"] != self.identity:
             raise BadInput(f"{self.path}: belongs to other settings ({state['identity']}); use them, or --force")
@@ -441,7 +450,7 @@ class Loop:
         self._set_rate()
 
 
-def digest(tensors: dict[str, Tensor]) -> str:
+def weights_digest(tensors: dict[str, Tensor]) -> str:
     """SHA-256 over names and bytes, in the order of the names."""
     total = hashlib.sha256()
     for name in sorted(tensors):
@@ -469,7 +478,7 @@ class Stage:
     notes: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def loop(self, modules: dict[str, nn.Module], batches: Batches, steps: int, lr: float, *, kind: str = "masked LM",
+    def loop(self, modules: dict[str, nn.Module], batches: Stream, steps: int, lr: float, *, kind: str = "masked LM",
              label: str = "", name: str = "", **options: Any) -> Iterator[Loop]:  # fmt: skip
         """A `Loop` that goes on from its own checkpoint; `name` tells the loops of one stage apart."""
         options = loop_options(self.args) | options | {"kind": kind, "label": label or name, "remake": True}

@@ -55,7 +55,6 @@ from common.losses import kd_loss, label_loss
 from common.models import attention_inputs
 from common.parallel import mean
 from common.run import rows
-from common.teacher import Teacher
 from common.train import Batch
 
 # Shapes: B batch, L length, D width, h relation heads of d_r = D / h.
@@ -75,7 +74,7 @@ def relation_loss(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], mask
     return (KL * mask).sum(-1) / mask.sum(-1)
 
 
-def step_loss(args: Args, name: str, student: Any, teacher: Teacher, batch: Batch, layers: list[int], h: int) -> Tensor:
+def step_loss(args: Args, name: str, student: Any, teacher: Any, batch: Batch, layers: list[int], h: int) -> Tensor:
     """L = L_KD + beta L_relations, or one of the two baselines. `layers`: where the teacher layer's input is."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     logits, labels = batch.predictions(s)
@@ -92,14 +91,14 @@ def step_loss(args: Args, name: str, student: Any, teacher: Teacher, batch: Batc
 
 def main(args: Args) -> None:
     for row in rows(args, "minilm", PAPER_EPOCHS):
-        student, teacher, config = row.student(), row.teacher, row.teacher.model.config
+        student, config = row.student(), row.teacher.model.config
         N, D_T, D_S = config.num_hidden_layers, config.hidden_size, student.config.hidden_size
         layer, h = args.teacher_layer or N, args.relation_heads or max(1, D_T // 16)
         if layer > N or D_T % h or D_S % h:
             raise BadInput(f"--relation-heads {h}: must divide both widths; --teacher-layer {layer}: at most {N}")
-        cached = None if row.variant == "finetune" else teacher
         layers = [layer - 1] if row.variant == "minilm-kd" else []
-        with row.loop({"student": student}, row.lr, cached=cached, layers=layers) as loop:
+        teacher = None if row.variant == "finetune" else row.kept_teacher(layers)
+        with row.loop({"student": student}, row.lr) as loop:
             for batch in loop:
                 loop.minimise(step_loss(args, row.variant, student, teacher, batch, layers, h))
         row.finish(student)

@@ -7,7 +7,8 @@
 #     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
-"""Improving sequence-level distillation through hidden-state matching with centred kernel alignment (CKA).
+"""CKA: improving (sequence-level) language model distillation through hidden-state matching.
+Dasgupta and Cohn, ICLR 2025: https://openreview.net/forum?id=IcVSKhVpKu
 
     python methods/cka.py                                              # undistilled, KD, CKA on the task; a minute
     python methods/cka.py --variant finetune,kd,woh,lin,cka,wopt       # every column of the paper's tables
@@ -37,24 +38,25 @@ What the paper has -> code
     distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
     figures 3a and 4, table 4                 validation; python -m bench figures cka, and cka-latency
 
-Differences from the paper, and how its gaps are read
+Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
+`python -m bench papers cka`)
     - the rows `finetune` (no teacher) and `kd` (vanilla KD with --alpha and --temperature) are the baselines of all
-      scripts; the paper has neither for BERT. All other rows minimise the paper's unweighted sum with T = 1: `woh`
-      without hidden loss, `lin`, `cosine`, `mse` and `cka` after pre-training, `wopt` is `cka` without pre-training.
-      `--outputs kd` has KD's loss in the place of this sum on the task, to compare hidden losses on the same ground.
+      scripts. All other rows minimise the paper's unweighted sum with T = 1: `woh` without hidden loss, `lin`,
+      `cosine`, `mse` and `cka` after pre-training, `wopt` is `cka` without. `--outputs kd` has KD's loss in its place.
     - GLUE: the paper fine-tunes pre-trained students without any hidden loss. So does this script, but its students
       also learn from the teacher's outputs; `--outputs labels` leaves these out. `wopt` keeps CKA on the task.
     - pre-training of an encoder-decoder: the encoder reads the text of eq. 5, and the decoder writes it. A teacher
-      without a pre-trained checkpoint (the pocket suite's; a Marian as it is) teaches this stage as well.
+      without a pre-trained checkpoint teaches this stage as well.
     - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
-    - eq. 4 is "added to the final batch": by default only the last minibatch carries its gradient. `--history exact`
-      takes the gradient of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed
-      by its share of the batch's predictions: not quite the mean over all tokens of the batch.
-    - layer i of m is matched with layer ceil(i N / m) of N: every second of 12 for 6, two of three for 8, the last
-      always. The loss is the mean over pairs; whether the paper sums is unstated.
-    - AdamW with the decay of all scripts here (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
+    - eq. 4 is "added to the final batch": by default only the last minibatch carries its gradient; `--history exact`
+      takes that of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed by its
+      share of the batch's predictions: not quite the mean over all tokens of the batch.
+    - layer i of m is matched with layer ceil(i N / m) of N, the last always, which for 8 of 12 drops layers 1, 4, 7 and
+      10; "skip every third" drops 3, 6, 9 and 12 (`--layer-map 1,2,4,5,7,8,10,11`). The loss is the mean over pairs;
+      whether the paper sums is unstated.
+    - AdamW with the decay of all scripts (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
     - the spread of the first weights grows as 1 / sqrt(width): with the teacher's, narrow students learn much slower.
-    - Lin's projections are drawn anew for the task, those of pre-training are gone; CKA has none to lose.
+    - Lin's projections are drawn anew for the task, those of pre-training are gone.
     - the feed-forward widths of its students are not in the paper; PAPER_FFN holds what its sizes imply.
 """
 
@@ -105,6 +107,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and CKA's."""
 
     KINDS = ("classification", "regression", "translation", "summarisation")
+    OUTPUTS_ALONE = ("finetune", "kd", "woh")
 
     variant: str = arg("finetune,kd,wopt", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
     task: str = arg("pocket/rte", TASK, setting=False)
@@ -194,7 +197,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from common import data, models, text
-from common.losses import kd_loss, kl_loss, label_loss
+from common.losses import kd_loss, kl_loss, label_loss, term
 from common.parallel import by_main, mean, whole
 from common.run import Run, task_rows
 from common.teacher import Teacher, check_length, get_teacher
@@ -325,7 +328,7 @@ class Objective(nn.Module):
         for k, (S, T) in enumerate(self.states(s, t, batch)):
             cka = self.hidden == "cka"
             L_H.append((self.sums[k].add(covariances(S, T), batch) if cka else hidden_loss(self.hidden, S, T)).mean())
-        return loss + self.args.beta * torch.stack(L_H).mean() if L_H else loss
+        return loss + self.args.beta * term("hidden", torch.stack(L_H).mean()) if L_H else loss
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
         """Of both models' outputs, for each prediction, (n,): L_CLM + L_Dist (eqs. 5-6), or one of the two.
@@ -333,9 +336,11 @@ class Objective(nn.Module):
         Of a class, L_CLM is its cross-entropy; of a score, both are squared errors.
         """
         logits, labels = batch.predictions(s)
-        L_CLM = 0.0 if self.outputs == "teacher" else label_loss(logits, labels)
-        L_Dist = 0.0 if self.outputs == "labels" else kl_loss(logits, batch.predictions(t)[0], temperature=1.0)
-        return L_CLM + L_Dist  # type: ignore[return-value]
+        L_CLM: Any = 0.0 if self.outputs == "teacher" else term("labels", label_loss(logits, labels))
+        L_Dist: Any = 0.0
+        if self.outputs != "labels":
+            L_Dist = term("KL", kl_loss(logits, batch.predictions(t)[0], temperature=1.0))
+        return L_CLM + L_Dist
 
     def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
         """Both models' outputs on a batch; the teacher's None if it does not count."""
@@ -384,7 +389,7 @@ def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_
 def validation(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: Any) -> float:
     """Figures 3a and 4: what the stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions."""
     student.eval()
-    teacher, losses = replace(teacher, kept=None), []
+    losses = []
     for batch in map(loop.uncharged, held_out):
         t = None if objective.outputs == "labels" else teacher(batch)
         losses.append(objective.output_losses(batch, student(**batch.inputs), t))
@@ -501,14 +506,14 @@ def main(args: Args) -> None:
             curves: dict[str, list[float]] = {"pretraining": []}
             if pretrained:
                 start, curves["pretraining"] = pretraining(args, run, hidden, student)
-            cached = None if (outputs, on_task) == ("labels", "none") else teacher
+            guide = None if (outputs, on_task) == ("labels", "none") else run.kept_teacher(objective.partners)
             modules = {"student": student, "projections": objective.projections}
-            with run.loop(modules, run.lr, cached=cached, layers=objective.partners, parts=args.minibatches) as loop:
+            with run.loop(modules, run.lr, parts=args.minibatches) as loop:
                 loop.watch = partial(watch, objective, loop, student, teacher, run.evaluation_batches(HELD_OUT))
                 for batch in loop:
-                    loop.minimise(objective(student, teacher, batch))
+                    loop.minimise(objective(student, guide, batch))
             curves["task"] = loop.notes["validation"]
-            analysis = {"teacher": cached is not None, "validation": curves}
+            analysis = {"teacher": guide is not None, "validation": curves}
             run.finish(student, init=start, analysis=analysis)
 
 

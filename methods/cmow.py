@@ -7,7 +7,8 @@
 #     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
-"""General cross-architecture distillation of pretrained language models into matrix embeddings (CMOW).
+"""CMOW: general cross-architecture distillation of pretrained language models into matrix embeddings.
+Galke et al. 2021: https://arxiv.org/abs/2109.08449
 
     python methods/cmow.py                                        # pocket task, about a minute on a laptop
     python methods/cmow.py --init random,general                  # also students that start from general distillation
@@ -35,23 +36,28 @@ What the paper has -> code
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
-Differences from the paper, and how its gaps are read
-    - alpha weighs the teacher in all scripts here. The paper's alpha weighs the true labels; its setting is
-      `--alpha 0.5 --temperature 1`, its "only soft loss" `--alpha 1`.
-    - a table of matrices holds what is added to the identity. The function and its N(0, 0.01) are the same, but
-      embedding dropout and weight decay pull a matrix towards the identity, not towards zero.
-    - padding is left out by the attention mask; in the authors' code it is a trainable embedding that drifts.
-    - masked language model: position i is paired with the suffix that starts at i; the authors' code pairs it with
-      the one that starts at n - 1 - i. A student without a backward table reads its suffixes in the text's order.
-    - the KL divergence is summed over the classes; the authors' mean over batch and classes is C times weaker. No
-      ReLU on the logits of the linear and CNN heads.
+Differences from the paper, and how its gaps are read ("their code": the authors'; what concerns a command stands with
+the tables of `python -m bench papers cmow`)
+    - alpha weighs the teacher in all scripts here; the paper's weighs the labels. "Only soft loss" is `--alpha 1`.
+    - a table of matrices holds what is added to the identity: the function and its N(0, 0.01) are the same, but
+      dropout and decay pull a matrix towards the identity, not towards zero.
+    - padding is left out by the attention mask; in their code it is an embedding that drifts.
+    - masked language model: position i has the suffix that starts at i; in their code the one that starts at n - 1 - i.
+      A student without a backward table reads its suffixes in the text's order.
+    - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5
+      (`--general-weights`). Its batches may be taken in parts (`text.LOGITS`), which change nothing but rounding.
+    - the KL divergence is summed over classes; their mean over batch and classes is C times weaker. The logits of the
+      linear and CNN heads have no ReLU.
     - DiffCat encodes the words of each text without [CLS] and [SEP]. `--diffcat auto` uses it for pairs alone; with
       `on`, the second text of a single sentence is empty.
-    - the paper's CBOW also holds a table of matrices that it never reads; here it does not.
-    - STS-B is a regression, so that its rows compare with other methods'; `--stsb classes` has the paper's 21 classes.
-    - the BiLSTM without DiffCat of CBOW and hybrid: its size is the paper's, its wiring is our reading (BiLstm).
-    - the best epoch on the reported split counts with `--budget paper` alone, and five that are no better end it; with
-      any other budget the last step counts.
+    - heads start at N(0, 0.01) with biases of 0, as embeddings do; theirs have torch's own start on the task.
+    - after general distillation their classifier drops out its input, the MLP has two hidden layers, and the linear one
+      no norm; here the heads are those of appendix A, as on the task.
+    - the BiLSTM reads token embeddings; in their code the running sums and products. Without DiffCat, that of CBOW and
+      hybrid has the paper's size, and its wiring is our reading (BiLstm).
+    - the paper's CBOW also holds a table of matrices that it never reads.
+    - STS-B is a regression, as in the other scripts; `--stsb classes` has the paper's 21 classes.
+    - the best epoch on the reported split counts with `--budget paper` alone, and five that are no better end it.
 """
 
 from __future__ import annotations
@@ -59,6 +65,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -115,6 +122,8 @@ class Args(CommonArgs):
     general_batch_size: int | None = arg(None, "--init general: texts a batch (default: --batch-size)", low=1)
     general_embedding_dropout: float = arg(0.0, "--init general: share of embedding entries dropped", low=0, below=1)
     general_hidden_dropout: float = arg(0.0, "--init general: share of its output's input dropped", low=0, below=1)
+    general_weights: str = arg("5,2", "--init general: weights of the teacher's soft labels and of the masked words")
+    general_clip: float = arg(1.0, "--init general: largest norm of a gradient", above=0)
     corpus: str | None = arg(None, "--init general: its text, FILE of one passage a line, NAME=FILE,..., stream:FILE or"
                              " stream:hub:REPO (default: pocket documents, or the task's own texts)")  # fmt: skip
 
@@ -132,10 +141,16 @@ class Args(CommonArgs):
         if self.corpus is not None:
             from common import text
 
-            text.check(self.corpus, self.budget)
+            text.check(self.corpus)
+        if not re.fullmatch(r"\d+(\.\d+)?,\d+(\.\d+)?", self.general_weights):
+            raise BadInput(f"--general-weights {self.general_weights!r}: must be two numbers, for example 5,2")
 
     def check_student(self) -> None:
         encoder_sizes(self.student)
+
+    @property
+    def checkpoint(self) -> None:
+        """`--init` names embeddings alone."""
 
     @property
     def inits(self) -> list[str]:
@@ -178,8 +193,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from common import models, text
 from common.data import load
 from common.kinds import KINDS
-from common.losses import baseline, kl_loss, label_loss
-from common.parallel import BatchNorm2d, mean
+from common.losses import baseline, kl_loss, label_loss, term
+from common.parallel import batch_norm, mean
 from common.run import Loading, Run, task_rows
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
@@ -308,7 +323,7 @@ def cnn(c: int, s: int, classes: int) -> nn.Sequential:
         nn.Unflatten(1, (c, s, s)), nn.ConvTranspose2d(c, c, 4, stride=4), nn.ReLU(),
         nn.Conv2d(c, c, 4), nn.ReLU(),
         nn.Conv2d(c, c + 2, 3, stride=2), nn.ReLU(),
-        nn.Conv2d(c + 2, c + 2, 3, stride=2), nn.ReLU(), BatchNorm2d(c + 2),
+        nn.Conv2d(c + 2, c + 2, 3, stride=2), nn.ReLU(), batch_norm(c + 2),
         nn.Flatten(), nn.Dropout(0.4), nn.Linear((c + 2) * side * side, classes),
     )  # fmt: skip
 
@@ -443,40 +458,50 @@ def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddi
 
 # --- general distillation ------------------------------------------------------------------------------------
 
-SOFT_WEIGHT, MLM_WEIGHT, GENERAL_TEMPERATURE = 5.0, 2.0, 2.0
+GENERAL_TEMPERATURE = 2.0
 SMOOTHING = 0.7  # rare tokens are masked more often: by count^-0.7
 WARMUP = 0.05
 SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
 
 
-def general_loss(student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
-    """(), of (n, V) logits: 5 T^2 KL(teacher || student), T = 2, + 2 CE over the masked, whose labels are >= 0."""
-    masked = labels >= 0
-    soft = mean(kl_loss(student, teacher, GENERAL_TEMPERATURE))
-    return SOFT_WEIGHT * soft + MLM_WEIGHT * mean(label_loss(student[masked], labels[masked]))
+def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tuple[float, float] = (5.0, 2.0),
+                 over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
+    """(), of (n, V) logits: 5 T^2 KL(teacher || student), T = 2, + 2 CE over the masked, whose labels are >= 0.
+
+    Of a part of a batch: `over_tokens` is its `mean_of_tokens`, and the parts' losses add up to that of the batch.
+    """
+    masked, (soft, hard) = labels >= 0, weights
+    L_soft = over_tokens(kl_loss(student, teacher, GENERAL_TEMPERATURE))
+    L_hard = mean(label_loss(student[masked], labels[masked]))
+    return soft * term("KL", L_soft) + hard * term("MLM", L_hard)
 
 
 def general_distillation(args: Args, run: Run) -> Path:
     """The folder of a masked LM that has learnt from the teacher's, for all variants and seeds; each is charged for it:
-    `--general-share` of a budget, or with `--budget paper` one epoch of the texts."""
+    `--general-share` of a budget, or with `--budget paper` one epoch of the texts, of a stream's in pieces."""
     texts, batch_size = text.open_texts(args.corpus, run.task), args.general_batch_size or args.batch_size
-    steps = run.steps_for(args.general_share, batch_size)
+    streamed, steps = texts.start is not None, run.steps_for(args.general_share, batch_size)
     if args.budget == "paper":
-        steps = -(-len(texts.head) // batch_size)
+        steps = 0 if streamed else -(-len(texts.head) // batch_size)
+    if not steps and args.general_warmup_steps is not None:
+        raise BadInput("--general-warmup-steps: how many steps an epoch of a stream has is not known; leave it out")
     warmup = WARMUP if args.general_warmup_steps is None else min(1.0, args.general_warmup_steps / steps)
+    soft, hard = map(float, args.general_weights.split(","))
     dropout = {name: getattr(args, f"general_{name}") for name in ("embedding_dropout", "hidden_dropout")}
 
     def build(_: PreTrainedModel) -> PreTrainedModel:
         return MatrixEmbeddingForMaskedLM(student_config(args, run.teacher.tokenizer, **dropout))
 
     def loss(student: nn.Module, bert: Teacher, batch: Batch) -> Tensor:
-        soft = bert(batch).logits[batch.mask]  # at every token, as in DistilBERT's recipe
-        return general_loss(student(**batch.inputs), soft, batch.labels[batch.mask])
+        T = bert(batch).logits[batch.mask]  # at every token, as in DistilBERT's recipe
+        labels = batch.labels[batch.mask]
+        return general_loss(student(**batch.inputs), T, labels, (soft, hard), batch.mean_of_tokens)
 
     return text.pretrain(
-        run, "general", build, loss, texts=texts, steps=steps, lr=args.general_lr, batch_size=batch_size,
-        length=args.max_length, seed=SEED, smoothing=SMOOTHING, student=args.student, **dropout,
-        optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0},
+        run, "general", build, loss, texts=texts, steps=steps, epochs=int(not steps), lr=args.general_lr,
+        batch_size=batch_size, length=args.max_length, seed=SEED, smoothing=SMOOTHING, student=args.student,
+        weights=args.general_weights, in_parts=True, pieces=args.budget == "paper" and streamed, **dropout,
+        optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0, "clip": args.general_clip},
     ).folder  # fmt: skip
 
 
@@ -559,11 +584,11 @@ def main(args: Args) -> None:
             student, start = build_student(args, run, row)
             if args.augment and row.kd:
                 run.augment(args.augment)
+            guide = run.kept_teacher() if row.kd else None
             # no warm-up, linear decay
-            with run.loop({"student": student}, run.lr, cached=teacher if row.kd else None, warmup=0.0,
-                          whole_batch=args.head == "cnn") as loop:  # fmt: skip
+            with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
                 for batch in loop:  # appendix B
-                    s, t = student(**batch.inputs), teacher(batch) if row.kd else None
+                    s, t = student(**batch.inputs), guide(batch) if guide else None
                     loop.minimise(baseline(args, batch, s, t))
             run.finish(student, init=start, loading=Loading("import methods.cmow"))
 

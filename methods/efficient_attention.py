@@ -7,7 +7,8 @@
 #     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
-"""Efficient Transformer knowledge distillation: long inputs, half the layers (Brown et al. 2023).
+"""Efficient Transformer knowledge distillation: a performance review. Long inputs, half the layers.
+Brown et al. 2023: https://arxiv.org/abs/2311.13657
 
     python methods/efficient_attention.py                                      # pocket task, about a minute on a laptop
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
@@ -55,6 +56,7 @@ Differences from the paper, and how its gaps are read
       the teacher's examples.
     - the paper prints epochs of fine-tuning alone: the steps, rate and batches of 2^18 tokens of conversion are
       Longformer's, epochs and rate of distillation DistilBERT's.
+    - large batches before fine-tuning are taken in parts (`text.LOGITS`), which change nothing but rounding.
     - each seed has a chain of stages of its own; the paper has one.
     - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
 """
@@ -63,6 +65,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -92,6 +95,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and those of efficient attention."""
 
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "token classification", "span QA")
+    OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ()  # its stages go on from the teacher
 
     variant: str = arg(
         "finetune,kd,convert-distil", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False
@@ -121,6 +125,11 @@ class Args(CommonArgs):
         " stream:NAME=FILE, stream:hub:NAME, which are read as they are used (default: task; with pocket tasks"
         " task,pocket-short, with documents pocket-long)",
     )
+    convert_corpus: str | None = arg(None, "text of masked language modelling after conversion (default: --corpus)")
+    stage_length: int | None = arg(
+        None, "tokens of a piece of text before fine-tuning, of models with an efficient attention (default:"
+        " --max-length)", low=4,
+    )  # fmt: skip
     convert_share: float = arg(
         0.05, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
     )
@@ -140,12 +149,14 @@ class Args(CommonArgs):
         if self.student == "half" and self.keep != "first":
             raise BadInput(f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it")
         for name in self.variants:
-            if VARIANTS[name] not in ((), ("kd",)) and self.init not in ("auto", "pretrained"):
+            allowed = ("auto", "pretrained", *["random"] * ("convert" in VARIANTS[name][:1]))
+            if VARIANTS[name] not in ((), ("kd",)) and self.init not in allowed:
                 raise BadInput(f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work")
-        if self.corpus is not None:
+        if self.corpus or self.convert_corpus:
             from common import text
 
             text.check(self.corpus)
+            text.check(self.convert_corpus)
 
     def check_student(self) -> None:
         if self.student != "half":
@@ -172,7 +183,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from common import data, models, text
 from common.layers import attention
-from common.losses import baseline, kl_loss, label_loss
+from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
 from common.tasks import Task, TaskData
@@ -218,23 +229,25 @@ SOFT, MLM, COSINE = 5.0, 2.0, 1.0
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
 
 
-def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor) -> Tensor:
+def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor,
+                     over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
     """L = 2 L_mlm + 5 L_ce + 1 L_cos (appendix B); without a teacher L_mlm alone.
 
     Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
-    is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones.
+    is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
+    its `mean_of_tokens`, and the parts' losses add up to that of the batch.
     """
     masked = labels >= 0
     L_mlm = mean(label_loss(student.logits[masked], labels[masked]))
     if teacher is None:
         return L_mlm
     # p_i = exp(z_i / T) / sum_j exp(z_j / T); L_ce = T^2 KL(teacher || student)
-    L_ce = mean(kl_loss(student.logits[mask], teacher.logits[mask], TEMPERATURE))
+    L_ce = over_tokens(kl_loss(student.logits[mask], teacher.logits[mask], TEMPERATURE))
     # L_cos = 1 - cos of the last hidden states
     S, T = student.hidden_states[-1][mask], teacher.hidden_states[-1][mask]
-    L_cos = mean(1 - F.cosine_similarity(S, T, dim=-1))
+    L_cos = over_tokens(1 - F.cosine_similarity(S, T, dim=-1))
     # L_student = alpha L_mlm + beta L_ce + gamma L_cos
-    return MLM * L_mlm + SOFT * L_ce + COSINE * L_cos
+    return MLM * term("MLM", L_mlm) + SOFT * term("KL", L_ce) + COSINE * term("cosine", L_cos)
 
 
 def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: Batch) -> Tensor:
@@ -242,14 +255,18 @@ def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: B
     if attention.kind_of(student.config) == "longformer":  # no token of a text is more important than others
         batch.inputs["global_attention_mask"] = torch.zeros_like(batch.inputs["input_ids"])
     s = student(**batch.inputs, output_hidden_states=teacher is not None)
-    return pretraining_loss(s, teacher(batch, layers=[-1]) if teacher else None, batch.labels, batch.mask)
+    t = teacher(batch, layers=[-1]) if teacher else None
+    return pretraining_loss(s, t, batch.labels, batch.mask, batch.mean_of_tokens)
 
 
 def convert(args: Args, run: Run, source: str, texts: Any) -> str:
-    """Section 3.1: the masked LM `source` with another attention, trained on; the folder of the result."""
-    settings, length, share = attention_settings(args), args.max_length, args.convert_share
+    """Section 3.1: the masked LM `source` with another attention, trained on, with `--init random` (section 3.4) from
+    random weights; the folder of the result."""
+    settings, length, share = attention_settings(args), args.stage_length or args.max_length, args.convert_share
 
     def build(model: PreTrainedModel) -> PreTrainedModel:
+        if args.init == "random":
+            model.load_state_dict(AutoModelForMaskedLM.from_config(copy.deepcopy(model.config)).state_dict())
         attention.convert(model, args.attention, length, run.teacher.tokenizer, **settings)
         return model
 
@@ -258,7 +275,7 @@ def convert(args: Args, run: Run, source: str, texts: Any) -> str:
         size, steps = max(1, TOKENS // length), CONVERT_STEPS
     lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
     plan = {"stage": "convert", "steps": steps, "optimizer": CONVERT_OPTIMIZER}
-    plan |= {"attention": args.attention, "settings": settings}
+    plan |= {"attention": args.attention, "settings": settings} | ({"init": "random"} if args.init == "random" else {})
     return before(args, run, source, texts, build, lr, length, size, **plan)
 
 
@@ -285,7 +302,8 @@ def before(args: Args, run: Run, source: str, texts: Any, build: Any, lr: float,
             attention.copy_globals(student)
 
     made = text.pretrain(run, "efficient", build, pretraining_step, texts=texts, lr=lr, batch_size=size, length=length,
-                         seed=args.seed, source=source, load=masked_lm, pieces=True, done=done, **plan)  # fmt: skip
+                         seed=args.seed, source=source, load=masked_lm, pieces=True, done=done, in_parts=True,
+                         **plan)  # fmt: skip
     return str(made.folder)
 
 
@@ -303,9 +321,10 @@ def before_the_task(args: Args, run: Run, texts: Any) -> str:
         source = with_lm_head(args, run, source, texts)
     for stage in stages:
         if stage == "convert" and converts:
-            source, long = convert(args, run, source, texts), True
+            converting = text.open_texts(args.convert_corpus, run.task) if args.convert_corpus else texts
+            source, long = convert(args, run, source, converting), True
         elif stage == "distil":
-            length = args.max_length if long else min(args.short_length, args.max_length)
+            length = (args.stage_length or args.max_length) if long else min(args.short_length, args.max_length)
             source = distil(args, run, source, texts, length, *depth(args, teacher, run.variant))
     return source
 
@@ -457,12 +476,14 @@ def short_first(args: Args, run: Run) -> Any:
 def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[str, Any]:
     """A row's settings besides the arguments, and its own `arguments`."""
     # a teacher that is only known as it was fine-tuned is where all rows start
-    init = ("pretrained" if teacher.pretrained else "teacher") if args.init == "auto" else args.init
+    staged = args.init == "auto" or bool(plan.stages)
+    init = ("pretrained" if teacher.pretrained else "teacher") if staged else args.init
     student = f"{plan.layers}x{teacher.model.config.hidden_size}"
     return {
         "arguments": {"max_length": plan.length, "student": student, "init": init},
-        "order": ", ".join(plan.stages),
+        "order": ", ".join(plan.stages) + " from random weights" * (args.init == "random" and bool(plan.stages)),
         "corpus": texts.signature if plan.stages else None,
+        "convert_corpus": text.named(args.convert_corpus) if args.convert_corpus and "convert" in plan.stages else None,
         "document_length": args.max_length,
         "pattern": plan.pattern,
     }
@@ -482,10 +503,10 @@ def main(args: Args) -> None:
         for run in task_rows(args, "efficient_attention", task, teacher, variants, paper_epochs=epochs):
             plan = plans[run.variant]
             student, start = build_student(args, run, plan, texts)
-            batches, cached = short_first(args, run), teacher if plan.soft else None
-            with run.loop({"student": student}, run.lr, batches=batches, cached=cached) as loop:
+            guide = run.kept_teacher() if plan.soft else None
+            with run.loop({"student": student}, run.lr, batches=short_first(args, run)) as loop:
                 for batch in loop:
-                    s, t = student(**batch.inputs), teacher(batch) if plan.soft else None
+                    s, t = student(**batch.inputs), guide(batch) if guide else None
                     loop.minimise(baseline(args, batch, s, t))
             loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
             run.finish(student, init=start, loading=loading if plan.converted else None)

@@ -7,7 +7,8 @@
 #     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
-"""MC3KD: maximising the effectiveness of larger BERT models for compression (Fan et al.).
+"""MC3KD: maximising the effectiveness of larger BERT models for compression.
+Fan et al., ACL 2025: https://aclanthology.org/2025.acl-long.1067
 
     python methods/mc3kd.py                                   # pocket task, about a minute on a laptop
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
@@ -34,23 +35,26 @@ Equation -> code
     tables 4 and 8: TAKD, DynaKD       takd, dynakd
     figures 2, 4-9                     python -m bench figures mc3kd; `--track`
 
-Differences from the paper, and how its gaps are read
+Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
+`python -m bench papers mc3kd`)
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
-    - eq. 5 divides by m, also the number of layers: read as n, the number of vectors.
-    - eq. 6 writes the trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
-    - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width.
+    - eq. 5 divides by m, also the number of layers: read as n, the number of vectors. Eq. 6 writes the trace norm as
+      tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
+    - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width: the paper's
+      beta is as many times smaller.
     - all valid tokens are the samples (`--tokens cls`: [CLS] alone, 32 of a batch). With no more vectors than
-      dimensions the correlation is n - 1 for related and unrelated layers alike: a line warns of it, and `--shrinkage`
+      dimensions the correlation is n - 1 for related and unrelated layers alike: a line warns of it. `--memory 0.9`
+      judges a batch with those before, as eq. 4 of CKA's paper does, so that `--accumulate` works, too; `--shrinkage`
       sets a ridge that grows with D/n.
-    - C_T and RCCC are over 512 examples, drawn at random; the paper does not say over which.
-    - Algorithm 1 stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
+    - C_T and RCCC are over 512 examples, drawn at random; RCCC is of layers 1 and N, not of the embeddings. Algorithm 1
+      stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
+    - the student starts from the first layers of its checkpoint; AdamW with a warm-up of 0.1, linear decay, weight
+      decay 0.01 and clipping at 1, and batches of like length: none of this is in the paper.
     - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does; so do `pkd-skip`,
-      `pkd-last` and `only-selection`, unless `--tokens` and `--last` say otherwise.
-    - "only selection" is said to use the vanilla KD loss, in which no layer takes part; its results differ from
-      KD's, so it is read as PKD's loss with the selected layers.
-    - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant.
-    - DynaKD (Ding et al. 2024) samples a teacher at every step from a distribution that it learns; how it learns is
-      not in the paper at hand: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
+      `pkd-last` and `only-selection`, unless `--tokens` and `--last` say otherwise. "Only selection" is said to use the
+      vanilla KD loss, in which no layer takes part; its results differ from KD's: read as PKD's loss.
+    - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant. How DynaKD (Ding et al. 2024) learns its
+      distribution is not in the paper: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
     - language modelling, of which the paper gives no details: means over the predicted tokens; the CCC is over the
       states of all positions, GPT-2's last after the final layer norm, as the library hands it out.
 """
@@ -92,7 +96,8 @@ VARIANTS = {
 }
 PAPER_EPOCHS = 4
 POOLS = {"pocket-6": "pocket", "pocket-12": "pocket,pocket-6"}  # DynaKD's teachers beside an embedded one
-# Appendix A, for BERT-base; the temperature is fixed at 20 there
+# Appendix A, for BERT-base; the temperature is fixed at 20 there. Its beta weighs the literal eq. 7, whose correlations
+# are min(d_S, d_T) times those here, 768 of BERT-base
 GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
@@ -120,14 +125,21 @@ class Args(CommonArgs):
     shrinkage: float | None = arg(
         None, "in place of --ridge: r = SHRINKAGE x D/n x mean variance, for batches of few vectors", above=0
     )
+    memory: float = arg(
+        0.0, "share of the earlier batches' covariances that joins a batch's, for few vectors", low=0, high=0.999
+    )
     track: bool = arg(False, "also log RCCC and the score at the end of every epoch (figures 4 and 5)", setting=False)
     selection_examples: int = arg(512, "examples, drawn at random, over which SVCCA and RCCC are computed", low=2)
 
     def check(self) -> None:
         super().check()
         hidden = {name: self.variant_of(name) for name in self.variants if VARIANTS[name].hidden != "none"}
-        if self.accumulate > 1 and any(v.hidden == "ccc" or v.tokens == "all" for v in hidden.values()):
-            raise BadInput(f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out")
+        whole = [v for v in hidden.values() if v.hidden == "ccc" or v.tokens == "all"]
+        if self.accumulate > 1 and any(v.hidden == "pkd" or not self.memory for v in whole):
+            raise BadInput(
+                f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out, or add"
+                " --memory 0.9, which is for the CCC alone"
+            )
         if self.assistant is not None:
             student_shape(self.assistant, "--assistant")
         if self.pool is None and "dynakd" in self.variants and self.teacher not in POOLS:
@@ -161,9 +173,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from common.data import Encoded, collate, encode, load
-from common.layers.ccc import ccc
-from common.losses import kd_loss, label_loss
-from common.models import vectors
+from common.layers.ccc import Memory, ccc
+from common.losses import kd_loss, label_loss, term
+from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
 from common.run import Run, task_rows
 from common.teacher import Teacher, get_teacher
@@ -234,7 +246,7 @@ def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: Encoded, p
     for start in range(0, len(sample), args.batch_size):
         batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
-        hidden = model(**inputs, output_hidden_states=True).hidden_states
+        hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
         valid = inputs["attention_mask"].bool()
         statistics.update({i: hidden[i][valid] for i in statistics.layers})
     model.train(was_training)
@@ -313,8 +325,9 @@ def total_correlation(S: Tensor, T: Tensor, r_s: Tensor | float, r_t: Tensor | f
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
-              layers: list[int]) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it. `layers[i - 1]` guides student layer i."""
+              layers: list[int], memory: Memory | None = None) -> Tensor:  # fmt: skip
+    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it. `layers[i - 1]` guides student layer i; `memory`
+    has the covariances of the batches before."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     logits, labels = batch.predictions(s)
     if name == "finetune":
@@ -326,14 +339,14 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
     at: dict[str, Any] = {"mask": batch.mask, "tokens": variant.tokens, "family": student.config.model_type}
     pairs = [(vectors(s.hidden_states[i], **at), vectors(t.hidden_states[l], **at)) for i, l in enumerate(layers, 1)]
     if variant.hidden == "pkd":
-        loss = loss + variant.beta * mean(torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1))
+        loss = loss + variant.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
     elif variant.hidden == "ccc":
         S, T = (torch.stack([whole(x) for x in side]) for side in zip(*pairs, strict=True))  # (m, n, D)
         # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value; `ccc` is
         # `total_correlation` of each of the m pairs
-        L_CCC = -ccc(S, T, args.ridge, args.shrinkage).sum() / min(S.shape[-1], T.shape[-1])
+        L_CCC = -ccc(S, T, args.ridge, args.shrinkage, memory).sum() / min(S.shape[-1], T.shape[-1])
         # eq. 8
-        loss = loss + variant.beta * L_CCC
+        loss = loss + variant.beta * term("CCC", L_CCC)
     return loss
 
 
@@ -372,12 +385,18 @@ class TeacherChoice(torch.nn.Module):
 
 def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, layers: list[int]) -> None:
     """Train a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
-    cached = None if run.variant in ("finetune", "takd") else teacher
     steps = run.steps if run.kind == "paper" else run.left  # the paper's epochs are TAKD's student's, too
-    with run.loop({"student": student}, run.lr, steps=steps, cached=cached, layers=layers) as loop:
+    modules: dict[str, torch.nn.Module] = {"student": student}
+    memory = None
+    if args.memory and args.variant_of(run.variant).hidden == "ccc":
+        D_S, D_T = student.config.hidden_size, teacher.model.config.hidden_size
+        modules["memory"] = memory = Memory(args.memory, len(layers), D_S, D_T).to(student.device)
+    if run.variant not in ("finetune", "takd"):
+        teacher = run.kept_teacher(layers, steps)
+    with run.loop(modules, run.lr, steps=steps) as loop:
         loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
-            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers))
+            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers, memory))
 
 
 def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
@@ -450,8 +469,10 @@ def main(args: Args) -> None:
         teacher = get_teacher(args, task)
         pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
         encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
-        sequence, cost = differences(args, teacher, encoded)
-        of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
+        sequence, cost, of_teacher = list[float](), Ledger(), dict[str, Any]()
+        if teacher.sources is None:  # otherwise no layer of it is there
+            sequence, cost = differences(args, teacher, encoded)
+            of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         variants = {name: settings_of(args, name, teacher, pool) for name in args.variants}
         for run in task_rows(args, "mc3kd", task, teacher, variants, paper_epochs=PAPER_EPOCHS):
             variant = args.variant_of(run.variant)

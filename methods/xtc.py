@@ -7,7 +7,8 @@
 #     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
-"""XTC: extreme compression for pre-trained transformers made simple and efficient (Wu et al. 2022).
+"""XTC: extreme compression for pre-trained transformers made simple and efficient.
+Wu et al., NeurIPS 2022: https://arxiv.org/abs/2206.01859
 
     python methods/xtc.py                                       # pocket task: 1 bit, half the layers; about a minute
     python methods/xtc.py --bits 32,2,1 --stages 1,2,3 --variant xtc --student 4x128
@@ -110,7 +111,7 @@ class Row(NamedTuple):
     @property
     def packed(self) -> bool:
         """Whether it is a student that `--export` can write."""
-        return self.variant == "xtc" and self.bits < 32
+        return self.variant != "finetune" and self.bits < 32
 
 
 @dataclass
@@ -164,14 +165,20 @@ class Args(CommonArgs):
                 raise BadInput(f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages")
         if self.export is None:
             return
-        if sum(row.packed for row in self.rows) != 1 or len(self.tasks) != 1:
-            raise BadInput(f"--export {self.export}: one file holds one student; give --variant xtc with one of --bits,"
-                           " 1 or 2, one of --stages and one --task")  # fmt: skip
+        if len(self.exported) != 1 or len(self.tasks) != 1:
+            raise BadInput(f"--export {self.export}: one file holds one student; give --variant xtc or kd with one of"
+                           " --bits, 1 or 2, one of --stages and one --task")  # fmt: skip
         check_place("--export", self.export, file=True)
         if Path(self.export).is_dir():
             raise BadInput(f"--export {self.export!r}: is a folder; give a file")
         if Path(self.export).exists() and not self.force:
             raise BadInput(f"--export {self.export}: exists; give another name, or --force, which also trains again")
+
+    @property
+    def exported(self) -> list[Row]:
+        """The rows that `--export` asks for: XTC's, or KD's where there are none of it."""
+        packed = [row for row in self.rows if row.packed]
+        return [row for row in packed if row.variant == "xtc"] or packed
 
     @property
     def rows(self) -> list[Row]:
@@ -206,8 +213,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from common import parallel
 from common.data import load
 from common.layers import packed
-from common.losses import kd_loss, label_loss
-from common.models import AttentionScores, eager, layer_numbers
+from common.losses import kd_loss, label_loss, term
+from common.models import AttentionScores, eager, is_decoder, layer_numbers
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
 from common.teacher import Teacher, get_teacher
@@ -446,9 +453,10 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
         # hidden state 0 is the embeddings' output, l that of layer l
         hidden = hidden_loss(s.hidden_states, [t.hidden_states[l] for l in layers], batch.mask)
         attention = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
-        loss = loss + args.beta * (hidden + attention)
+        loss = loss + args.beta * (term("hidden", hidden) + term("attention", attention))
     if "logit" in losses:
-        loss = loss + mean(logit_loss(logits, teacher_logits)) / (logits.shape[-1] if args.loss == "code" else 1)
+        logit = mean(term("logit", logit_loss(logits, teacher_logits)))
+        loss = loss + logit / (logits.shape[-1] if args.loss == "code" else 1)
     return loss
 
 
@@ -457,10 +465,11 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
 
 def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name: str, stage: Stage, steps: int) -> None:
     """A stage begins as a run does: optimiser, warm-up and decay start again."""
-    cached = run.teacher if stage.losses in (("kd",), ("logit",)) else None  # attention scores are too large to be kept
-    with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name, cached=cached) as loop:
+    outputs_alone = stage.losses in (("kd",), ("logit",))  # attention scores are too large to be kept
+    teacher = run.kept_teacher(steps=steps) if outputs_alone else run.teacher
+    with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name) as loop:
         for batch in loop:
-            loop.minimise(step_loss(args, stage.losses, student, run.teacher, batch, kept))
+            loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
 
 
 def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[int]) -> dict[str, Tensor]:
@@ -488,7 +497,7 @@ def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[
 
 def export_row(args: Args, run: Run) -> None:
     """What `--export` asks for, of a finished run."""
-    if args.export and parallel.main() and any(row.packed for row in args.rows if row.label == run.variant):
+    if args.export and parallel.main() and any(row.label == run.variant for row in args.exported):
         fields, half = list(run.task.task.fields), args.export_rest == "fp16"
         export(run.folder, Path(args.export), fields, run.teacher.tokenizer, half)
 
@@ -541,7 +550,10 @@ def main(args: Args) -> None:
     for name in args.tasks:
         task = load(name, **args.source)
         teacher = get_teacher(args, task)
-        N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
+        config: Any = teacher.model.config
+        N, width = config.num_hidden_layers, config.hidden_size
+        if config.is_encoder_decoder or is_decoder(config.model_type):
+            raise BadInput(f"--teacher {teacher.name}: XTC compresses encoders, and a {config.model_type} is none")
         m, student_width = student_shape(args.student)
         if student_width != width:
             raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")

@@ -42,6 +42,7 @@ import json
 import math
 import random
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -501,7 +502,7 @@ def make_teacher(name: str, cache: str) -> None:
     write_json(path.with_suffix(".json"), note)
 
 
-if __name__ == "__main__":
+def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--layers", dest="name", choices=LAYERS, default="4")
@@ -509,9 +510,13 @@ if __name__ == "__main__":
     which.add_argument("--asked", dest="name", action="store_const", const="asked")
     which.add_argument("--teachers", nargs="*", metavar="NAME-TASK", help="default: all that are shipped")
     parser.add_argument("--cache-dir", default="runs/cache", help="where the scripts keep teachers")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.teachers is None:
         make(given.name, suite.FOLDER / f"bert-{given.name}".removesuffix("-4"))
     else:
         for name in given.teachers or SHIPPED:
             make_teacher(name, given.cache_dir)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

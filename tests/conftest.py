@@ -57,6 +57,17 @@ FAMILIES = {
     "mpnet": WIDE,
     "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64},
 }
+# Those whose configurations list their layers, or whose heads share keys and values
+GROUPED = WIDE | {"num_key_value_heads": 2, "pad_token_id": 0}
+LISTED = {
+    "modernbert": WIDE | {"pad_token_id": 0},
+    "modernbert-decoder": WIDE | {"pad_token_id": 0},
+    "eurobert": GROUPED | {"head_dim": 8},
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": GROUPED | {"head_dim": 16},
+    "gemma3_text": GROUPED | {"head_dim": 8, "layer_types": ["sliding_attention", "full_attention"] * 2},
+}
 
 
 @pytest.hookimpl(trylast=True)

@@ -78,8 +78,8 @@ def test_one_name_has_one_meaning() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [*((name, ("examples", count)) for name, count in BUDGETS.items()), ("paper", ("paper", 0)),
-     ("5000", ("examples", 5000)),
-     ("0", None), ("-1", None), ("600s", None), ("1e3", None), ("huge", None), ("", None)],
+     *((text, ("examples", 2500)) for text in ("2500", "2.5k", "2.5e3", "25E2")), ("1m", ("examples", 1_000_000)),
+     ("0", None), ("-1", None), ("600s", None), ("1.5", None), ("1e99", None), ("huge", None), ("", None)],
 )  # fmt: skip
 def test_budgets(text: str, expected: tuple[str, int] | None) -> None:
     if expected:
@@ -108,6 +108,7 @@ TOGETHER = [
     ("all", "--resume --force", "--resume and --force"),
     ("all", "--budget 16", "--budget 16: pays for no step of --batch-size 32"),
     ("all", "--task ,", "--task"),
+    ("all", "--report-to nowhere", "--report-to 'nowhere': must be one or several of tensorboard, wandb"),
     ("all", "--task pocket/sst22", "did you mean pocket/sst2"),
     ("all", "--task pocket/rte --data-dir .", "is built in and reads no files"),
     ("all", "--teacher=", "--teacher '': names nothing"),
@@ -142,7 +143,7 @@ TOGETHER = [
     ("xtc", "--export README.md --variant xtc", "--export README.md: exists"),
     ("efficient_attention", "--convert-share 0.5 --distil-share 0.5", "leaves nothing to fine-tune with"),
     ("efficient_attention", "--attention lsg --window 6", "--window 6: LSG halves a block"),
-    ("efficient_attention", "--init random", "--init random: convert-distil goes on from the pretrained model"),
+    ("efficient_attention", "--init teacher", "--init teacher: convert-distil goes on from the pretrained model"),
     ("efficient_attention", "--corpus nowhere.txt", "--corpus"),
 ]  # fmt: skip
 

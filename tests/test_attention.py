@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from common import models
 from common.errors import BadInput
@@ -402,9 +404,11 @@ def test_dropout_has_the_right_mean() -> None:
 @pytest.mark.parametrize("name", FOUR)
 def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
     model, ids = converted(name, head=AutoModelForSequenceClassification), ids_of(2, 60)
-    model.save_pretrained(tmp_path)
+    models.save(model, word_tokenizer(), tmp_path, "")
     again = attention.load(tmp_path, AutoModelForSequenceClassification)
     assert torch.equal(model(input_ids=ids).logits, again(input_ids=ids).logits)
+    # the library alone would load a model with full attention
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] not in CONFIG_MAPPING_NAMES
     with pytest.raises(BadInput, match=f"is a {name} already"):
         attention.convert(again, "longformer", 64)
 

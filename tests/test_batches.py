@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import word_tokenizer
 from test_input import refused
 from tokenizers import Tokenizer, pre_tokenizers, processors
 from tokenizers.models import WordLevel
 from transformers import BertTokenizer, PreTrainedTokenizerFast, XLNetTokenizer
 
 from common import data
-from common.kinds import Split, Task
+from common.kinds import Rows, Split, Task
 from common.kinds.base import Window
 from common.kinds.documents import by_sentence
 from common.kinds.texts import token_stream
@@ -295,3 +296,16 @@ def test_labels_go_where_the_padding_puts_the_tokens(side: str) -> None:
     for row, i in enumerate((order[0], order[-1])):
         for found, true in zip(batch["labels"][row], spans.labels[i], strict=True):
             assert batch["input_ids"][row][found] == spans.features["input_ids"][i][true]
+
+
+def test_an_answer_without_offsets_is_wherever_it_stands() -> None:
+    """In every window that holds one of its places the first of these is to be found; in the others nothing is."""
+    task, tokenizer = TASKS["trivia_qa"], word_tokenizer()
+    context = " ".join(["the", "film", "was"] * 3 + ["good"] + ["a", "story"] * 9 + ["good", "cast"])
+    rows = Rows({"question": ["the film"], "context": [context], "label": [{"text": ["good", "bad"]}]}, str)
+    answers = task.kind.read(task, rows, 0)
+    assert answers == [("good", 39), ("good", context.rindex("good")), ("bad", -1)]
+    encoded = data.encode(tokenizer, Split(["0"], [("the film", context)], [answers]), task, 16)
+    good = tokenizer.convert_tokens_to_ids("good")
+    for tokens, (first, last) in zip(encoded.features["input_ids"], encoded.labels.tolist(), strict=True):
+        assert first == last == (tokens.index(good) if good in tokens else 0)

@@ -27,6 +27,7 @@ from bench import (
     claims,
     figures,
     matrix,
+    measure,
     papers,
     plots,
     readme,
@@ -38,6 +39,7 @@ from bench import (
     sweep,
     table,
 )
+from bench import rows as compared
 from bench.matrix import Job, Matrix
 from common import models, results, tasks
 from common.args import BadInput, CommonArgs
@@ -288,7 +290,7 @@ def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
     whole, part = tmp_path / "whole.toml", tmp_path / "part.toml"
     for text, said in (
         (GOOD.replace('student = "2x64"', "studnet = 2"), f"{part}, of {whole}, row narrow: studnet: no argument of"),
-        (GOOD.replace('name = "narrow"', ""), f"{part}: rows: {whole} has no 'narrow'; it has mc3kd, methods/cka.py"),
+        (GOOD.replace('name = "narrow"', ""), f"{part}: rows: {whole} has no 'narrow'; it has mc3kd, cka"),
         ("seeds = [0]", f"{part}: {whole}: needs [[rows]]"),
         ("[[rows]", f"{whole}: not TOML"),
         (f'of = "{whole}"', f"{part}: of: {whole} is a part of another file itself"),
@@ -329,8 +331,8 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("sweep mc3kd", "--variants: of which variants?"),
         ("table none", "none: no such folder"),
         ("report none.toml", "none.toml: cannot be read"),
-        ("profile bench/results/real.json", "no student is saved there"),
-        ("profile bench/results/real.json --task cola", "--task cola: must be of sst2"),
+        ("profile bench/results/real.jsonl.gz", "no student is saved there"),
+        ("profile bench/results/real.jsonl.gz --task cola", "--task cola: must be of sst2"),
         ("papers gpt", "gpt"),
         ("papers mc3kd --table X", "--table X: mc3kd has 1, 2"),
         ("papers mc3kd --results nowhere", "--results 'nowhere': no such folder"),
@@ -617,7 +619,7 @@ name = "ours"
 method = "mc3kd"
 variant = "kd"
 """
-    path, kept, data = tmp_path / "a.toml", tmp_path / "kept.json", ["0" * 16]
+    path, kept, data = tmp_path / "a.toml", tmp_path / "kept.jsonl.gz", ["0" * 16]
     path.write_text(text)
     monkeypatch.setattr(matrix, "fingerprint", lambda *_: data[0])
     line = ["run", str(path), "--out", str(tmp_path / "out")]
@@ -676,7 +678,7 @@ init = "{tmp_path}"
     shown = fails("table", str(out))
     assert re.search(r"^dist .* \d+\.\d", shown, re.MULTILINE)
     assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
-    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
     entry.main(["profile", str(out), "--data-dir", str(glue), "--rounds", "0"])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
     assert row["row"] == "dist/dist/dist"
@@ -710,10 +712,10 @@ def test_a_sweep(glue: Path, expert: Path, tmp_path: Path, capsys: Capture) -> N
 
 def test_verdicts_by_hand() -> None:
     base = [0.50, 0.70, 0.60, 0.80, 0.55]
-    assert table.difference([x - 0.02 for x in base], base) == "-2.0 [-2.0, -2.0], lower"
+    assert compared.difference([x - 0.02 for x in base], base) == "-2.0 [-2.0, -2.0], lower"
     noise = (0.03, -0.02, 0.01, -0.03, 0.01)
-    assert table.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
-    assert table.difference([0.6], [0.5]) == "+10.0 (one seed)"
+    assert compared.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
+    assert compared.difference([0.6], [0.5]) == "+10.0 (one seed)"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
@@ -789,7 +791,7 @@ def test_advice_names_the_vanilla_kd_that_a_row_is_compared_with(tmp_path: Path)
         for seed in range(3):
             write(tmp_path / name, score, seed, variant, student={"shape": shape})
     found = table.load([tmp_path])
-    order = sorted(((one, table.interval(one.values("rte"))) for one in found.rows), key=lambda pair: -pair[1].mean)
+    order = sorted(((one, compared.interval(one.values("rte"))) for one in found.rows), key=lambda pair: -pair[1].mean)
     cost = {one.path: {"milliseconds": {"1": 1.0}, "bytes": 1.0} for one in found.rows}
     said = arena.advice(found, "rte", order, cost, 0.9)
     assert said == "mc3kd has the highest score, 90.0, 10.0 points above vanilla KD."
@@ -827,17 +829,17 @@ def test_a_cell_that_was_not_trained_is_marked(folder: Path) -> None:
 
 
 def test_one_file_for_a_matrix(folder: Path, tmp_path_factory: Any, capsys: Capture) -> None:
-    """The same tables, from less than a third of the bytes; a changed figure is refused."""
+    """The same tables, from less than a third of the bytes; a damaged one is refused."""
     write(folder / "named", 0.7, 0, "takd", "rte", settings={"seed": 0, "alpha": 1})
-    path = tmp_path_factory.mktemp("kept") / "some.json"
+    path = tmp_path_factory.mktemp("kept") / "some.jsonl.gz"
     records.save([folder], path)
     assert table.markdown(table.load([path])) == table.markdown(table.load([folder]))
     kept, whole = (records.read(source)[0] for source in (path, folder))
     assert {(one.place, one.record["signature"]) for one in kept} == {(o.place, o.record["signature"]) for o in whole}
     assert all({one.record["settings"] == other.record["settings"] for other in whole} for one in kept)
     assert path.stat().st_size < sum(one.stat().st_size for one in folder.rglob("result.json")) / 3
-    path.write_text(path.read_text().replace("0.61", "0.62"))
-    assert "its digest does not match" in refused(capsys, "table", str(path))
+    path.write_bytes(path.read_bytes()[:-9] + b"?" + path.read_bytes()[-8:])
+    assert "cannot be read, or not a file of" in refused(capsys, "table", str(path))
 
 
 def test_a_damaged_note_is_one_line(folder: Path, capsys: Capture) -> None:
@@ -899,18 +901,24 @@ def test_one_cell_twice_is_refused_and_tuning_is_left_out(folder: Path, tmp_path
 
 
 def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
-    """Of an arena and another kind; the frontier goes through rows of one start alone."""
+    """Of an arena and another kind; the frontier goes through rows of one start alone. Rows lead to their runs' cards,
+    and learning curves are those of the logs."""
     for seed, task in itertools.product(range(3), ("rte", "cola")):
         write(folder, 0.99, seed, "kd-1bit", task, "xtc", {"bits": 1}, student={"bytes": 10, "init": "random"})
+    for place in folder.rglob("result.json"):
+        (place.parent / "log.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.0}\n')
     to = tmp_path / "page"
     entry.main(["report", str(folder), "--to", str(to)])
     text = (to / "index.html").read_text(encoding="utf-8")
-    assert (text.count("<table"), text.count("<svg")) == (4, 2)
+    assert (text.count("<table"), text.count("<svg")) == (4, 3)
     links = re.findall(r"""(?:src|href|url)[=(]["']?([^"')]+)""", text)
     assert links
-    assert all(link.startswith("#") for link in links), "nothing comes from elsewhere"
+    cards = {link for link in links if not link.startswith("#")}
+    runs = {place.parent for place in folder.rglob("result.json")}
+    assert {(to / card).resolve().parent for card in cards} == runs, "nothing else comes from elsewhere"
+    assert all(f'id="{link[1:]}"' in text for link in links if re.fullmatch(r"#row-\d+", link))
     assert "only the loss" not in text  # settings differ, too
-    for words in ("How a difference is called", 'class="higher"', RECORD["environment"]["versions"]["torch"],
+    for words in ("How a difference is called", 'class="said higher"', RECORD["environment"]["versions"]["torch"],
                   "started from something else (random)"):  # fmt: skip
         assert words in text
     report.write(table.load([folder]), [folder], to)
@@ -979,9 +987,9 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
             made.setdefault(f"{name}/rccc", {}).setdefault("x", {})[seed] = order
     monkeypatch.setattr(claims, "scores", lambda name: made if name == "made" else {})
     monkeypatch.setattr(claims, "cases", lambda name: once)
-    gap = table.interval([0.10, 0.12, 0.09])
+    gap = compared.interval([0.10, 0.12, 0.09])
     for answer, said, figure in (
-        ({"more": "a", "than": "b"}, "held", table.verdict(gap).rpartition(",")[0]),
+        ({"more": "a", "than": "b"}, "held", compared.verdict(gap).rpartition(",")[0]),
         ({"less": "a", "than": "b"}, "did not hold", "+10.3"),
         ({"less": "b", "than": "a"}, "held", "-10.3"),
         ({"more": "b", "than": "a"}, "did not hold", "-10.3"),
@@ -1031,17 +1039,6 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
         ("x, loop / fast", 5.0, 9.0, False),
     ):  # fmt: skip
         assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
-    machines = json.loads((ROOT / "bench/results/kernels.json").read_text())["machines"]
-    ratios = {f"{name}, {a} / {b}" for name, case in speed.CASES.items() for a, b in case.ratios}
-    assert len(machines) == 2
-    assert all(entry["ratios"].keys() <= ratios for entry in machines.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", speed.CASES)
-def test_every_case_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(speed.CASES, name, speed.CASES[name]._replace(turns=1))
-    assert all(value > 0 for value in speed.measure([name]).values())
 
 
 def test_words_alone_do_not_know_their_order() -> None:
@@ -1209,7 +1206,7 @@ def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> No
     rows = (("full", "bert", tiny, None, "1", "-"), ("ours", "roberta", tiny | {"pad_token_id": 1}, "lsg", "1", "1"))
     for name, value in (("EFFICIENT_ATTENTION", rows), ("BATCH", 1), ("ENCODER_LENGTHS", (16, 600))):
         monkeypatch.setattr(speed, name, value)
-    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
     report = speed.encoders()
     assert [*report["encoders"]] == ["full", "ours", "ours, half"]
     assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
@@ -1218,7 +1215,7 @@ def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_windows_are_measured_beside_attentions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of 1,024 tokens in two windows of 512; a row for each attention at both sizes."""
-    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
     found = speed.read_by_length(1, 64, ("sdpa", "windows"), (512, 1024))
     assert set(found["attentions"]["windows"]["seconds"]) == {"512", "1024"}
     first = found["attentions"]["windows"]["parameters"]

@@ -11,16 +11,17 @@ import argparse
 import gzip
 import importlib
 import re
-import runpy
 import shlex
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import nbformat
 import pytest
 from accelerate.commands.launch import launch_command_parser
 from conftest import ROOT, SCRIPTS, call, module_of
+from nbclient import NotebookClient
 from torch.distributed.run import get_args_parser
+from transformers import BertConfig
 
 from bench import __main__ as bench
 from common import tasks
@@ -39,11 +40,13 @@ STAND_INS = {"MODEL": str(ROOT / "pocket/bert"), "DIR": ".", "RUN": "run", "RUNS
 QUICK, SLOW = "run", "run, in minutes"  # scripts with a budget of 640 examples
 GROUPS = {
     r"runs/gpu|\$m": "is for a GPU",
-    r"\bpredict\b|\bRUNS?\b|\bDIR\b|word2mat|large.jsonl|bench table|figures xtc": "reads what is not there yet",
+    r"\bpredict\b|\bRUNS?\b|\bDIR\b|word2mat|large.jsonl|bench table": "reads what is not there yet",
+    r"figures (xtc|cka-layers)": "reads runs that are not there yet",
+    r"mc3kd.py.* --teacher-outputs": QUICK,
     r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
     r"accelerate|torchrun|--engine ray": "needs several processes; see tests/test_parallel.py, tests/test_cluster.py",
     r"--dry-run|bench papers|figures (cmow|attention|cka-curve)": QUICK,
-    r"bench sizes": "counts for a while; tests/test_bench.py has all cells",
+    r"bench sizes|figures words": "counts for a while; tests/test_bench.py has all cells",
     r"run_all|bench (run|arena|sweep|report|coverage)": "takes minutes to hours; tests/test_bench.py runs small ones",
     r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
@@ -100,12 +103,11 @@ def parse_bench(name: str, words: list[str]) -> None:
     def known(parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
         raise Parsed(*whole(parser, *given))
 
-    whole, own = argparse.ArgumentParser.parse_known_args, name == "pocket.make"  # which has no `main`
+    whole = argparse.ArgumentParser.parse_known_args
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_known_args", known)
-        patch.setattr(sys, "argv", [name, *words])
         with pytest.raises(Parsed) as stopped:
-            runpy.run_module(name, run_name="__main__") if own else importlib.import_module(name).main(words)
+            importlib.import_module(name).main(words)
     options, rest = stopped.value.args
     assert all(Path(str(value)).is_file() for value in vars(options).values() if str(value).endswith(".toml"))
     if name == "bench.arena":
@@ -126,6 +128,11 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tickets.csv").write_text(SHEET)
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "train.csv").write_text(SHEET.replace("body,label,team", "question,answer,label"))
+    texts = SHEET.replace("body,label,team", "text,x,y").splitlines()
+    (tmp_path / "texts.csv").write_text("\n".join(line.split(",")[0] for line in texts))
+    names = {"id2label": {0: "negative", 1: "positive"}, "architectures": ["BertForSequenceClassification"]}
+    BertConfig(**names).save_pretrained(tmp_path / "my-classifier")
+    (tmp_path / "probabilities.csv").write_text("negative,positive\n" + "0.25,0.75\n" * 40)
     for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
     monkeypatch.setattr(tasks, "find_files", lambda *_: {})  # of --data-dir
@@ -138,7 +145,7 @@ def test_a_command_is_understood(command: Command, reader: None) -> None:
     assert command.group, f"{command.page}: {command.text}: in no group of GROUPS"
     words = command.words
     if words[0] == "./run_all.sh":
-        assert words[1:2] in ([], ["smoke"], ["quick"], ["standard"], ["test"])
+        assert words[1:2] in ([], ["smoke"], ["quick"], ["standard"], ["bench"], ["test"])
         return
     if words[0] in ("accelerate", "torchrun"):
         launcher = launch_command_parser() if words[0] == "accelerate" else get_args_parser()
@@ -182,10 +189,10 @@ def test_every_group_has_a_command() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_pictures_are_there(page: Path) -> None:
-    """And headings: of another page, or of its own. A page has at most 150 lines, README.md 120, besides what it shows
-    of scripts."""
+    """And headings: of another page, or of its own. A page has at most 150 lines, README.md 120, besides tables and
+    lines of scripts that `bench readme` puts in."""
     text = page.read_text(encoding="utf-8")
-    own = re.sub(r"<!-- code .*?<!-- end -->\n", "", text, flags=re.DOTALL)
+    own = re.sub(r"<!-- (code|table) .*?<!-- end -->\n", "", text, flags=re.DOTALL)
     assert len(own.splitlines()) <= (120 if page.name == "README.md" else 150)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" not in link:
@@ -214,3 +221,29 @@ def test_the_example_of_a_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     related, _, unrelated, _ = found[-4:]
     assert related > 0.9
     assert unrelated < 0.3
+
+
+# --- the tour ------------------------------------------------------------------------------------------------
+
+TOUR = ROOT / "docs" / "tour.ipynb"
+
+
+def test_the_tour_has_its_outputs() -> None:
+    """Those of one run from top to bottom, of every script, with pictures that are small."""
+    cells = [cell for cell in nbformat.read(TOUR, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(cell.outputs for cell in cells[1:])
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    sizes = [len(output.data["image/png"]) for output in outputs if "image/png" in output.get("data", {})]
+    assert len(sizes) >= 4
+    assert sum(sizes) < 300_000
+    source = "".join(cell.source for cell in cells)
+    assert all(f'run("methods/{method}.py ' in source for method in SCRIPTS if SCRIPTS[method].parent.name == "methods")
+
+
+@pytest.mark.slow
+def test_the_tour_runs() -> None:
+    NotebookClient(
+        nbformat.read(TOUR, as_version=4), timeout=1200, resources={"metadata": {"path": TOUR.parent}}
+    ).execute()

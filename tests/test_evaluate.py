@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import bert_config
+from conftest import bert_config, call
 from test_batches import NER, SQUAD, asked, gold, pieces, tagged
 from test_input import refused
 from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
-from common import data, evaluate, metrics
+from common import data, evaluate, metrics, submission
 from common.kinds import Split, Task
 from common.kinds.texts import perplexity, token_stream
 from common.tasks import TASKS, TaskData
@@ -182,3 +185,21 @@ def test_windows_are_predicted_without_their_padding(task: Task, split: Split, s
         del batch["labels"]
         alone = task.kind.token_logits(model(**batch))[0]
         torch.testing.assert_close(torch.from_numpy(row), alone.detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_predictions_for_glues_server(glue: Path, expert: Path, tmp_path: Path) -> None:
+    """The official layout of a test split, quotation marks included, becomes the official file of its predictions."""
+    folder = tmp_path / "glue" / "SST-2"
+    shutil.copytree(glue / "SST-2", folder)
+    (folder / "test.tsv").write_text('index\tsentence\n0\ta "good film\n1\ta bad film\n2\tthe cast was great\n')
+    words = ["--task", "sst2", "--data-dir", tmp_path / "glue", "--teacher", expert, "--student", "2x32"]
+    words += ["--variant", "kd", "--budget", "320", "--max-length", "16", "--out-dir", tmp_path / "out", "--write-test"]
+    code, _, err = call("mc3kd", *words)
+    assert code == 0, err
+    (written,) = tmp_path.rglob("test/SST-2.tsv")
+    assert re.fullmatch(r"index\tprediction\n0\t[01]\n1\t[01]\n2\t[01]\n", written.read_text())
+    rte, stsb = TASKS["rte"], TASKS["stsb"]
+    assert submission.predictions_of(rte, np.array([[0.0, 1.0], [1.0, 0.0]])) == ["not_entailment", "entailment"]
+    assert submission.predictions_of(stsb, np.array([5.2, 1.25])) == ["5.000", "1.250"]
+    code, _, err = call("mc3kd", *words, "--task", "pocket/rte")
+    assert (code, "is no task of GLUE" in err) == (2, True)

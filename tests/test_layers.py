@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from conftest import NEGATIVE, NEUTRAL, POSITIVE, bert_config, sentence, word_to
 from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertForSequenceClassification
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
+from common import models
 from common.errors import BadInput
 from common.layers import augment, packed
 from common.tasks import Split
@@ -111,9 +114,12 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
     model = small_model(bits, rank)
     before = logits_of(model)
     assert torch.equal(logits_of(pack(model)), before)
-    model.save_pretrained(tmp_path / "folder")
+    models.save(model, word_tokenizer(), tmp_path / "folder", "")
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "folder").eval()
     assert torch.equal(logits_of(again), before)
+    assert torch.equal(logits_of(packed.load(tmp_path / "folder")[0]), before)
+    # the library alone would load a BERT without these weights
+    assert json.loads((tmp_path / "folder" / "config.json").read_text())["model_type"] not in CONFIG_MAPPING_NAMES
     size = packed.save(model, word_tokenizer(), tmp_path / "file")
     assert packed.save(model, word_tokenizer(), tmp_path / "half", half=True) < size
     assert size == (tmp_path / "file").stat().st_size

@@ -23,7 +23,7 @@ from sklearn.metrics import log_loss
 from common import data, evaluate, metrics, models, results, run
 from common.args import BadInput, CommonArgs
 from common.tasks import TASKS, TaskData
-from common.teacher import get_teacher
+from common.teacher import Teacher, get_teacher
 from common.train import Ledger
 
 
@@ -60,6 +60,33 @@ BAD: list[tuple[str, Any]] = [
 
 
 # --- predictions ---------------------------------------------------------------------------------------------
+
+
+def test_a_tracker_gets_settings_and_log(glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Accelerate's interface, one tracker for each run."""
+    calls: list[tuple[str, Any]] = []
+
+    class Memory:
+        requires_logging_directory = True
+
+        def __init__(self, name: str, folder: Path) -> None:
+            calls.append((name, folder))
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *given, **more: calls.append((name, given[0] | more if given else None))
+
+    monkeypatch.setitem(run.LOGGER_TYPE_TO_CLASS, "tensorboard", Memory)
+    task, given = data.load("sst2", str(glue)), {"out_dir": str(tmp_path), "init": "random", "student": "2x32"}
+    args = CommonArgs(budget="64", report_to="tensorboard", **given)  # type: ignore[arg-type]
+    one = run.Run(args, "mc3kd", "kd", task, Teacher("t", tiny_bert(), word_tokenizer(), "t"), 1)
+    for _ in range(2):  # of a run with two loops
+        one.start(0)
+    one.log(step=20, loss=0.5, terms={"KL": 0.25})
+    run.release(one.folder)
+    assert calls[0] == ("distil-papers", one.folder)
+    assert [name for name, _ in calls[1:]] == ["start", "store_init_configuration", "log"]
+    assert calls[2][1]["student"] == "2x32"
+    assert calls[3][1] == {"loss": 0.5, "terms/KL": 0.25, "step": 20}
 
 
 @pytest.mark.parametrize("name", ["sst2", "stsb"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import BertForSequenceClassification
 
-from common import args, data, models, results, train
+from common import __version__, args, data, models, results, train
 from common.args import BadInput
 from common.layers import packed
 from methods import xtc
@@ -107,13 +108,23 @@ def test_project_and_scripts_name_the_same_packages() -> None:
     used = {line for line in lines if line and line[0] not in "#-"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(project["dependencies"]) == used
-    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     for method in ("cka", "cmow", "efficient_attention", "mc3kd", "xtc"):
         header = re.match(r"# /// script\n(.*?)# ///\n", (ROOT / "methods" / f"{method}.py").read_text(), re.DOTALL)
         assert header is not None, method
         block = tomllib.loads(re.sub(r"^# ?", "", header[1], flags=re.MULTILINE))
         assert set(block["dependencies"]) == {f"{name}=={versions[name]}" for name in used}, method
         assert block["requires-python"] == project["requires-python"], method
+
+
+def test_it_is_one_package(tmp_path: Path) -> None:
+    """Every folder of modules is installed, under one name, by which the scripts are modules too."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    places = asked["package-dir"] | {"distil_papers": "distil_papers"}
+    folders = {".".join(path.parent.relative_to(ROOT).parts)
+               for top in places.values() for path in (ROOT / top).rglob("*.py")}  # fmt: skip
+    assert {name.removeprefix("distil_papers.") for name in asked["packages"]} == folders
+    assert importlib.import_module("distil_papers.mc3kd").ccc is importlib.import_module("methods.mc3kd").ccc
 
 
 # --- models --------------------------------------------------------------------------------------------------
@@ -169,14 +180,15 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rewritten(good: Path, path: Path, change: Change) -> Path:
-    """A copy whose tensors, configuration and tokenizer files `change` has changed; it has no digest to betray it."""
+    """A copy whose tensors, configuration and tokenizer files `change` has changed, with a digest of its own."""
     with safe_open(good, "pt") as file:
         config = json.loads(file.metadata()["config"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     files = json.loads(zlib.decompress(tensors["tokenizer"].numpy().tobytes()))
     change(tensors, config, files)
     tensors["tokenizer"] = torch.frombuffer(bytearray(zlib.compress(json.dumps(files).encode())), dtype=torch.uint8)
-    save_file(tensors, path, {"format": packed.FORMAT, "config": json.dumps(config)})
+    text = json.dumps(config)
+    save_file(tensors, path, {"format": packed.FORMAT, "config": text, "digest": packed.checksum(tensors, text)})
     return path
 
 

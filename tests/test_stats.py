@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from scipy import stats as distributions
 
-from bench import claims, coverage, records, report, stats, table
+from bench import claims, contrasts, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
 from common import evaluate, metrics, results
 
@@ -187,10 +187,10 @@ def labels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: Path) -> None:
-    """Of classes the same to the last digit; of scores, in 256 steps, as good as the same. They are far smaller than
-    the runs' and nothing else is read. Without them an interval is over seeds alone, and the table says so."""
+    """Of classes the same to the last digit; of scores, in half precision, as good as the same. They are far smaller
+    than the runs' and nothing else is read. Without them an interval is over seeds alone, and the table says so."""
     whole = table.load([arena], 1280)
-    records.save([arena], path := tmp_path / "kept.json", dict.fromkeys(LABELS, 1280))
+    records.save([arena], path := tmp_path / "kept.jsonl.gz", dict.fromkeys(LABELS, 1280))
     kept = table.load([path], 1280)
     for task, close in (("cola", 1e-4), ("stsb", 2e-2)):
         one, other = ([next(row for row in found.rows if row.name == name) for name in ("kd", "mc3kd")]
@@ -200,12 +200,12 @@ def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: 
         assert b is not None
         assert a.items > 0
         assert tuple(b) == pytest.approx(tuple(a), rel=close)
-    size = sum(file.stat().st_size for file in path.with_suffix("").iterdir())
-    assert size < 5 * 3 * (ITEMS / 8 + ITEMS) + ITEMS * 16 + 6 * 800
+    beside = records.predictions_of(path)
+    assert beside.stat().st_size < 5 * 3 * (ITEMS / 4 + 2 * ITEMS) + ITEMS * 16 + 6 * 800
     text = table.markdown(kept)
     assert "over seeds and test items" in text
-    shutil.rmtree(path.with_suffix(""))
-    records.tensors_of.cache_clear()
+    beside.unlink()
+    records.arrays_of.cache_clear()
     assert "over seeds alone" in table.markdown(table.load([path], 1280))
 
 
@@ -229,7 +229,7 @@ def test_a_ladder_its_area_and_how_soon_a_row_comes_near(arena: Path) -> None:
 def test_planned_contrasts_are_those_that_were_planned(arena: Path, tmp_path: Path) -> None:
     """By hand: the mean of the hidden rows minus KD, p values by Holm over those five, words from these."""
     found = table.load([arena], 1280)
-    kd, hidden, *losses = table.planned(found)
+    kd, hidden, *losses = contrasts.planned(found)
     means = {row.name: [np.mean(row.values(task)) for task in found.tasks] for row in found.rows}
     expected = np.mean([np.mean(means[name]) for name in ("mse-kd", "cka-kd", "mc3kd")]) - np.mean(means["kd"])
     assert hidden.found is not None
@@ -238,8 +238,8 @@ def test_planned_contrasts_are_those_that_were_planned(arena: Path, tmp_path: Pa
     assert {one.word for one in losses} <= {"not distinguishable", "not distinguishable, as good as (within 1 point)"}
     raw = [one.found.p for one in (kd, hidden, *losses) if one.found]
     assert [one.p for one in (kd, hidden, *losses)] == pytest.approx(stats.holm(raw))
-    assert "planned" in table.plain(table.contrasts(found))
-    tasks = {one["tasks"]: one for one in table.resolution(found)}
+    assert "planned" in table.plain(contrasts.contrasts(found))
+    tasks = {one["tasks"]: one for one in contrasts.resolution(found)}
     assert tasks.keys() == {"cola", "stsb", "all"}
     assert all(one["pairs"] == 3 and one["signal_to_noise"] > 0 for one in tasks.values())
     assert report.draw_ladder(found, tmp_path / "ladder.png")

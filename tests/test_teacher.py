@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from conftest import FAMILIES, WIDE, bert_config, tiny_bert, word_tokenizer
+from conftest import FAMILIES, LISTED, WIDE, bert_config, tiny_bert, word_tokenizer
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -59,7 +60,7 @@ def test_a_teacher_is_frozen_and_the_same_whoever_loads_it(
     assert [made.pretrained for made in found] == [None, str(backbone), str(backbone)]
     assert found[0].metrics["dev"]["accuracy"] > 0.95
     assert found[1].signature == found[2].signature != found[0].signature
-    assert train.digest(found[1].model.state_dict()) == train.digest(found[2].model.state_dict())
+    assert train.weights_digest(found[1].model.state_dict()) == train.weights_digest(found[2].model.state_dict())
     assert len([path for path in (tmp_path / "cache" / "teachers").iterdir() if path.is_dir()]) == 1
     with pytest.raises(BadInput, match=r"--teacher-epochs 0: .* has no head for sst2"):
         get_teacher(some(teacher_epochs=0), sst2, str(backbone))
@@ -87,6 +88,53 @@ def test_labels_are_joined_by_their_names(
     assert "it is fine-tuned" in capsys.readouterr().err
     with pytest.raises(BadInput, match="cat, dog"):
         get_teacher(some(teacher_epochs=0), own, str(other))
+
+
+def test_outputs_without_names_are_named_by_hand(
+    expert: Path, sst2: TaskData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without, and with another number of classes, a new head is trained, and a line says so."""
+    model = AutoModelForSequenceClassification.from_pretrained(expert)
+    model.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    folder, given = saved(tmp_path / "unnamed", model), {"out_dir": str(tmp_path)}
+    straight, named = get_teacher(some(), sst2, str(expert)), some(teacher=str(folder), label_map="1=pos, 0=negative")
+    assert get_teacher(named, sst2).metrics == straight.metrics
+    assert named.label_map is not None
+    swapped = get_teacher(replace(named, label_map="1=negative,0=positive"), sst2)
+    assert swapped.metrics["dev"]["accuracy"] == pytest.approx(1 - straight.metrics["dev"]["accuracy"])
+    assert "warning" not in capsys.readouterr().err
+    assert get_teacher(some(**given), sst2, str(folder)).pretrained == str(folder)
+    assert "its outputs have no names (LABEL_0, ...)" in capsys.readouterr().err
+    five = saved(tmp_path / "five", tiny_bert(3, 32, num_labels=5))
+    assert get_teacher(some(**given), sst2, str(five)).pretrained == str(five)
+    assert "its head has 5 outputs, sst2 2; a new one is fine-tuned" in capsys.readouterr().err
+    for where, wrong, says in (
+        (folder, "0=negative", "must name each output of the teacher once, 0=NAME,1=NAME"),
+        (folder, "0=negative,1=odd", "negative, odd"),
+        (five, "0=negative", "0=NAME,1=NAME,2="),
+    ):
+        with pytest.raises(BadInput, match=says):
+            get_teacher(some(teacher=str(where), label_map=wrong), sst2)
+
+
+def test_a_model_in_memory_stays_as_it_is(expert: Path, sst2: TaskData, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its teacher is a copy, in the task's order; students start from that by themselves, and a line says so."""
+    model = AutoModelForSequenceClassification.from_pretrained(expert)
+    with torch.no_grad():
+        for parameter in model.classifier.parameters():
+            parameter.copy_(parameter.flip(0))
+    model.config.id2label = {0: "positive", 1: "negative"}
+    before = train.weights_digest(model.state_dict())
+    first, second = (Teacher.of(model, word_tokenizer(), sst2, 16) for _ in range(2))
+    assert first.metrics == second.metrics == get_teacher(some(), sst2, str(expert)).metrics
+    assert (train.weights_digest(model.state_dict()), model.config.id2label) == (before, {0: "positive", 1: "negative"})
+    assert all(p.requires_grad for p in model.parameters())
+    assert first.model.config.id2label == {0: "negative", 1: "positive"}
+    starts = {shape: Run(CommonArgs(student=shape), "some", "kd", sst2, first, 1) for shape in ("2x32", "2x16", "4x32")}
+    assert [row.settings["init"] for row in starts.values()] == ["teacher", "random", "random"]
+    layer = "bert.encoder.layer.1.output.dense.weight"
+    assert torch.equal(starts["2x32"].student().state_dict()[layer], model.state_dict()[layer])
+    assert capsys.readouterr().err.count("students start from its layers") == 1
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -128,6 +176,8 @@ def spoil(folder: Path, what: str) -> None:
     elif what == "no tokenizer":
         for path in folder.glob("*token*"):
             path.unlink()
+    elif what == "no weights":
+        weights.unlink()
     elif what == "other words":
         word_tokenizer().__class__(vocab={str(i): i for i in range(99)}).save_pretrained(folder)
     elif what.endswith(".json"):
@@ -141,6 +191,7 @@ def spoil(folder: Path, what: str) -> None:
     [("cut", "damaged model.safetensors"), ("word_embeddings", "weights are not in its file"),
      ("layer.1.attention", "weights are not in its file"), ("classifier", "the first is classifier.bias"),
      ("not finite", "classifier.bias is not finite"), ("no tokenizer", "no tokenizer"),
+     ("no weights", "no model.safetensors.*save_pretrained"),
      ("other words", "its tokenizer has 104 words, the model 31 embeddings"), ("config.json", "config.json"),
      ("a header of 2^62 bytes", "damaged model.safetensors"), ("hidden_size=-32", "weights cannot be loaded"),
      ("hidden_act=\"swish2\"", "weights cannot be loaded"), ("num_hidden_layers=4", "weights are not in its file"),
@@ -175,7 +226,7 @@ def kept(model: Any, folder: Path, encoded: data.Encoded, tokenizer: Any = None,
          layers: tuple[int, ...] = ()) -> tuple[Any, train.Ledger] | None:  # fmt: skip
     args = some(teacher_cache=how, cache_dir=str(folder))
     made = Teacher("t", teacher.frozen(args, model), tokenizer or word_tokenizer(), "t")
-    return keep_outputs(args, made, encoded, steps, layers)
+    return keep_outputs(args, replace(made, layers=layers), encoded, steps)
 
 
 @pytest.fixture
@@ -206,22 +257,23 @@ def same_outputs(model: Any, outputs: Any, batches: Any, layers: tuple[int, ...]
 
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_layers_are_declared_once(cache: str, expert: Path, sst2: TaskData, tmp_path: Path) -> None:
-    """The loop's layers are what the teacher gives; another is an error that names it, run or read from disk."""
+    """The layers that were asked for are what the teacher gives; another is an error, run or read from disk."""
     args = some(teacher=str(expert), teacher_cache=cache, out_dir=str(tmp_path), max_length=16, student="2x32",
                 budget="64", teacher_epochs=0)  # fmt: skip
     made = get_teacher(args, sst2)
     run = Run(args, "m", "kd", sst2, made, 1)
     student = run.student()
-    with run.loop({"student": student}, 1e-3, cached=made, layers=[3, 1]) as loop:
+    guide = run.kept_teacher([3, 1])
+    assert (guide.kept is not None) == (cache == "on")
+    with run.loop({"student": student}, 1e-3) as loop:
         for batch in loop:
-            outputs = made(batch)
-            assert (made.kept is not None) == (cache == "on")
+            outputs = guide(batch)
             assert {l: tuple(outputs.hidden_states[l].shape[::2]) for l in (1, 3)} == {1: (8, 32), 3: (8, 32)}
-            with pytest.raises(BadInput, match=r"layer 2: were not asked for; the loop's layers are 3, 1"):
+            with pytest.raises(BadInput, match=r"layer 2: were not asked for; the teacher's layers are 3, 1"):
                 outputs.hidden_states[2]
             loop.minimise(student(**batch.inputs).logits.mean())
-    with pytest.raises(BadInput, match="layer 4: it has fewer"), run.loop({}, 1e-3, cached=made, layers=[4]):
-        pass
+    with pytest.raises(BadInput, match="layer 4: it has fewer"):
+        run.kept_teacher([4])
 
 
 @pytest.mark.parametrize("family", ["bert", "xlnet"])  # padded on the right, on the left
@@ -318,7 +370,7 @@ def test_a_student_copies_what_init_and_keep_say(
 def test_a_random_start_follows_the_seed_and_other_starts_are_refused(backbone: Path, sst2: TaskData) -> None:
     guide = Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", pretrained=str(backbone))
     rows = [Run(CommonArgs(student="2x16", seed=seed), "some", "kd", sst2, guide, 1) for seed in (0, 0, 1)]
-    digests = [train.digest(row.student().state_dict()) for row in rows]
+    digests = [train.weights_digest(row.student().state_dict()) for row in rows]
     assert [(row.started_from, row.lr) for row in rows] == [("random", 2e-3)] * 3
     assert digests[0] == digests[1] != digests[2]
     for shape, init, keep, says in (
@@ -341,12 +393,13 @@ def test_layers_by_rule(rule: str, N: int, m: int, layers: list[int]) -> None:
     assert models.layer_numbers(rule, N, m) == layers
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_students_of_every_family(family: str) -> None:
-    """The first layers give the first hidden states; a narrower one has heads of the same size."""
+@pytest.mark.parametrize("family", [*FAMILIES, *LISTED])
+def test_students_of_every_family(family: str, tmp_path: Path) -> None:
+    """The first layers give the first hidden states; a narrower one has heads of the same size; whatever layers are
+    kept, a file of them says the same."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family])
-    whole = AutoModelForSequenceClassification.from_config(config).eval()
+    config = AutoConfig.for_model(family, vocab_size=99, **(FAMILIES | LISTED)[family])
+    whole, other = (AutoModelForSequenceClassification.from_config(copy.deepcopy(config)).eval() for _ in range(2))
     inputs = {"input_ids": torch.randint(5, 99, (3, 10)), "attention_mask": torch.ones(3, 10, dtype=torch.long)}
     inputs["attention_mask"][0, 7:] = 0
     narrow = models.student_config(config, 2, 16)
@@ -356,8 +409,16 @@ def test_students_of_every_family(family: str) -> None:
         small = models.build(narrow, "classification")(**inputs, output_hidden_states=True).hidden_states
     assert (len(theirs), len(ours), small[-1].shape) == (5, 3, (3, 10, 16))
     torch.testing.assert_close(ours[1], theirs[1])
-    assert (narrow.num_attention_heads, config.hidden_size) == (2, 32)
+    assert (narrow.num_attention_heads, config.hidden_size) == (1 if family == "qwen3" else 2, 32)
     assert 64 not in {getattr(narrow, name, None) for name in models.FFN}
+    cut = models.keep_layers(other, "2,4", 2)
+    if types := getattr(config, "layer_types", None):
+        assert cut.config.layer_types == types[1::2] == cut.base_model.config.layer_types
+    for student in (cut, models.build(narrow, "classification")):
+        student.save_pretrained(tmp_path)
+        again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+        with torch.no_grad():
+            assert torch.equal(again(**inputs).logits, student.eval()(**inputs).logits)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -22,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common import args as arguments
-from common import models, parallel, results, train
+from common import losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
 from common.run import Run
 from common.tasks import TASKS
@@ -89,7 +91,7 @@ def state(loop: Loop) -> str:
     tensors = {k: v for module in loop.modules.values() for k, v in module.state_dict().items()}
     for index, values in loop.optimizer.state_dict()["state"].items():
         tensors |= {f"{index}/{k}": v for k, v in values.items()}
-    return train.digest({k: v.detach().clone() for k, v in tensors.items()})
+    return train.weights_digest({k: v.detach().clone() for k, v in tensors.items()})
 
 
 # --- steps ---------------------------------------------------------------------------------------------------
@@ -201,11 +203,33 @@ def test_the_ledger_and_the_log(tmp_path: Path) -> None:
     assert spent.seconds > 0
     assert spent.peak_memory_bytes > 1e6
     assert [line["step"] for line in log] == [120, 140, 145]
+    assert log[0]["rate"] > log[1]["rate"] > log[2]["rate"] > 0
+    assert all(line["norm"] > 0 for line in log)
     assert [line["loss"] for line in log] == [round(loop.notes["losses"][i], 6) for i in (19, 39, 44)]
     assert [step for step in range(1, 46) if (setattr(loop, "step", step), loop.due(4))[1]] == [12, 23, 34, 45]
     total = Ledger(steps=1, seconds=1.5, peak_memory_bytes=500)
     total.add(Ledger(2, 3, 4, 5, 6.0, 400, 1.0))
     assert total == Ledger(3, 3, 4, 5, 7.5, 500, 1.0)
+
+
+def test_the_log_names_the_parts_of_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a batch in parts too; and away from a terminal a line says how far it is."""
+    monkeypatch.setattr(train, "TELL_EVERY", 0.0)
+    lines: list[list[dict[str, Any]]] = []
+    for parts in (1, 2):
+        log: list[dict[str, Any]] = []
+        lines.append(log)
+        net, write = Net(0.0), functools.partial(lambda log, **line: log.append(line), log)
+        with a_loop(tmp_path / str(parts), net, steps=20, parts=parts, log=write) as loop:
+            for batch in loop:
+                loss = a_loss(net, batch)
+                loop.minimise(losses.term("plain", loss) + 2 * losses.term("twice", loss))
+    for (line,) in lines:
+        assert line["terms"] == {"plain": pytest.approx(line["loss"] / 3), "twice": pytest.approx(line["loss"] / 3)}
+    assert lines[0][0]["terms"] == pytest.approx(lines[1][0]["terms"], rel=1e-4)
+    assert re.search(r"step 5 of 20, loss [\d.]+, rate \S+, 00:0\d left", capsys.readouterr().err)
 
 
 def test_a_machine_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +263,8 @@ def test_a_loss_that_is_not_finite_stops_with_its_batch(value: float, tmp_path: 
     loop = a_loop(tmp_path, Net(), first=100)
     loop.load()
     assert loop.step == 7  # the checkpoint before it is whole
+    with pytest.raises(BadInput, match=r"step 107, .*: no step was taken"):
+        train_on(a_loop(tmp_path / "other", net, first=107), net)
 
 
 def test_half_precision_leaves_out_steps_that_overflow(tmp_path: Path) -> None:
@@ -391,7 +417,7 @@ def test_a_signal_waits_for_the_step_and_a_second_one_does_not(number: signal.Si
             os._exit(99)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-    assert (child(1), child(2)) == (128 + number, 128 + number)
+    assert (child(1), child(2)) == (128 + number, -number)
     assert not (tmp_path / "2").exists()
     started: list[int] = []
     loop, _ = trained(tmp_path / "1", lambda loop: started.append(loop.step))

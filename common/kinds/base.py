@@ -71,6 +71,7 @@ class Rows:
     official: bool = False  # a layout of the official release, whose size is known
     lines: bool = False  # rows are the lines of a running text, not its documents
     files: list[str] = field(default_factory=list)
+    outputs: Any = None  # of a teacher, to whose rows the column "outputs" leads: common/outputs.py
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -84,11 +85,13 @@ class Rows:
 @dataclass(frozen=True)
 class Split:
     """N examples. `labels` holds what the task's kind reads: an index into Task.labels, a score, the tags of a text,
-    a question's answers, a text to be written, or None where there is nothing to know."""
+    a question's answers, a text to be written, or None where there is nothing to know. `outputs`: (N, C) logits of a
+    teacher, where a file has them; NaN in a row that it has not."""
 
     ids: list[str]
     texts: list[tuple[str, ...]]
     labels: list[Any]
+    outputs: np.ndarray | None = field(default=None, compare=False)
     encoded: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)  # data.encode's
 
     def __len__(self) -> int:
@@ -96,7 +99,15 @@ class Split:
 
     def rows(self, order: Sequence[int]) -> Split:
         """These examples, in this order."""
-        return Split([self.ids[i] for i in order], [self.texts[i] for i in order], [self.labels[i] for i in order])
+        outputs = None if self.outputs is None else self.outputs[list(order)]
+        texts, labels = [self.texts[i] for i in order], [self.labels[i] for i in order]
+        return Split([self.ids[i] for i in order], texts, labels, outputs)
+
+    @property
+    def labelled(self) -> Split:
+        """The examples that have a label."""
+        known = [i for i, label in enumerate(self.labels) if label is not None]
+        return self if len(known) == len(self) else self.rows(known)
 
 
 class Window(NamedTuple):
@@ -388,6 +399,19 @@ class Kind(str):
     def log_loss(self, kept: np.ndarray, labels: Sequence[Any]) -> float | None:
         """The mean loss of the labels under what is kept; None where these are no labels of the kind."""
         raise NotImplementedError
+
+    # --- a teacher's outputs as data ---
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """What of several teachers' (N, C) logits the mean is taken of; `logits` is its inverse."""
+        return logits
+
+    def logits(self, probabilities: np.ndarray) -> np.ndarray:
+        return probabilities
+
+    def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
+        """(N, C) probabilities or logits of a file as logits; raises BadInput for what is neither."""
+        return values
 
     def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
         """What two figures must share to be compared, beside what those of every kind must."""

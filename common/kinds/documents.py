@@ -381,8 +381,9 @@ class SpanQA(_Windowed):
     def read(self, task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
         """Row i's answers: texts, and where each stands in the context.
 
-        The offset of the source is kept where the text stands there. Otherwise (TriviaQA and HotpotQA have no offsets)
-        it is that of the first place where it does, and -1 if there is none. Those that are found come first.
+        The offset of the source is kept where the text stands there, or else it is that of the first place where it
+        does. Without offsets (TriviaQA, HotpotQA) every place is one. -1: there is none. Those that are found come
+        first.
         """
         value, context = rows.columns["label"][i], rows.columns["context"][i]
         texts = value.get("text") if isinstance(value, dict) else None
@@ -393,6 +394,9 @@ class SpanQA(_Windowed):
             raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
         starts = [*given, *[-1] * (len(texts) - len(given))]
         found = [(text, answer_start(context, text, start)) for text, start in zip(texts, starts, strict=True)]
+        if not given:
+            places = {text: [match.start() for match in re.finditer(re.escape(text), context)] for text in texts}
+            found = [(text, start) for text in texts for start in places[text] or [-1]]
         return sorted(found, key=lambda answer: answer[1] < 0)
 
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
@@ -428,16 +432,19 @@ class SpanQA(_Windowed):
     def window(
         self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
-        """The places as they are; first and last token of the first answer, if the window holds all of it."""
+        """The places as they are; first and last token of the first answer that the window holds all of."""
         import numpy as np
 
         # what stands for the whole window: [CLS], or its first token where a family has none
         outside = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
-        text, start = split.labels[document][0]
-        end = start + len(text)
         context = np.flatnonzero(spans[:, 0] >= 0)
-        if not len(context) or start < 0 or spans[context[0], 0] > start or spans[context[-1], 1] < end:
+        if not len(context):
             return spans, [outside, outside]
+        begins, ends = max(0, spans[context[0], 0]), spans[context[-1], 1]
+        held = ((at, at + len(text)) for text, at in split.labels[document] if begins <= at and at + len(text) <= ends)
+        if (found := next(held, None)) is None:
+            return spans, [outside, outside]
+        start, end = found
         first = context[np.searchsorted(spans[context, 1], start, side="right")]
         last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
         return spans, [int(first), int(last)]
@@ -487,7 +494,7 @@ class SpanQA(_Windowed):
         return torch.stack([output.start_logits, output.end_logits], -1)
 
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
-        truths = [[text for text, _ in answers] for answers in split.labels]
+        truths = [list(dict.fromkeys(text for text, _ in answers)) for answers in split.labels]
         return questions(self.answers(given.windows, split, found), truths, task.name)
 
 

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from common.errors import BadInput, shown, some, warn
@@ -25,6 +25,12 @@ class _Sentence(Kind):
 
     ordered = True
     outputs = ("logits",)
+    absent: ClassVar[float] = -100  # in tensors, the label of an example that has none; losses leave it out
+
+    def targets(self, tokenizer: Any, split: Split, max_length: int) -> Tensor:
+        import torch
+
+        return torch.tensor([self.absent if label is None else label for label in split.labels])
 
     def default_lr(self, width: int, init: str) -> float:
         """It grows with the square of 768 / width. On the tuning splits the best rates were 3e-4 at width 384, 1e-3 to
@@ -81,10 +87,10 @@ class Classification(_Sentence):
         raise BadInput(f"{rows.place(i)}: label {shown(value)} is unknown; {task.name} has {some(task.labels)}{ids}")
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
-        counts = Counter(splits["train"].labels)
+        counts = Counter(splits["train"].labelled.labels)
         for name, split in splits.items():
-            there = set(split.labels)
-            if lacking := [label for i, label in enumerate(task.labels) if i not in there]:
+            there = set(split.labels) - {None}
+            if there and (lacking := [label for i, label in enumerate(task.labels) if i not in there]):
                 warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({some(lacking, 5)})")
         alone = [task.labels[label] for label, count in counts.items() if count == 1]
         for label in alone[:5]:
@@ -94,10 +100,10 @@ class Classification(_Sentence):
         if alone[5:]:
             warn(f"train: {len(alone) - 5:,} more classes have one row")
         shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
-        return f"{len(task.labels):,} classes ({some(shares, 5)})"
+        return f"{len(task.labels):,} classes ({some(shares or task.labels, 5)})"
 
     def alone(self, labels: Sequence[Any]) -> set[Any]:
-        return {label for label, count in Counter(labels).items() if count == 1}
+        return {label for label, count in Counter(labels).items() if count == 1 and label is not None}
 
     def settings(self, task: Task) -> dict[str, Any]:
         return super().settings(task) | {"problem_type": "single_label_classification"}
@@ -121,12 +127,34 @@ class Classification(_Sentence):
             return None
         return float(-log_softmax(kept.astype("float64"), axis=1)[range(len(kept)), labels].mean())
 
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        from scipy.special import softmax
+
+        return softmax(logits, axis=-1)
+
+    def logits(self, probabilities: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.log(np.maximum(probabilities, 1e-7))
+
+    def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
+        """Probabilities where all numbers lie in 0..1, or half of the rows sum to 1: then every row has to."""
+        inside, sums = ((values >= 0) & (values <= 1)).all(1), values.sum(1)
+        sound = inside & (abs(sums - 1) <= 0.02)
+        if not inside.all() and sound.mean() < 0.5:
+            return values
+        if not sound.all():
+            i = int(sound.argmin())
+            raise BadInput(f"{place(i)}: its probabilities sum to {sums[i]:.4g}; those of a row must sum to 1")
+        return self.logits(values)
+
 
 class Regression(_Sentence):
     """A score, a float. Labels: [N], float32."""
 
     name = "regression"
     own, own_metrics = "scores", ("pearson", "spearman")
+    absent = math.nan
     titles: ClassVar = {"pearson": "Pearson", "spearman": "Spearman"}
 
     def seen(self, rows: Rows) -> bool:
@@ -146,11 +174,13 @@ class Regression(_Sentence):
             score = math.nan
         if not (low <= score <= high and math.isfinite(score)):  # false for NaN as well
             wants = f"{task.name} needs a number" + (f" from {low:g} to {high:g}" if task.score_range else "")
+            wants += ", without a comma that may mean thousands" if _thousands(value) else ""
             raise BadInput(f"{rows.place(i)}: score {shown(value)} is wrong; {wants}")
         return score
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
-        return f"scores from {min(splits['train'].labels):g} to {max(splits['train'].labels):g}"
+        scores = splits["train"].labelled.labels
+        return f"scores from {min(scores):g} to {max(scores):g}" if scores else "scores"
 
     def targets(self, tokenizer: Any, split: Split, max_length: int) -> Tensor:
         return super().targets(tokenizer, split, max_length).float()
@@ -186,9 +216,14 @@ def number(value: Any) -> float | None:
         return None
 
 
+def _thousands(value: Any) -> bool:
+    """Whether a cell is a number that may have a comma after its thousands."""
+    return isinstance(value, str) and re.fullmatch(r"\s*-?[1-9]\d{0,2}(,\d{3})+\s*", value) is not None
+
+
 def _numbers(values: list[Any]) -> set[float] | None:
     """The different numbers that labels are, a few cells left aside; None if they are none."""
-    numbers = [number(value) for value in values]
+    numbers = [number(value.replace(",", "") if _thousands(value) else value) for value in values]
     return {n for n in numbers if n is not None} if numbers.count(None) < 0.1 * len(values) else None
 
 
@@ -235,6 +270,11 @@ def class_of(name: str, task: Task) -> int | None:
     return None
 
 
+def nameless(names: Iterable[str]) -> bool:
+    """Whether a checkpoint's outputs have only the generic names LABEL_0, LABEL_1, ..., or none."""
+    return all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names)
+
+
 def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
     """For class i of the task, the model's output column, decided by the names and never by their position.
 
@@ -243,7 +283,7 @@ def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
     for one. For scores, [0] if the model has one named output.
     """
     names = {int(column): str(name) for column, name in model_id2label.items()}
-    if not names or all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names.values()):
+    if nameless(names.values()):
         return None
     if not task.labels and len(names) == 1:
         return list(names)

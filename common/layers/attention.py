@@ -480,8 +480,6 @@ def install(model: PreTrainedModel) -> None:
     """Put the modules and hooks that `config.efficient_attention` asks for into a model; weights are not touched."""
     settings = dict(model.config.efficient_attention)
     name, question = settings.pop("name"), settings.pop("question", None)
-    if settings.get("sparsity") == "norm":  # older files name the only way there is
-        del settings["sparsity"]
     base: Any = model.base_model
     embedding = base.get_input_embeddings().weight
     for layer, module in enumerate(self_attentions(model)):

@@ -1,13 +1,15 @@
 """MC3KD's canonical correlation with its gradient in closed form, for many pairs of layers at once.
 
     ccc(S, T, ridge=1e-3)    # (..., n, D_S) and (..., n, D_T) -> (...), at most min(n - 1, D_S, D_T)
+    ccc(S, T, ridge=1e-3, memory=Memory(0.9, m, D_S, D_T))    # with the batches before; (m, n, D_S), (m, n, D_T)
 
 `total_correlation` in methods/mc3kd.py is the same as the paper writes it, eqs. 4-6; a test holds the two equal. With
 W = U roots V' and G = d value / d W, deep CCA's gradient (Andrew et al. 2013) for the student's centred S is
 
     d value / d S = T L_t^-T G L_s^-1 - S L_s^-T W'G L_s^-1
 
-Shapes: n vectors, D_S and D_T dimensions of student and teacher; L_s L_s' and L_t L_t' are the covariances.
+Shapes: n vectors, D_S and D_T dimensions of student and teacher; L_s L_s' and L_t L_t' are the covariances; m pairs of
+layers.
 """
 
 from __future__ import annotations
@@ -17,45 +19,90 @@ import sys
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.errors import BadInput
 
 _warned: set[int] = set()  # widths
 
 
-def ccc(student: Tensor, teacher: Tensor, ridge: float, shrinkage: float | None = None) -> Tensor:
+class Memory(nn.Module):
+    """The scatter matrices of the batches before: one of few vectors is judged together with them.
+
+    Before a batch joins, what is there is multiplied by `kept`: of n vectors a batch, n / (1 - kept) count in the end.
+    Earlier batches have no gradient; each is centred by its own mean.
+    """
+
+    student: Tensor
+    teacher: Tensor
+    cross: Tensor
+    n: Tensor
+
+    def __init__(self, kept: float, m: int, D_S: int, D_T: int) -> None:
+        super().__init__()
+        self.kept = kept
+        for name, shape in (("student", (D_S, D_S)), ("teacher", (D_T, D_T)), ("cross", (D_T, D_S))):
+            self.register_buffer(name, torch.zeros(m, *shape))
+        self.register_buffer("n", torch.zeros(()))
+
+    def add(self, S: Tensor, T: Tensor) -> None:
+        """A batch of centred vectors."""
+        for old, new in ((self.student, S.mT @ S), (self.teacher, T.mT @ T), (self.cross, T.mT @ S)):
+            old.mul_(self.kept).add_(new)
+        self.n.mul_(self.kept).add_(S.shape[-2])
+
+    def past(self) -> Past:
+        """What counts beside the next batch."""
+        return tuple(self.kept * x for x in (self.student, self.teacher, self.cross, self.n))  # type: ignore[return-value]
+
+
+Past = tuple[Tensor | float, Tensor | float, Tensor | float, Tensor | float]  # S'S, T'T, T'S, and the number of vectors
+
+
+def ccc(
+    student: Tensor, teacher: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None
+) -> Tensor:
     """Total canonical correlation of the vectors of each pair. No gradient reaches the teacher.
 
     With n <= D and a small ridge it is nearly n - 1, whatever the layers, of which a line warns; `shrinkage` sets a
-    ridge that grows with D/n in its place. Raises `BadInput` where the ridge leaves no inverse; of vectors that are
-    not finite the value is NaN.
+    ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds the batches before. Raises
+    `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
     """
     n, D = student.shape[-2], max(student.shape[-1], teacher.shape[-1])
     if n < 2:
         return student.sum((-2, -1)) * 0.0  # one vector has no covariance
-    if n <= D and D not in _warned and shrinkage is None:
+    counted = n if memory is None else round(n / (1 - memory.kept))
+    if counted <= D and D not in _warned and shrinkage is None:
         _warned.add(D)
-        print(f"warning: a batch has {n} vectors in {D} dimensions, where the CCC tells nothing; --shrinkage 1, or a"
-              " larger --batch-size", file=sys.stderr)  # fmt: skip
+        print(f"warning: a batch has {counted} vectors in {D} dimensions, where the CCC tells nothing; --memory 0.9,"
+              " --shrinkage 1, or a larger --batch-size", file=sys.stderr)  # fmt: skip
     with torch.autocast(student.device.type, enabled=False):  # in bf16 a covariance may have no Cholesky factor
-        S, T = (centred_basis(x) for x in (student, teacher.detach()))
+        S, T = (centred(x) if memory else centred_basis(x) for x in (student, teacher.detach()))
         try:
-            return TotalCorrelation.apply(S, T, ridge, shrinkage).to(student.dtype)
+            past = memory.past() if memory else (0.0, 0.0, 0.0, 0.0)
+            value = TotalCorrelation.apply(S, T, past, ridge, shrinkage).to(student.dtype)
+            if memory:
+                memory.add(S.detach(), T)
+            return value
         except torch.linalg.LinAlgError as error:
             if S.isfinite().all() and T.isfinite().all():
                 raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; 1e-3 would do") from error
             return student.sum((-2, -1)) * math.nan  # the loop says at which batch
 
 
+def centred(x: Tensor) -> Tensor:
+    """(..., n, D) in float32 or better, with the mean 0. The gradient is centred."""
+    x = x if x.dtype == torch.float64 else x.float()
+    return x - x.detach().mean(-2, keepdim=True)
+
+
 def centred_basis(x: Tensor) -> Tensor:
-    """Centred (..., n, D) in float32 or better, on the smaller side: (..., n, min(n, D)). The gradient is centred.
+    """Centred (..., n, D) on the smaller side: (..., n, min(n, D)).
 
     With n < D it is written in an orthonormal basis of its own row space, which needs no gradient: moved out of that
     space, the student's correlation does not change to first order.
     """
-    x = x if x.dtype == torch.float64 else x.float()
-    x = x - x.detach().mean(-2, keepdim=True)
+    x = centred(x)
     return x if x.shape[-2] >= x.shape[-1] else x @ torch.linalg.qr(x.detach().mT).Q
 
 
@@ -67,20 +114,22 @@ class TotalCorrelation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, student: Tensor, teacher: Tensor, ridge: float, shrinkage: float | None) -> Tensor:
+    def forward(
+        ctx: Any, student: Tensor, teacher: Tensor, past: Past, ridge: float, shrinkage: float | None
+    ) -> Tensor:
         # Apple's GPUs have no float64, not even on the way to the CPU
         device = torch.device("cpu") if student.device.type == "mps" else student.device
-        n = student.shape[-2]
+        n = float(student.shape[-2] + past[3])
 
-        def factor(x: Tensor) -> Tensor:
+        def factor(x: Tensor, before: Tensor | float) -> Tensor:
             """Eq. 5, times n - 1: X'X + (n - 1) r I = L L'; shrunk, r = shrinkage tr(X'X / (n - 1)) / n."""
-            scatter = (x.mT @ x).to(device).double()
+            scatter = (x.mT @ x + before).to(device).double()
             diagonal = scatter.diagonal(dim1=-2, dim2=-1)
             diagonal += (n - 1) * ridge if shrinkage is None else shrinkage / n * diagonal.sum(-1, keepdim=True) + 1e-30
             return torch.linalg.cholesky(scatter)
 
-        L_t, L_s = factor(teacher), factor(student)
-        cross = (teacher.mT @ student).to(device).double()
+        L_t, L_s = factor(teacher, past[1]), factor(student, past[0])
+        cross = (teacher.mT @ student + past[2]).to(device).double()
         # eq. 4: W = L_t^-1 (T'S) L_s^-T, in which n - 1 cancels
         half = torch.linalg.solve_triangular(L_t, cross, upper=False)
         W = torch.linalg.solve_triangular(L_s.mT, half, upper=True, left=False)
@@ -102,7 +151,7 @@ class TotalCorrelation(torch.autograd.Function):
         return roots.sum(-1).to(student)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
         student, teacher, from_student, from_teacher = ctx.saved_tensors
         from_teacher, from_student = (gradient[..., None, None] * x for x in (from_teacher, from_student))
-        return (teacher @ from_teacher).add_(student @ from_student), None, None, None
+        return (teacher @ from_teacher).add_(student @ from_student), None, None, None, None

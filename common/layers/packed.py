@@ -1,7 +1,6 @@
 """Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers where that is fast.
 
-    import common.layers.packed                              # makes the library know the format
-    AutoModelForSequenceClassification.from_pretrained(FOLDER)
+    model, tokenizer = packed.load(FOLDER)                   # of a run
     model, tokenizer = packed.load("model.packed")           # one file that holds all it needs
 
 A weight of `bits` bits is codes times a scale. For every packed linear or embedding NAME, a file holds
@@ -49,7 +48,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from common.errors import BadInput
 from common.results import replacing
-from common.train import digest
+from common.train import weights_digest
 
 BITS = (1, 2, 4, 8)
 LARGEST = {1: 1, 2: 1, 4: 7, 8: 127}  # code of each width
@@ -59,7 +58,6 @@ EXACT = 2**24  # sums of integers below it are exact in float32
 TINY = 1e-12  # the least scale: a tensor of zeros has codes 0 or +1, and no infinite quotient
 FORMAT = "packed-integers"
 LARGEST_TOKENIZER = 2**26  # bytes of its files
-LARGEST_NUMBER = 1_000_000  # of a configuration: the library builds what the numbers say
 METHOD = "packed"  # the library's name of the format, in `quantization_config`
 
 
@@ -249,24 +247,26 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
     text = config.to_json_string()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
-        save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": _digest(tensors, text)})
+        save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": checksum(tensors, text)})
     return path.stat().st_size
 
 
 def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
-    """The model, in evaluation mode, and the tokenizer of a file of `save`; `BadInput` if it is none or damaged.
+    """The model, in evaluation mode, and the tokenizer of a file of `save`, or of a run's folder; `BadInput` if it is
+    none or damaged.
 
     A file may come from anywhere: no code of its is run, and no more memory is taken than its own bytes call for.
     """
+    if Path(path).is_dir():
+        return _load_folder(path)
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise BadInput(f"{path}: no file of a packed model; `--export FILE` writes one")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if metadata.get("digest") not in (None, _digest(tensors, metadata["config"])):  # older files have none
+        if metadata["digest"] != checksum(tensors, metadata["config"]):
             raise ValueError("its digest does not match")
-        json.loads(metadata["config"], parse_int=_bounded)
         unpacker = zlib.decompressobj()
         files = unpacker.decompress(tensors.pop("tokenizer").numpy().tobytes(), LARGEST_TOKENIZER)
         if not unpacker.eof:
@@ -279,8 +279,14 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
         family = getattr(transformers, config.architectures[0])
         if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
             raise ValueError(f"{config.architectures[0]} is no model of the library")
-        _check_shapes(family, config, tensors)
-        model: Any = family.from_pretrained(None, config=config, state_dict=tensors, dtype=torch.float32)
+        if getattr(config, "num_hidden_layers", 0) > len(tensors):  # which would be built first
+            raise ValueError("more layers than tensors")
+        loaded: Any = family.from_pretrained(
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
+        )
+        model, report = loaded
+        if wrong := [key for keys in report.values() for key in keys]:
+            raise ValueError(f"lacks or does not know {wrong[0]}")
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
     except BadInput:
@@ -290,29 +296,17 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
     return model.eval(), tokenizer
 
 
-def _digest(tensors: dict[str, Tensor], config: str) -> str:
-    return hashlib.sha256(f"{digest(tensors)} {config}".encode()).hexdigest()[:16]
+def _load_folder(path: str | Path) -> tuple[PreTrainedModel, Any]:
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        if not hasattr(config, "quantization_config"):
+            raise ValueError("its weights are not packed")
+        family = getattr(transformers, config.architectures[0])
+        model = family.from_pretrained(path, config=config, use_safetensors=True, trust_remote_code=False)
+        return model.eval(), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except Exception as error:
+        raise BadInput(f"{path}: no folder of a packed model ({str(error)[:200]})") from error
 
 
-def _bounded(number: str) -> int:
-    if abs(int(number)) > LARGEST_NUMBER:
-        raise ValueError(f"{number} in its configuration")
-    return int(number)
-
-
-def _check_shapes(family: Any, config: Any, tensors: dict[str, Tensor]) -> None:
-    """ValueError unless the file's tensors are those of the model that it describes, which is built without memory."""
-    if getattr(config, "num_hidden_layers", 0) > len(tensors):
-        raise ValueError("more layers than tensors")
-    with torch.device("meta"):
-        model = family(config)
-        put_packed(model, PackedConfig(**config.quantization_config))
-    shapes = {name: value.shape for name, value in model.state_dict().items()}
-    tied = set(getattr(model, "all_tied_weights_keys", ()))
-    if not shapes.keys() - tied <= tensors.keys() <= shapes.keys():
-        raise ValueError(f"lacks or does not know {min(shapes.keys() ^ tensors.keys())}")
-    for name, value in tensors.items():
-        if shapes[name] != value.shape:
-            raise ValueError(f"{name} has the shape {tuple(value.shape)}")
-    if sum(buffer.numel() for buffer in model.buffers()) > 2 * sum(t.numel() for t in tensors.values()) + 1_000_000:
-        raise ValueError("its tables are larger than its weights")
+def checksum(tensors: dict[str, Tensor], config: str) -> str:
+    return hashlib.sha256(f"{weights_digest(tensors)} {config}".encode()).hexdigest()[:16]

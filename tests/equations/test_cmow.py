@@ -133,6 +133,27 @@ def test_general_distillations_loss() -> None:
     assert cmow.general_loss(S, L, torch.full((6,), -100)).item() == pytest.approx(5 * KL(2.0))  # nothing was masked
 
 
+def test_general_distillation_in_parts_of_a_batch() -> None:
+    """As the loop weighs them, the parts' losses and gradients add up to those of the batch, whatever is masked."""
+    student, words = model(kind=cmow.MatrixEmbeddingForMaskedLM), torch.randn(31, 31, dtype=torch.float64)
+    ids, mask = rows([1, 5, 6, 7, 2], [1, 8, 2], [1, 9, 9, 2], [1, 3, 2])
+    labels = torch.where((torch.arange(5) == 1) & (torch.arange(4) < 3)[:, None], ids, -100)
+    batch = {"input_ids": ids, "attention_mask": mask.long(), "labels": labels}
+
+    def gradients(count: int) -> list[torch.Tensor]:
+        student.zero_grad()
+        parts = split_batch(batch, list("abcd"), count, "masked LM", 0, Ledger(), torch.device("cpu"))
+        total = torch.zeros((), dtype=torch.float64)
+        for part in parts:
+            S, T, y = student(**part.inputs), words[part.inputs["input_ids"]][part.mask], part.labels[part.mask]
+            total = total + part.share * cmow.general_loss(S, T, y, (0.5, 0.25), part.mean_of_tokens)
+        total.backward()
+        return [total.detach(), *(p.grad for p in student.parameters() if p.grad is not None)]
+
+    for found, expected in zip(gradients(3), gradients(1), strict=True):
+        close(found, expected)
+
+
 def test_no_gradient_reaches_the_teacher() -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     bert, student = BertForSequenceClassification(BertConfig(vocab_size=31, **sizes)), model().train()

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common import models
 from common.args import BadInput
-from common.layers.ccc import ccc
+from common.layers.ccc import Memory, ccc
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import mc3kd
@@ -77,6 +77,30 @@ def test_the_kernel_is_the_textbook_and_both_are_the_papers(
     assert (single.grad - theirs.grad).norm() < 1e-2 * theirs.grad.norm() + 1e-5
 
 
+def test_a_batch_is_judged_with_those_before() -> None:
+    """Value and gradient: of eq. 5's sums, those of earlier batches count `kept` times for each batch since."""
+    batches = [related(n, 6, 9, seed=n) for n in (5, 7, 4)]
+    memory = Memory(0.8, 1, 6, 9).double()
+    for s, t in batches[:-1]:
+        ccc(s[None], t[None], 1e-2, memory=memory)
+    s, t = batches[-1]
+    ours, theirs = s.clone().requires_grad_(), s.clone().requires_grad_()
+    value = ccc(ours[None], t[None], 1e-2, memory=memory)[0]
+    joined = [[x - x.mean(0) for x in pair] for pair in [*batches[:-1], (theirs, t)]]
+    weights = [0.64, 0.8, 1.0]
+    ts, tt, ss = (
+        sum(w * pair[i].T @ pair[j] for w, pair in zip(weights, joined, strict=True))
+        for i, j in ((1, 0), (1, 1), (0, 0))
+    )
+    count = sum(w * len(pair[0]) for w, pair in zip(weights, batches, strict=True))
+    L_s, L_t = (torch.linalg.cholesky(x + (count - 1) * 1e-2 * torch.eye(len(x)).to(x)) for x in (ss, tt))
+    expected = torch.linalg.matrix_norm(torch.linalg.inv(L_t) @ ts @ torch.linalg.inv(L_s).T, "nuc")
+    assert value.item() == pytest.approx(expected.item(), rel=1e-8)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-10)
+
+
 def test_few_vectors_tell_related_layers_from_others_only_when_they_are_shrunk(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,11 +131,12 @@ def test_what_ccc_measures() -> None:
         assert student.grad.isfinite().all()
 
 
-def test_few_vectors_teach_a_student_only_when_they_are_shrunk() -> None:
+def test_few_vectors_teach_a_student_only_when_they_are_shrunk_or_joined() -> None:
     """A linear student reads 32 inputs, its teacher half of them. Batches of 8 vectors, of width 16: how much closer it
-    comes on fresh vectors, by the paper's ridge and shrunk."""
+    comes on fresh vectors, by the paper's ridge, shrunk, and with the batches before."""
 
-    def gain(shrinkage: float | None) -> float:
+    def gain(shrinkage: float | None = None, kept: float = 0.0) -> float:
+        memory = Memory(kept, 1, 16, 16).double() if kept else None
         rng = torch.Generator().manual_seed(0)
         width = torch.randperm(32, generator=rng).double().add(1) ** -0.5
         read = torch.randn(16, 16, generator=rng).double()
@@ -120,13 +145,13 @@ def test_few_vectors_teach_a_student_only_when_they_are_shrunk() -> None:
         for _ in range(100):
             x = torch.randn(8, 32, generator=rng).double() * width
             optimizer.zero_grad()
-            (-ccc(x @ W, x[:, :16] @ read, 1e-3, shrinkage)).backward()
+            (-ccc((x @ W)[None], (x[:, :16] @ read)[None], 1e-3, shrinkage, memory)).backward()
             optimizer.step()
         x = torch.randn(4000, 32, generator=torch.Generator().manual_seed(1)).double() * width
         before, after = (ccc(x @ w, x[:, :16] @ read, 1e-9).item() / 16 for w in (first, W.detach()))
         return after - before
 
-    assert gain(None) < 0.02 < gain(1.0)
+    assert gain() < 0.02 < gain(1.0) < gain(kept=0.9)
 
 
 def test_states_that_are_not_finite_and_a_ridge_that_is_too_small() -> None:

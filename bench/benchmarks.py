@@ -1,0 +1,221 @@
+"""Kernels, product scans, packed layers, losses and steps beside their rivals, as benchmarks of pytest-benchmark.
+
+    ./run_all.sh bench               # all, in an environment of their own: `python -m bench speed`
+    pytest bench/benchmarks.py       # each once, at a tiny size: a part of the tests, steps of the slow ones
+
+pytest-benchmark measures one contender after the other. Here all contenders of a case take turns first, so that a noisy
+machine is noisy for all of them, and a clock that tells what they needed hands it on. Ratios are taken turn by turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.measure import Contenders, forward, in_turn, ratio, seconds
+from bench.speed import attention_reader, packed_model, sentences
+from bench.steps import STEPS_OF_CKA, Sizes, gaps, material, of_library, script
+from common import train
+
+
+class Case(NamedTuple):
+    """Contenders, made in a folder, at a `tiny` size or not; what is divided, (numerator, denominator); the turns."""
+
+    make: Callable[[Path, bool], Contenders]
+    ratios: tuple[tuple[str, str], ...]
+    turns: int
+
+    @property
+    def contenders(self) -> list[str]:
+        return list(dict.fromkeys(itertools.chain(*self.ratios)))
+
+
+# --- steps and the loop --------------------------------------------------------------------------------------
+
+
+def of_scripts(method: str, variants: tuple[str, ...], sizes: Sizes, student: str, steps: int, more: str,
+               folder: Path, tiny: bool) -> Contenders:  # fmt: skip
+    if tiny:
+        sizes, steps = sizes._replace(teacher=(sizes.teacher[0], 64), words=100, length=8), 2
+        student = f"{student.split('x')[0]}x64"
+    words = [*material(folder, sizes, 32 * steps), "--student", student, *more.split()]
+    return {variant: script(method, [*words, "--variant", variant], steps) for variant in variants}
+
+
+def loop_and_bare(folder: Path, tiny: bool) -> Contenders:
+    """The undistilled student; and in a PyTorch loop with nothing but forward and backward pass, clipping and AdamW: no
+    schedule, ledger, check of the loss, log or checkpoint, and all batches made before the first step."""
+    steps = 2 if tiny else 20
+    words = material(folder, Sizes((2, 128), 2000, 20), 32 * steps)
+
+    def bare() -> float:
+        collate, encoded, _, model = of_library(folder, 128)
+        batches = [collate(encoded[32 * i : 32 * (i + 1)]) for i in range(steps)]
+        weights, ends = list(model.train().parameters()), []
+        optimizer = torch.optim.AdamW(weights, lr=1e-5, fused=True)
+        for batch in batches:
+            for weight, gradient in zip(weights, torch.autograd.grad(model(**batch).loss, weights), strict=True):
+                weight.grad = gradient
+            nn.utils.clip_grad_norm_(weights, train.CLIP)
+            optimizer.step()
+            ends.append(time.process_time())
+        return statistics.median(gaps(ends))
+
+    return {"loop": script("mc3kd", [*words, "--variant", "finetune", "--student", "2x128"], steps), "bare": bare}
+
+
+# --- losses and product scans --------------------------------------------------------------------------------
+
+
+def gradients(losses: dict[str, Callable[[Tensor], Tensor]], at: Tensor) -> Contenders:
+    """Forward and backward pass of each."""
+    return {name: partial(seconds, partial(lambda loss: torch.autograd.grad(loss(at).sum(), at), loss))
+            for name, loss in losses.items()}  # fmt: skip
+
+
+def states(tiny: bool) -> tuple[Tensor, Tensor]:
+    """Of a student and its teacher, for 2 pairs of layers."""
+    torch.manual_seed(0)
+    n, D = (20, 8) if tiny else (512, 128)
+    return torch.randn(2, n, D, requires_grad=True), torch.randn(2, n, D)
+
+
+def correlations(folder: Path, tiny: bool) -> Contenders:
+    """The CCC of eqs. 4-6 as they stand, pair by pair; and with its gradient in closed form, all pairs at once."""
+    from common.layers.ccc import ccc
+    from methods.mc3kd import total_correlation
+
+    S, T = states(tiny)
+    return gradients({
+        "textbook": lambda S: torch.stack([total_correlation(s, t, 1e-3, 1e-3) for s, t in zip(S, T, strict=True)]),
+        "fast": lambda S: ccc(S, T, 1e-3),
+    }, S)  # fmt: skip
+
+
+def alignments(folder: Path, tiny: bool) -> Contenders:
+    """Linear CKA from the Gram matrices of the tokens (n x n), and from covariances (D x D)."""
+    from methods.cka import cka_loss, covariances
+
+    S, T = states(tiny)
+
+    def grams(S: Tensor) -> Tensor:
+        K, L = (X @ X.mT for X in (S - S.mean(-2, keepdim=True), T - T.mean(-2, keepdim=True)))
+        return 1 - ((K * L).sum((-2, -1)) / (K.norm(dim=(-2, -1)) * L.norm(dim=(-2, -1)))).sqrt()
+
+    return gradients({"grams": grams, "fast": lambda S: cka_loss(covariances(S, T))}, S)
+
+
+def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:
+    """Forward and backward pass over 32 texts of 128 matrices of 20 x 20. Of the loop, which takes each `M[:, i]` as
+    the equation reads, most is not arithmetic: their gradients, each as large as M, write and add 2.5 GB. The unbound
+    loop is spent in its products, 3 L of them."""
+    from methods import cmow
+
+    torch.manual_seed(0)
+    shape = (2, 8, 4, 4) if tiny else (32, 128, 20, 20)
+    M = (torch.eye(shape[-1]) + 0.01 * torch.randn(shape)).requires_grad_()
+
+    def one_by_one(matrices: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:
+        def compose(M: Tensor) -> Tensor:
+            P = list(itertools.accumulate(matrices(M), torch.matmul))
+            return P[-1] if fast == "ordered_product" else torch.stack(P, 1)
+
+        return compose
+
+    return gradients({"fast": getattr(cmow, fast), "loop": one_by_one(lambda M: (M[:, i] for i in range(M.shape[1]))),
+                      "unbound": one_by_one(lambda M: M.unbind(1))}, M)  # fmt: skip
+
+
+# --- attentions and packed layers ----------------------------------------------------------------------------
+
+
+def attentions(name: str, folder: Path, tiny: bool) -> Contenders:
+    length = 1024 if tiny else 4096
+    calls = {side: attention_reader(name, length, side == "library") for side in ("ours", "library")}
+    return {side: partial(seconds, call) for side, call in calls.items()}
+
+
+def packed_layers(bits: int, batch: int, folder: Path, tiny: bool) -> Contenders:
+    """BERT-base's linears in 1 or 2 bits with 8-bit activations. Two layers are enough to compare."""
+    tiny_shape = {"num_hidden_layers": 1, "hidden_size": 96, "intermediate_size": 64}
+    shape = tiny_shape if tiny else {"num_hidden_layers": 2}
+    calls = {"packed": packed_model(bits, **shape), "float32": packed_model(32, **shape)}
+    return {name: partial(seconds, partial(forward, model, sentences(batch))) for name, model in calls.items()}
+
+
+# --- the cases -----------------------------------------------------------------------------------------------
+
+SMALL, MINILM, WRITES = Sizes((4, 128), 2000, 16), Sizes((6, 384), 30522, 64), Sizes((8, 128), 2000, 16, True)
+MC3KD, CKA = (("mc3kd", "kd"),), (("cka", "lin"), ("cka", "kd"))
+LIBRARY, COMPOSED = (("library", "ours"),), (("loop", "fast"), ("unbound", "fast"))
+CASES = {
+    **{f"mc3kd step ({name})": Case(partial(of_scripts, "mc3kd", ("mc3kd", "kd"), sizes, student, steps, ""), MC3KD,
+                                    turns)
+       for name, sizes, student, steps, turns in (("pocket", SMALL, "2x128", 20, 10),
+                                                  ("MiniLM", MINILM, "3x384", 4, 4))},
+    **{f"cka step ({name})": Case(partial(of_scripts, "cka", ("cka", "lin", "kd"), sizes, student, steps,
+                                          STEPS_OF_CKA), CKA, turns)
+       for name, sizes, student, steps, turns in (("pocket", SMALL, "2x64", 20, 10), ("MiniLM", MINILM, "3x192", 4, 4),
+                                                  ("encoder-decoder", WRITES, "4x64", 20, 10))},
+    "loop": Case(loop_and_bare, (("loop", "bare"),), 12),
+    "mc3kd loss": Case(correlations, (("textbook", "fast"),), 15),
+    "cka loss": Case(alignments, (("grams", "fast"),), 15),
+    "cmow product (pooled)": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
+    "cmow product (prefix)": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
+    **{f"efficient_attention ({name})": Case(partial(attentions, name), LIBRARY, 7)
+       for name in ("longformer", "bigbird", "nystromformer")},
+    **{f"xtc packed layers ({bits}-bit; batch of {batch})":
+       Case(partial(packed_layers, bits, batch), (("packed", "float32"),), 10) for bits in (2, 1) for batch in (1, 32)},
+}  # fmt: skip
+
+
+@functools.cache
+def measured(name: str, tiny: bool) -> dict[str, list[float]]:
+    """Contender -> the seconds that it needed in every turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        return in_turn(CASES[name].make(Path(folder), tiny), 1 if tiny else CASES[name].turns)
+
+
+class Clock:
+    """Stands still but for the seconds that it is told of."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, some: float) -> None:
+        self.now += some
+
+
+clock = Clock()
+
+
+@pytest.mark.benchmark(timer=clock)
+@pytest.mark.parametrize(
+    ("name", "contender"),
+    [pytest.param(name, one, marks=[pytest.mark.slow] * ("step" in name)) for name in CASES
+     for one in CASES[name].contenders],
+)  # fmt: skip
+def test_in_turn(name: str, contender: str, benchmark: Any) -> None:
+    spent = measured(name, benchmark.disabled)
+    assert min(map(min, spent.values())) > 0
+    benchmark.pedantic(clock.pass_by, setup=partial(next_of, iter(spent[contender])), rounds=len(spent[contender]))
+    benchmark.extra_info |= {f"{name}, {a} / {b}": ratio(spent[a], spent[b]) for a, b in CASES[name].ratios
+                             if a == contender}  # fmt: skip
+
+
+def next_of(values: Any) -> tuple[tuple[float], dict[str, Any]]:
+    """The arguments of `pass_by`, of the next turn."""
+    return (next(values),), {}

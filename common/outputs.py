@@ -1,0 +1,152 @@
+"""A teacher's outputs in a file, in the place of the teacher: `--teacher-outputs FILE`.
+
+    found = parse(rows)                    # of the file, all its columns
+    join(splits, found)                    # to the rows of a task, by their ids or in their order
+
+A row holds probabilities or logits: a column for each class, called as the class is, or one column with a list, with
+{class: number}, or with the library's [{"label": class, "score": number}, ...]. Other columns are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from common.errors import BadInput, shown, some, tell
+from common.kinds import Rows, Task
+from common.kinds.sentences import class_of, number
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BESIDE = ("", "id", "index", "label")  # columns of numbers that are no outputs
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Rows of numbers; `names`: of the classes, () of a list, which says none."""
+
+    file: str
+    names: tuple[str, ...]
+    values: list[list[float]]
+    ids: list[str] | None
+    rows: Rows
+
+
+def parse(rows: Rows) -> Outputs:
+    """Find the outputs in the columns of a file. Raises BadInput with its line."""
+    file, ids = rows.files[0], None
+    columns = {name: values for name, values in rows.columns.items() if name.strip().lower() not in BESIDE}
+    for column in (name for name in rows.columns if name.strip().lower() == "id"):
+        ids = [str(value).strip() for value in rows.columns[column]]
+        name, times = Counter(ids).most_common(1)[0]
+        if times > 1:
+            raise BadInput(f"{rows.place(ids.index(name, ids.index(name) + 1))}: id {shown(name)} stands twice")
+    whole = [name for name, values in columns.items() if isinstance(_cell(values[0]), (list, dict))]
+    single = [name for name, values in columns.items() if number(values[0]) is not None]
+    if len(whole) > 1 or not (whole or single):
+        raise BadInput(f"--teacher-outputs {file}: needs a column of numbers for each class, or one column of lists;"
+                       f" it has {some(list(rows.columns))}")  # fmt: skip
+    cells: list[Any] = [{name: columns[name][i] for name in single} for i in range(len(rows))]
+    if whole:
+        cells = [_cell(value) for value in columns[whole[0]]]
+    names = tuple(cells[0]) if isinstance(cells[0], dict) else ()
+    values: list[list[float]] = []
+    for i, cell in enumerate(cells):
+        if isinstance(cell, dict) != bool(names) or (names and set(cell) != set(names)):
+            raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {some(names) or 'a list'}")
+        numbers = [cell[name] for name in names] if names else cell
+        if not isinstance(numbers, list) or len(numbers) != len(values[0] if values else numbers):
+            raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {len(values[0])} numbers")
+        read = [number(value) for value in numbers]
+        if wrong := [k for k, value in enumerate(read) if value is None or not -1e9 < value < 1e9]:
+            what = f" of {names[wrong[0]]!r}" if names else ""
+            raise BadInput(f"{rows.place(i)}: output {shown(numbers[wrong[0]])}{what} is no finite number")
+        values.append([float(value) for value in read if value is not None])
+    return Outputs(file, names, values, ids, rows)
+
+
+def _cell(value: Any) -> Any:
+    """A list, or class -> number, of a cell that holds either, as JSON where it is text; other cells as they are."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return value
+    if isinstance(value, list) and value and isinstance(value[0], dict) and {"label", "score"} <= set(value[0]):
+        return {one["label"]: one["score"] for one in value}
+    return value
+
+
+def join(splits: dict[str, Rows], found: Outputs) -> None:
+    """Give the rows of a task's splits their outputs, None where there are none: by their ids where the file has ids,
+    otherwise row i of the file is row i of train. Raises BadInput where train would lack any."""
+    given = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
+    if found.ids is None:
+        train = splits["train"]
+        if len(found.values) != len(train):
+            raise BadInput(f"--teacher-outputs {found.file}: {len(found.values):,} rows, train has {len(train):,}; one"
+                           " for each is needed, in their order, or an id column in both files")  # fmt: skip
+        splits["train"] = with_outputs(train, found, range(len(train)))
+        return
+    at = {name: i for i, name in enumerate(found.ids)}
+    seen: dict[str, str] = {}
+    for split, rows in splits.items():
+        if (values := given[split]) is None:
+            raise BadInput(f"--teacher-outputs {found.file}: has ids, {split} no column 'id'; give both, or neither")
+        ids = [str(value).strip() for value in values]
+        for i, name in enumerate(ids):
+            if name in seen:
+                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too; outputs of"
+                               f" {seen[name]} would leak")  # fmt: skip
+            seen[name] = split
+        splits[split] = with_outputs(rows, found, [at.get(name) for name in ids])
+        if split == "train" and (lacking := [i for i, name in enumerate(ids) if name not in at]):
+            raise BadInput(f"--teacher-outputs {found.file}: no outputs for {len(lacking):,} of {len(ids):,} rows of"
+                           f" train, the first is {rows.place(lacking[0])}")  # fmt: skip
+        if split != "train" and (count := sum(name in at for name in ids)):
+            tell(f"{found.file}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them")
+
+
+def with_outputs(rows: Rows, found: Outputs, chosen: Sequence[int | None]) -> Rows:
+    """These rows, with the row of the file of each."""
+    return replace(rows, columns=rows.columns | {"outputs": list(chosen)}, outputs=found)
+
+
+def logits(task: Task, rows: Rows) -> np.ndarray | None:
+    """(N, C) logits of a split's rows, in the order of the task's labels, NaN for None; None where it has none."""
+    import numpy as np
+
+    found, chosen = rows.outputs, rows.columns.get("outputs", [])
+    if all(row is None for row in chosen):
+        return None
+    order = order_of(task, found)
+    values = task.kind.stored(np.array(found.values)[:, order], found.rows.place)
+    made = np.full((len(chosen), len(order)), np.nan, np.float32)
+    there = [i for i, row in enumerate(chosen) if row is not None]
+    made[there] = values[[row for row in chosen if row is not None]]
+    return made
+
+
+def order_of(task: Task, found: Outputs) -> list[int]:
+    """For each of the task's labels its place in a row of the file. Raises BadInput where that would be a guess."""
+    where, count = f"--teacher-outputs {found.file}", len(found.values[0])
+    if count != len(task.labels or "1"):
+        wants = some(task.labels) if task.labels else "one score"
+        raise BadInput(f"{where}: {count} numbers a row ({some(found.names) or 'a list'}); {task.name} has {wants}")
+    if not task.labels:
+        return [0]
+    if not found.names:
+        if task.labels != tuple(map(str, range(count))) and not task.folder:
+            raise BadInput(f"{where}: its lists do not say which class is which; give a column for each of"
+                           f" {some(task.labels)}")  # fmt: skip
+        return list(range(count))
+    places = [class_of(name, task) for name in found.names]
+    if wrong := [name for name, place in zip(found.names, places, strict=True) if place is None]:
+        raise BadInput(f"{where}: column {wrong[0]!r} is no class of {task.name}, which has {some(task.labels)}")
+    if len(set(places)) < count:
+        raise BadInput(f"{where}: two columns of one class ({some(found.names)}); {task.name} has {some(task.labels)}")
+    return [places.index(i) for i in range(count)]

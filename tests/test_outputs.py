@@ -1,0 +1,240 @@
+"""The teacher as data: rows without labels, stored outputs, a student with tokens of its own, several teachers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import NEGATIVE, POSITIVE, call, sentence, tiny_bert, word_tokenizer
+from test_input import refused
+from transformers import RobertaConfig, RobertaForSequenceClassification
+
+from common import data, losses, models
+from common.args import CommonArgs
+from common.tasks import Columns
+from common.teacher import get_teacher, keep_outputs
+
+CLASSES = ("negative", "positive")
+
+
+def texts(count: int = 200) -> list[str]:
+    rng = random.Random(4)
+    return [sentence(rng, (NEGATIVE, POSITIVE)[i % 2]) for i in range(count)]
+
+
+def table(path: Path, header: str, rows: list[list[Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header.split(","), *rows])
+    return path
+
+
+@pytest.fixture
+def unlabelled(tmp_path: Path) -> Path:
+    return table(tmp_path / "texts.csv", "id,text", [[f"r{i}", text] for i, text in enumerate(texts())])
+
+
+def probabilities(count: int = 200) -> list[list[float]]:
+    """Of row i, whose class is i modulo 2."""
+    return [[0.9, 0.1] if i % 2 == 0 else [0.125, 0.875] for i in range(count)]
+
+
+def write(folder: Path, form: str) -> Path:
+    """The outputs of `probabilities`, in one of the forms that a file may have."""
+    rows = probabilities()
+    path = folder / f"outputs.{form.partition(' ')[0]}"
+    numbers = list(range(len(rows)))
+    random.Random(1).shuffle(numbers)
+    if form == "csv by id":
+        return table(path, "id,positive,negative", [[f"r{i}", rows[i][1], rows[i][0]] for i in numbers])
+    if form == "csv of logits":
+        logits = [[math.log(p) + 3 for p in row] for row in rows]
+        return table(path, "negative,positive,model", [[*row, "large"] for row in logits])
+    if form == "jsonl of the library":
+        pairs = [zip(("NEGATIVE", "POSITIVE"), row, strict=True) for row in rows]
+        lines = [json.dumps({"probs": [{"label": name, "score": p} for name, p in both][::-1]}) for both in pairs]
+    else:
+        lines = [json.dumps({"probs": dict(zip(CLASSES, row, strict=True))}) for row in rows]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv by id", "csv of logits", "jsonl of the library", "jsonl of classes"])
+def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
+    """What a batch is taught is what the file says of its texts, whatever their order, here and there."""
+    columns = Columns(outputs=str(write(tmp_path, form)))
+    task = data.load(str(unlabelled), columns=columns)
+    assert {name.lower() for name in task.task.labels} == set(CLASSES)
+    assert "0 of 180 training rows have labels" in task.origin
+    args = CommonArgs(teacher_outputs=columns.outputs, init=str(backbone), max_length=16)
+    teacher = get_teacher(args, task)
+    assert teacher.metrics == {"dev": {"agreement": 1.0}}
+    encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, 16)
+    kept, cost = keep_outputs(args, teacher, encoded, 1) or (None, None)
+    assert kept is not None
+    assert cost is not None
+    assert cost.teacher_examples == 0
+    batch = data.collate(teacher.tokenizer, encoded, [5, 0, 77])
+    said = kept.read([encoded.ids[i] for i in (5, 0, 77)], batch["attention_mask"]).logits.softmax(-1)
+    place = {name.lower(): i for i, name in enumerate(task.task.labels)}
+    for row, i in zip(said, (5, 0, 77), strict=True):
+        mood = any(word in POSITIVE for word in task.splits["train"].texts[i][0].split())
+        expected = [0.125, 0.875] if mood else [0.9, 0.1]
+        torch.testing.assert_close(row[[place["negative"], place["positive"]]], torch.tensor(expected))
+
+
+def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
+    """The walk of docs/teacher_as_data.md: the student learns, and the table says what its score is."""
+    outputs = write(tmp_path, "csv by id")
+    argv = ["--variant", "kd", "--task", unlabelled, "--teacher-outputs", outputs, "--max-length", 16, "--lr", "3e-3"]
+    argv += ["--budget", 6400, "--out-dir", tmp_path / "runs", "--device", "cpu"]
+    code, printed, err = call("mc3kd", *argv, "--init", backbone, "--student", "2x32")
+    assert code == 0, err
+    assert "dev agreement" in printed
+    (path,) = (tmp_path / "runs").rglob("result.json")
+    record = json.loads(path.read_text())
+    assert record["primary"]["name"] == "agreement"
+    assert record["primary"]["value"] > 0.7
+    assert record["teacher"]["parameters"] == record["ledger"]["teacher_examples"] == 0
+    code, _, err = call("cmow", *argv, "--tokenizer", backbone, "--student", "cbow-16")
+    assert code == 0, err
+
+
+BAD = [
+    ("id,negative,positive", lambda i: [f"r{i}", 0.5, 0.4 if i == 7 else 0.5], "line 9: its probabilities sum to 0.9"),
+    ("id,negative,positive", lambda i: [f"r{i}", 0.5, "" if i == 7 else 0.5], "line 9: output '' of 'positive'"),
+    ("id,negative,positive", lambda i: [f"x{i}" if i == 7 else f"r{i}", 0.5, 0.5], "no outputs for 1 of 200 rows"),
+    ("id,negative,positive", lambda i: [f"r{i % 199}", 0.5, 0.5], "id 'r0' stands twice"),
+    ("negative,positive", lambda i: None if i > 150 else [0.5, 0.5], "151 rows, train has 200"),
+    ("name,model", lambda i: ["a", "b"], "needs a column of numbers for each class"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("header", "row", "says"), BAD, ids=[says for *_, says in BAD])
+def test_a_bad_file_of_outputs_is_one_line(header: str, row: Any, says: str, unlabelled: Path, tmp_path: Path) -> None:
+    rows = [found for i in range(200) if (found := row(i)) is not None]
+    refused(
+        lambda: data.load(str(unlabelled), columns=Columns(outputs=str(table(tmp_path / "o.csv", header, rows)))), says
+    )
+
+
+def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "task"
+    folder.mkdir()
+    rows = [[f"r{i}", text, CLASSES[i % 2]] for i, text in enumerate(texts())]
+    table(folder / "train.csv", "id,text,label", rows[:150])
+    table(folder / "dev.csv", "id,text,label", rows[150:])
+    by_id = Columns(outputs=str(write(tmp_path, "csv by id")))
+    task = data.load(str(folder), columns=by_id)
+    assert "50 of its rows are dev's" in capsys.readouterr().err
+    assert task.task.metrics[0] == "accuracy"
+    (folder / "train.csv").write_text((folder / "train.csv").read_text().replace(",positive", ",fine"))
+    refused(lambda: data.load(str(folder), columns=by_id), "label 'fine' is unknown", "negative")
+    table(folder / "dev.csv", "id,text,label", rows[:50])
+    refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 2: id 'r0' stands in train too")
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text("\n".join(json.dumps({"logits": row}) for row in probabilities()))
+    table(folder / "train.csv", "id,text,label", rows)
+    (folder / "dev.csv").unlink()
+    refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "do not say which class is which")
+
+
+def test_rows_with_and_without_labels(expert: Path, tmp_path: Path) -> None:
+    """KD reads all rows, the undistilled student those that have labels; dev is held out of these."""
+    rows = [[text, CLASSES[i % 2] if i < 60 else ""] for i, text in enumerate(texts())]
+    file = table(tmp_path / "some.csv", "text,label", rows)
+    argv = ["--task", file, "--teacher", expert, "--student", "2x32", "--max-length", 16, "--budget", 320]
+    argv += ["--out-dir", tmp_path / "runs", "--variant", "finetune,kd", "--device", "cpu"]
+    code, printed, err = call("mc3kd", *argv)
+    assert code == 0, err
+    assert "54 of 194 training rows have labels" in printed
+    assert "dev accuracy" in printed
+    table(file, "text", [row[:1] for row in rows])
+    code, printed, err = call("mc3kd", *argv)
+    assert code == 2
+    assert "--variant finetune: learns from labels" in err
+    code, printed, err = call("mc3kd", *argv, "--variant", "kd")
+    assert code == 0, err
+    assert "dev agreement" in printed
+    refused(lambda: data.load(str(file)), "no column is known to hold the")
+
+
+def test_a_row_without_a_label_has_no_label_loss() -> None:
+    logits = torch.randn(3, 1, requires_grad=True)
+    loss = losses.label_loss(logits, torch.tensor([1.0, math.nan, 2.0]))
+    loss.sum().backward()
+    assert loss[1] == 0
+    assert logits.grad is not None
+    assert logits.grad[1] == 0
+    assert logits.grad[0] != 0
+    assert losses.label_loss(torch.randn(2, 2), torch.tensor([-100, 1]))[0] == 0
+
+
+@pytest.fixture
+def roberta(tmp_path: Path) -> Path:
+    """A checkpoint of another family with another vocabulary."""
+    words = word_tokenizer().get_vocab()
+    tokenizer = type(word_tokenizer())(vocab={word: i for i, word in enumerate(sorted(words))}, model_max_length=60)
+    config = RobertaConfig(vocab_size=len(words) + 1, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                           intermediate_size=64, max_position_embeddings=64, pad_token_id=0)  # fmt: skip
+    models.save(RobertaForSequenceClassification(config).base_model, tokenizer, tmp_path / "roberta", "")
+    return tmp_path / "roberta"
+
+
+def test_a_student_of_another_vocabulary(roberta: Path, expert: Path, glue: Path, tmp_path: Path) -> None:
+    """It learns from outputs that the teacher gave for its own tokens; layers cannot be compared."""
+    argv = ["--task", "sst2", "--data-dir", glue, "--teacher", expert, "--init", roberta, "--student", "2x32"]
+    argv += ["--max-length", 16, "--budget", 640, "--out-dir", tmp_path / "runs", "--device", "cpu"]
+    code, _, err = call("mc3kd", *argv)
+    assert code == 2
+    assert re.search(r"--init .*roberta: reads other tokens than the teacher.*mc3kd reads the teacher's layers", err)
+    code, _, err = call("mc3kd", *argv, "--variant", "finetune,kd")
+    assert code == 0, err
+    record = json.loads(next((tmp_path / "runs").rglob("kd/*/*/result.json")).read_text())
+    assert record["ledger"]["teacher_examples"] == 640
+    assert record["teacher"]["metrics"]["dev"]["accuracy"] > 0.95
+    assert record["teacher"]["parameters"] > 10_000
+    assert models.load_config(str(next((tmp_path / "runs").rglob("kd/*/*/result.json")).parent)).model_type == "roberta"
+
+
+def test_the_mean_of_several_teachers(expert: Path, sst2: data.TaskData, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    settings = sst2.task.kind.settings(sst2.task)
+    models.save(tiny_bert(2, 16, seed=3, **settings), word_tokenizer(), other, "")
+    args = CommonArgs(teacher=f"{expert},{other}", out_dir=str(tmp_path), max_length=16)
+    teacher = get_teacher(args, sst2)
+    alone = [get_teacher(args, sst2, name) for name in (str(expert), str(other))]
+    soft = [sst2.task.kind.probabilities(one.predictions["dev"]) for one in alone]
+    found = sst2.task.kind.probabilities(teacher.predictions["dev"])
+    np.testing.assert_allclose(found, (soft[0] + soft[1]) / 2, atol=1e-5)
+    encoded = data.encode(teacher.tokenizer, sst2.splits["train"], sst2.task, 16)
+    found_cost = keep_outputs(args, teacher, encoded, 10**6)
+    assert found_cost is not None
+    assert found_cost[1].teacher_examples == 2 * len(encoded)
+    code, _, err = call("mc3kd", "--teacher", args.teacher, "--variant", "mc3kd")
+    assert code == 2
+    assert "several teachers" in err
+
+
+def test_what_outputs_cannot_do(unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
+    argv = ["--task", unlabelled, "--teacher-outputs", write(tmp_path, "csv by id"), "--out-dir", tmp_path / "runs"]
+    for method, more, says in [
+        ("xtc", [], "xtc reads the teacher's layers; --variant finetune,kd works"),
+        ("mc3kd", ["--variant", "kd"], "has no tokenizer; --init MODEL gives the student"),
+        ("cmow", ["--variant", "kd", "--augment", 2, "--tokenizer", backbone], "is outputs alone, without new texts'"),
+        (
+            "xtc",
+            ["--variant", "kd", "--tokenizer", backbone, "--student", "2x32"],
+            "without weights; give --init MODEL",
+        ),
+    ]:
+        code, _, err = call(method, *argv, "--max-length", 16, *more)
+        assert code == 2
+        assert says in err
