@@ -72,8 +72,8 @@ TASK = (
     "task, or several with commas: pocket/NAME (embedded), NAME (hub, or --data-dir), or data of your own: FILE,"
     " FOLDER, hub:REPO[@REVISION][:CONFIG]"
 )
-# Training examples that pass through the student, summed over every stage of a method.
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+# Training examples that pass through the student, summed over every stage of a method.
 BUDGETS = {"smoke": 640, "quick": 25_600, "standard": 256_000}
 
 

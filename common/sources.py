@@ -600,8 +600,9 @@ def described(
     if not (known or names):
         raise BadInput(f"{name}: no row has a label, and teacher {columns.teacher} no head that names classes; give a"
                        " fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
-    usual = _seen_kind(known.get("train") or next(iter(known.values()))) if known else None
-    kind = given or usual or KINDS["regression" if len(names) == 1 else "classification"]
+    kind = given or KINDS["regression" if len(names) == 1 else "classification"]
+    if known and given is None:
+        kind = _seen_kind(known.get("train") or next(iter(known.values())))
     if not kind.ordered:  # nothing is learnt from a text without its tags, or answer
         rows = known
     train = rows["train"]

@@ -263,10 +263,9 @@ class Loop:
         if self.stop is None and parallel.main():  # not by `print`, which this may have interrupted
             os.write(2, b"\nstopping after this step, with a checkpoint; once more stops at once\n")
         self.stop = number
-        for each in (
-            self.handlers if parallel.processes() == 1 else ()
-        ):  # a launcher passes on what all have got already
-            signal.signal(each, signal.SIG_DFL)  # which does not wait for the end of a backward pass
+        if parallel.processes() == 1:  # a launcher passes on what all have got already
+            for each in self.handlers:
+                signal.signal(each, signal.SIG_DFL)  # which does not wait for the end of a backward pass
 
     # --- a step ---
 
