@@ -965,7 +965,8 @@ def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
             else:  # in the result, or in the matrix of which it holds a part so far
                 path = ROOT / f"bench/{answer['results']}.toml"
                 named = {row["name"] for row in matrix.read_file(path)["rows"]} if path.is_file() else set[str]()
-                assert {name for name in rows if name.split("/")[0] not in named} <= set(claims.scores(answer["results"]))
+                found = claims.scores(answer["results"]).keys()
+                assert {name for name in rows if name.split("/")[0] not in named} <= found, answer
 
 
 def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,10 +226,10 @@ def test_the_mean_of_several_teachers(expert: Path, sst2: data.TaskData, tmp_pat
 def test_what_outputs_cannot_do(unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
     argv = ["--task", unlabelled, "--teacher-outputs", write(tmp_path, "csv by id"), "--out-dir", tmp_path / "runs"]
     for method, more, says in [
-        ("xtc", [], "xtc reads the teacher's layers, and has class probabilities alone here; --variant finetune,kd works"),
+        ("xtc", [], "reads the teacher's layers, and has class probabilities alone here; --variant finetune,kd works"),
         ("mc3kd", ["--variant", "kd"], "has no tokenizer; --init MODEL gives the student"),
         ("cmow", ["--variant", "kd", "--augment", 2, "--tokenizer", backbone], "is outputs alone, without new texts'"),
-        ("xtc", ["--variant", "kd", "--tokenizer", backbone, "--student", "2x32"], "without weights; give --init MODEL"),
+        ("xtc", ["--variant", "kd", "--tokenizer", backbone, "--student", "2x32"], "give --init MODEL"),
     ]:
         code, _, err = call(method, *argv, "--max-length", 16, *more)
         assert code == 2
