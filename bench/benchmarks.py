@@ -27,6 +27,7 @@ from bench.measure import Contenders, forward, in_turn, ratio, seconds
 from bench.speed import attention_reader, packed_model, sentences
 from bench.steps import STEPS_OF_CKA, Sizes, gaps, material, of_library, script
 from common import train
+from common.layers.packed import keep
 
 
 class Case(NamedTuple):
@@ -151,6 +152,7 @@ def packed_layers(bits: int, batch: int, folder: Path, tiny: bool) -> Contenders
     tiny_shape = {"num_hidden_layers": 1, "hidden_size": 96, "intermediate_size": 64}
     shape = tiny_shape if tiny else {"num_hidden_layers": 2}
     calls = {"packed": packed_model(bits, **shape), "float32": packed_model(32, **shape)}
+    calls["kept"] = keep(packed_model(bits, **shape))
     return {name: partial(seconds, partial(forward, model, sentences(batch))) for name, model in calls.items()}
 
 
@@ -159,6 +161,7 @@ def packed_layers(bits: int, batch: int, folder: Path, tiny: bool) -> Contenders
 SMALL, MINILM, WRITES = Sizes((4, 128), 2000, 16), Sizes((6, 384), 30522, 64), Sizes((8, 128), 2000, 16, True)
 MC3KD, CKA = (("mc3kd", "kd"),), (("cka", "lin"), ("cka", "kd"))
 LIBRARY, COMPOSED = (("library", "ours"),), (("loop", "fast"), ("unbound", "fast"))
+PACKED = (("packed", "float32"), ("kept", "float32"))
 CASES = {
     **{f"mc3kd step ({name})": Case(partial(of_scripts, "mc3kd", ("mc3kd", "kd"), sizes, student, steps, ""), MC3KD,
                                     turns)
@@ -175,8 +178,8 @@ CASES = {
     "cmow product (prefix)": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
     **{f"efficient_attention ({name})": Case(partial(attentions, name), LIBRARY, 7)
        for name in ("longformer", "bigbird", "nystromformer")},
-    **{f"xtc packed layers ({bits}-bit; batch of {batch})":
-       Case(partial(packed_layers, bits, batch), (("packed", "float32"),), 10) for bits in (2, 1) for batch in (1, 32)},
+    **{f"xtc packed layers ({bits}-bit; batch of {batch})": Case(partial(packed_layers, bits, batch), PACKED, 10)
+       for bits in (2, 1) for batch in (1, 32)},
 }  # fmt: skip
 
 

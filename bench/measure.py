@@ -18,7 +18,7 @@ from torch import nn
 
 from common import models, train
 from common.kinds import Kind
-from common.layers import attention
+from common.layers import attention, packed
 
 Contenders = dict[str, Callable[[], float]]  # name -> the seconds that it needed
 Inputs = list[dict[str, Any]]  # batches for a model
@@ -86,8 +86,7 @@ def version(*packages: str) -> str:
 
 def load_student(folder: Path, kind: str = "classification") -> Any:
     """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
-    import common.layers.packed  # noqa: F401
-    import methods.cmow  # noqa: F401  # both make their models known to the library
+    import methods.cmow  # noqa: F401  # makes its models known to the library
 
     if (folder / "int8.onnx").exists():
         import onnxruntime
@@ -100,6 +99,8 @@ def load_student(folder: Path, kind: str = "classification") -> Any:
     if hasattr(models.load_config(str(folder)), "efficient_attention"):
         return attention.load(folder, family).eval()
     model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
+    if (folder / "kept").exists():
+        return packed.keep(model)
     if (folder / "torch-int8").exists():
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
     return model

@@ -122,9 +122,11 @@ def packed_model(bits: int, **shape: int) -> Any:
 # --- packed models -------------------------------------------------------------------------------------------
 
 
-def save_packed(bits: int, folder: Path) -> int:
-    """Write BERT-base of random weights with so many bits a weight; its bytes."""
+def save_packed(bits: int, folder: Path, kept: bool = False) -> int:
+    """Write BERT-base of random weights with so many bits a weight; its bytes. `kept`: loaded, it is unpacked."""
     packed_model(bits).save_pretrained(folder)
+    if kept:
+        (folder / "kept").touch()
     return (folder / "model.safetensors").stat().st_size
 
 
@@ -162,6 +164,7 @@ def packed() -> dict[str, Any]:
     if found := version("onnxruntime", "onnx"):
         save[f"int8 by ONNX Runtime {found}"] = save_onnx_int8
     save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
+    save["1 bit, `keep`"] = partial(save_packed, 1, kept=True)
     with tempfile.TemporaryDirectory() as place:
         table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
         loaded = {name: load_student(Path(place, name)) for name in table}

@@ -58,16 +58,20 @@ def test_there_and_back(bits: int, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("bits", packed.BITS)
-def test_products_are_exact_sums_of_integers(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an integer kernel and a float one, also where all terms add up; and where exactness ends."""
-    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True)
+@pytest.mark.parametrize("kernel", ["vnni", "avx2", "floats"])
+def test_products_are_exact_sums_of_integers(kernel: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both integer kernels and the float one, also where all terms add up; and where exactness ends."""
+    if kernel == "avx2" and not torch.cpu._is_avx2_supported():
+        pytest.skip("a processor without AVX2")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: kernel == "vnni")
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: kernel == "avx2")
     for M, K, N in ((1, 1, 1), (3, 5, 7), (33, 64, 24), (2, 1024, 3)):
-        x, codes = torch.randint(-127, 128, (2, M, K)).float(), codes_of(N, K, bits).to(torch.int8)
-        x[0, 0], codes[0] = 127, packed.LARGEST[bits]
-        exact = torch.tensor(np.einsum("bmk,nk->bmn", x.double().numpy(), codes.double().numpy()))
+        x, codes = torch.randint(-127, 128, (M, K)).float(), codes_of(N, K, bits).to(torch.int8)
+        x[0], codes[0] = 127, packed.LARGEST[bits]
+        exact = torch.tensor(np.einsum("mk,nk->mn", x.double().numpy(), codes.double().numpy()))
         assert packed.is_exact(bits, K)
         if bits < 8:  # the others' pairs overflow on processors without VNNI
-            assert (packed.integer_product(x, codes).double() == exact).all()
+            assert (packed.product_with(codes)(x).double() == exact).all()
         assert (F.linear(x, codes.float()).double() == exact).all()
     longest = {1: 100_000, 2: 100_000, 4: 18_000, 8: 1040}[bits]
     assert packed.is_exact(bits, longest)
@@ -125,6 +129,7 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
     assert size == (tmp_path / "file").stat().st_size
     loaded, tokenizer = packed.load(tmp_path / "file")
     assert torch.equal(logits_of(loaded), before)
+    assert torch.equal(logits_of(packed.keep(loaded)), before)
     assert tokenizer("the film").input_ids == word_tokenizer()("the film").input_ids
     torch.testing.assert_close(logits_of(packed.load(tmp_path / "half")[0]), before, atol=0.1, rtol=0.1)
     with safe_open(tmp_path / "half", "pt") as file:

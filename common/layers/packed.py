@@ -2,6 +2,7 @@
 
     model, tokenizer = packed.load(FOLDER)                   # of a run
     model, tokenizer = packed.load("model.packed")           # one file that holds all it needs
+    packed.keep(model)                                       # faster, with a byte a weight in memory
 
 A weight of `bits` bits is codes times a scale. For every packed linear or embedding NAME, a file holds
 
@@ -21,7 +22,8 @@ integers, every bit of the result is the same. Sums reach 127 codes columns: 4 b
 Beyond that, and of 8 bits, all processors take the float kernel.
 
 Memory: what stays is the packed bytes. A forward pass unpacks one weight at a time, by a table from a byte to all of
-its codes, into int8 that lives as long as its product does. Shapes: ... leading, K columns (inputs), N rows (outputs).
+its codes, into int8 that lives as long as its product does; `keep` holds these instead. Shapes: ... leading, n rows of
+a batch, K columns (inputs), N rows (outputs).
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ import copy
 import functools
 import hashlib
 import json
+import math
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +104,26 @@ def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tens
     return (x / scale).round_(), scale
 
 
-def integer_product(x: Tensor, codes: Tensor) -> Tensor:
-    """Float integers (..., K) times int8 (N, K) -> float (..., N), the sums that `F.linear` of the two has."""
-    # without VNNI, torch's integer product of an AVX2 processor takes 20 times as long as the one of floats
-    integers = x.device.type == "cpu" and torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()
-    if not integers:
-        return F.linear(x, codes.to(x.dtype))
-    return torch._int_mm(x.flatten(0, -2).to(torch.int8), codes.T).float().unflatten(0, x.shape[:-1])
+Product = Callable[[Tensor], Tensor]  # float integers (n, K) -> their sums with the codes of a weight (n, N)
+RELAID = 64  # rows of a product from which the layout of a weight pays that AVX2 needs
+
+
+def product_with(codes: Tensor, rows: float = math.inf) -> Product:
+    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel.
+
+    `rows`: how many it will be called with; few do not pay for another layout of the weight.
+    """
+    onednn = codes.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if onednn and torch.cpu._is_vnni_supported():
+        return lambda x: torch._int_mm(x.to(torch.int8), codes.T).float()
+    if onednn and torch.cpu._is_avx2_supported() and rows >= RELAID:  # `_int_mm` has no kernel for these
+        weight = torch.ops.onednn.qlinear_prepack(codes, None)
+        one, zero = torch.ones(1), torch.zeros(1, dtype=torch.long)
+        floats = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no rounding, nothing after it
+        # unsigned activations: of signed ones oneDNN halves the codes here, so that no pair overflows
+        return lambda x: torch.ops.onednn.qlinear_pointwise((x + 128).to(torch.uint8), 1.0, 128, weight, one, zero,
+                                                            *floats)  # fmt: skip
+    return lambda x: F.linear(x, codes.to(x.dtype))
 
 
 def is_exact(bits: int, columns: int) -> bool:
@@ -129,13 +145,19 @@ class PackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs), requires_grad=False) if bias else None
         self.lora_U = nn.Parameter(torch.zeros(outputs, rank), requires_grad=False) if rank else None
         self.lora_V = nn.Parameter(torch.zeros(rank, inputs), requires_grad=False) if rank else None
+        self.kept: Product | None = None  # by `keep`
 
-    def forward(self, x: Tensor) -> Tensor:
+    def product(self, rows: float = math.inf) -> Product:
+        """With the weight's codes, which are unpacked here, for so many rows."""
         codes = unpack(self.packed, self.bits, self.in_features)
-        x, scale = activation_codes(x, self.clip)
         # of 8 bits long sums are not exact in floats: they are floats everywhere, so that all processors agree
         exact = self.bits < 8 and is_exact(self.bits, self.in_features)
-        sums = integer_product(x, codes) if exact else F.linear(x, codes.float())
+        return product_with(codes, rows) if exact else lambda x: F.linear(x, codes.float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, scale = activation_codes(x, self.clip)
+        rows = x.flatten(0, -2)
+        sums = (self.kept or self.product(len(rows)))(rows).unflatten(0, x.shape[:-1])
         return rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
 
 
@@ -222,6 +244,15 @@ def unpacked(model: PreTrainedModel) -> PreTrainedModel:
     plain = type(model)(config)
     plain.load_state_dict(weights)
     return plain
+
+
+def keep(model: PreTrainedModel) -> PreTrainedModel:
+    """From now on hold the codes of every packed linear unpacked, a byte each, as this processor multiplies them: more
+    memory, and less time; the same bits come out. Returns the model, which has to stay on its device."""
+    for module in model.modules():
+        if isinstance(module, PackedLinear):
+            module.kept = module.product()
+    return model
 
 
 # --- one file ----------------------------------------------------------------------------------------------------
