@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.measure import Contenders, forward, in_turn, ratio, seconds
-from bench.speed import attention_reader, packed_model, sentences
+from bench.shapes import attention_reader, packed_model, sentences
 from bench.steps import STEPS_OF_CKA, Sizes, gaps, material, of_library, script
 from common import train
 from common.layers.packed import keep

@@ -119,7 +119,7 @@ def product_with(codes: Tensor, rows: float = math.inf) -> Product:
     if onednn and torch.cpu._is_avx2_supported() and rows >= RELAID:  # `_int_mm` has no kernel for these
         weight = torch.ops.onednn.qlinear_prepack(codes, None)
         one, zero = torch.ones(1), torch.zeros(1, dtype=torch.long)
-        floats = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no rounding, nothing after it
+        floats: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no rounding
         # unsigned activations: of signed ones oneDNN halves the codes here, so that no pair overflows
         return lambda x: torch.ops.onednn.qlinear_pointwise((x + 128).to(torch.uint8), 1.0, 128, weight, one, zero,
                                                             *floats)  # fmt: skip
