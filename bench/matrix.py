@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 
 from bench.cli import FOLDER, dashed, reading
 from common import results
-from common.args import BadInput, CommonArgs, read, split_list
+from common.args import BadInput, CommonArgs, check_field, read, split_list
 from common.sources import check_task
 from common.tasks import Columns, Task, find_files, is_data_set
 
 OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
+BEYOND = 2  # values of an argument that may be added at each end of those that a file has
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
 
 
@@ -190,11 +191,17 @@ class Row(NamedTuple):
         """What the weight is while the grid is tried."""
         return {name: values[1] for name, values in self.weight.items()}
 
-    def allowed(self, name: str) -> list[Any]:
-        """The values of an argument that can win: those of the file, and of the rate up to two beyond each end."""
-        values = list((self.grid | self.weight).get(name, []))
-        if name == "lr" and values:
-            values += [min(values) / 2, min(values) / 4, 2 * max(values), 4 * max(values)]
+    def reach(self, name: str) -> list[Any]:
+        """The values that an argument may win with, by size: those of the file, and of three or more up to `BEYOND`
+        beyond each end, by the factor between the two before, so far as the script takes them."""
+        values = sorted((self.grid | self.weight).get(name, []))
+        rules = {field.name: field.metadata["help"].rules for field in fields(module_of(self.script).Args)}
+        for end in (0, -1) * (BEYOND if len(values) > 2 else 0):
+            last, before = values[end], values[1 if end == 0 else -2]
+            with contextlib.suppress(BadInput):
+                value = float(f"{last * last / before:.4g}")
+                check_field(name, value, rules[name])
+                values = sorted({*values, int(value) if value.is_integer() else value})
         return values
 
 
@@ -291,7 +298,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     without = []
     for row in rows_of(table, where):
         point = winners.get(row.label) or {}
-        if wrong := [name for name, value in point.items() if value not in row.allowed(name)]:
+        if wrong := [name for name, value in point.items() if value not in row.reach(name)]:
             raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]
         jobs += jobs_of(row, row.table | point, Path(out) / row.label, late=row.late)

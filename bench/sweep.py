@@ -20,7 +20,7 @@ A trial is a point, one command for each task and seed, with `--tune`: scored on
 training split held out of real ones, never on the split that results are reported on. [tune] may have arguments of all
 trials, such as a smaller budget; without, it is the file's, the first of several. A winner has the best mean over tasks
 and seeds. A rate that wins at an end of its list adds one beyond it, half or twice as large, until the winner is inside
-or two are added there. Then the weight's two other values are tried at the rate that has won.
+or two are added there. Then the weight's two other values are tried at the rate that has won, and likewise beyond.
 
 bench/results/FILE_trials.json holds all trials with every score, and the winners, with which `python -m bench run FILE`
 then runs the rows. It is written after each command, and what it holds is not run again, on whatever machine, if
@@ -60,7 +60,6 @@ def points(grid: dict[str, Any], trials: int | None) -> list[dict[str, Any]]:
     return [every[i] for i in sorted(drawn)]
 
 
-BEYOND = 2  # rates that are added at each end, at most
 Scores = dict[str, dict[str, float | None]]  # task -> seed -> the primary metric; None: not there yet, or failed
 
 
@@ -142,8 +141,7 @@ class Search:
     def steps(self, row: matrix.Row) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
         """A row's points so far; its winner, None until all are over; and which of the winner's values lie at an end
         of what was tried."""
-        grid, means = dict(row.grid), list[float]()
-        tried: list[dict[str, Any]] = []
+        means, tried = list[float](), list[dict[str, Any]]()
 
         def best_of(wanted: list[dict[str, Any]]) -> dict[str, Any] | None:
             tried.extend(point for point in wanted if point not in tried)
@@ -152,19 +150,25 @@ class Search:
             complete = len(means) == len(found) and max(means, default=-math.inf) > -math.inf
             return tried[means.index(max(means))] if complete else None
 
-        best = best_of([point | row.middle for point in points(grid, self.most)])
-        widens, added = set(grid) == {"lr"} and self.most is None and len(grid["lr"]) > 2, {"low": 0, "high": 0}
-        while best is not None and widens:
-            rates = sorted(grid["lr"])
-            end = "low" if best["lr"] == rates[0] else "high" if best["lr"] == rates[-1] else ""
-            if not end or added[end] == BEYOND:
-                break
-            added[end] += 1
-            grid["lr"] = [rates[0] / 2, *rates] if end == "low" else [*rates, 2 * rates[-1]]
-            best = best_of([point | row.middle for point in points(grid, self.most)])
-        if best is not None:
-            best = best_of([best | {name: value} for name, values in row.weight.items() for value in values])
-        ends = {name: values for name, values in (grid | row.weight).items() if len(values) > 2}
+        def inside(best: dict[str, Any] | None, name: str, values: list[Any]) -> dict[str, Any] | None:
+            """The best, after values beyond the end at which one has won."""
+            reach = row.reach(name)
+            low, high = reach.index(min(values)), reach.index(max(values))
+            while best is not None and best[name] in (reach[low], reach[high]):
+                at = low - 1 if best[name] == reach[low] else high + 1
+                if not 0 <= at < len(reach):
+                    break
+                low, high = min(low, at), max(high, at)
+                best = best_of([best | {name: reach[at]}])
+            return best
+
+        best = best_of([point | row.middle for point in points(row.grid, self.most)])
+        if set(row.grid) == {"lr"} and self.most is None:
+            best = inside(best, "lr", row.grid["lr"])
+        for name, values in row.weight.items():
+            best = best and inside(best_of([best | {name: value} for value in values]), name, values)
+        ends = {name: [point[name] for point in tried] for name, values in (row.grid | row.weight).items()
+                if len(values) > 2}  # fmt: skip
         edge = [name for name, values in ends.items() if best and best[name] in (min(values), max(values))]
         return tried, best, edge
 

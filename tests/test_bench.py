@@ -481,18 +481,19 @@ def trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trials:
 
 
 def test_the_rate_and_then_the_weight(trials: Trials, capsys: Capture) -> None:
-    """The weight is at its middle while rates are tried; then its others, at the rate that has won. All scores stay."""
+    """The weight is at its middle while rates are tried; then its others, and one beyond the end that has won, at the
+    rate that has won. All scores stay."""
     kept = trials.sweep()
     assert "plain on pocket/rte, pocket/cola, 3 trials, Acc on the tuning split" in capsys.readouterr().out
     assert trials.tried(kept["rows"]["plain"]) == [(5e-4,), (1e-3,), (2e-3,)]
-    assert trials.tried(kept["rows"]["ours"]) == [(5e-4, 1), (1e-3, 1), (2e-3, 1), (1e-3, 0.5), (1e-3, 2)]
+    assert trials.tried(kept["rows"]["ours"]) == [(5e-4, 1), (1e-3, 1), (2e-3, 1), (1e-3, 0.5), (1e-3, 2), (1e-3, 4)]
     assert kept["rows"]["ours"]["winner"] == {"lr": 1e-3, "beta": 2}
-    assert [kept["rows"][name]["at_edge"] for name in ("plain", "ours")] == [[], ["beta"]]
+    assert [kept["rows"][name]["at_edge"] for name in ("plain", "ours")] == [[], []]
     for row in kept["rows"].values():
         for trial in row["trials"]:
             found = [value for seeds in trial["scores"].values() for value in seeds.values()]
             assert (len(found), trial["mean"]) == (4, pytest.approx(sum(found) / 4))
-    assert len(trials.run) == len(set(trials.run)) == 4 * (3 + 5)
+    assert len(trials.run) == len(set(trials.run)) == 4 * (3 + 6)
     entry.main(["run", str(trials.path), "--dry-run"])
     commands = [line.split() for line in capsys.readouterr().out.splitlines()[:-1]]
     values = {word: command[command.index(word) + 1] for command in commands[-1:] for word in ("--lr", "--beta")}
@@ -513,6 +514,13 @@ def test_a_winner_at_an_edge_adds_rates_beyond_it(trials: Trials, best: float, r
     entry.main(["run", str(trials.path), "--dry-run"])
 
 
+def test_no_value_beyond_what_an_argument_takes(trials: Trials) -> None:
+    trials.path.write_text(TUNED.replace("beta = [0.5, 1, 2]", "alpha = [0.7, 0.9, 1.0]"))
+    plain, ours = matrix.rows_of(matrix.read_file(trials.path), "")
+    assert ours.reach("alpha") == [0.4234, 0.5444, 0.7, 0.9, 1.0]
+    assert plain.reach("lr") == ours.reach("lr") == [1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3]
+
+
 def test_trials_that_were_kept_are_not_run_again(trials: Trials, tmp_path: Path) -> None:
     """On another machine, where nothing but the table of trials is; other settings or data are other trials."""
 
@@ -528,7 +536,7 @@ def test_trials_that_were_kept_are_not_run_again(trials: Trials, tmp_path: Path)
     assert elsewhere() == 4 * 3  # of this row
     assert elsewhere() == 0
     trials.fingerprint = "1" * 16
-    assert elsewhere() == 4 * (3 + 5)
+    assert elsewhere() == 4 * (3 + 6)
 
 
 def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_path: Path) -> None:
@@ -542,7 +550,7 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_pa
     assert plan.said.endswith("with their scripts' defaults: ours")
     trials.stop_after, trials.out = math.inf, tmp_path / "elsewhere"
     rows = trials.sweep()["rows"]
-    assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 5))
+    assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 6))
     wider = matrix.read_file(trials.path) | {"tasks": ["pocket/rte", "pocket/mnli"]}  # of which one was not tried
     assert matrix.build(wider, "out", "").said.endswith("with their scripts' defaults: plain, ours")
 
