@@ -91,7 +91,8 @@ def draw_ladder(found: Table, path: Path) -> bool:
             if rungs:
                 groups.setdefault(short(task), {})[row.label] = list(rungs), list(rungs.values())
         name = record["primary"]["name"]
-        marked[short(task)] = 100 * fmean(split[name] for split in record["teacher"]["metrics"].values())
+        if said := [split[name] for split in record["teacher"]["metrics"].values()]:
+            marked[short(task)] = 100 * fmean(said)
     if groups:
         plots.panels(groups, path, "examples", "score, %", marked)
     return bool(groups)

@@ -174,7 +174,8 @@ def fidelity(table: Table) -> Grid:
 def teacher_lines(table: Table, width: int) -> list[list[str]]:
     names, lines = {task: record["primary"]["name"] for task, record in table.tasks.items()}, []
     for name, found_on in table.teachers().items():
-        values = {t: np.mean([split[names[t]] for split in found["metrics"].values()]) for t, found in found_on.items()}
+        values = {t: np.mean([split[names[t]] for split in found["metrics"].values()])
+                  for t, found in found_on.items() if found["metrics"]}  # fmt: skip
         cells = [f"{100 * values[task]:.1f}" if task in values else "-" for task in table.tasks]
         mean = f"{100 * np.mean(list(values.values())):.1f}" if len(values) == len(table.tasks) else "-"
         first = next(iter(found_on.values()))

@@ -148,19 +148,26 @@ class Start(NamedTuple):
     origin: str  # what signatures call it
 
 
-def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None) -> Teacher:
+def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headless: bool = False) -> Teacher:
     """The teacher that the arguments say, or another one by its name: a model, or its outputs alone, where they are in
-    a file, of several models, or for a student with tokens of its own."""
+    a file, of several models, or for a student with tokens of its own. `headless`: nobody reads its outputs on the
+    task, so that `--teacher-epochs 0` leaves it as it is, without scores of its own."""
     names, base = split_list(args.teacher), None if name else own_base(args, task)
     if name or (base is None and len(names) == 1):
-        return load_teacher(args, task, name or names[0])
+        return load_teacher(args, task, name or names[0], headless)
     return outputs_alone(args, task, names if args.teacher_outputs is None else [], base)
 
 
-def load_teacher(args: CommonArgs, task: TaskData, name: str) -> Teacher:
+def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = False) -> Teacher:
     """Load, or fine-tune and cache, a model."""
     start, kind = get_start(args, task, name), task.task.kind
     order = head_order(args, start, task.task)
+    if order is None and headless and args.teacher_epochs == 0 and start.name not in POCKET:
+        for key, value in kind.settings(task.task).items():
+            setattr(start.config, key, value)
+        with torch.device("meta"):  # no weights: it is never run on the task
+            model = models.build(start.config, kind)
+        return Teacher(start.name, model, start.tokenizer, start.origin, pretrained=start.source)
     if order is not None:  # it is used as it is
         folder, config, signature = start.name, start.config, start.origin
         pretrained = start.name if kind.causal or kind.written else None

@@ -493,7 +493,8 @@ def main(args: Args) -> None:
     for name in args.tasks:
         task = data.load(name, **args.source)
         given = replace(args, teacher=long_teacher(args, task.task))
-        teacher = get_teacher(replace(given, max_length=teacher_length(given, task)), task)
+        given = replace(given, max_length=teacher_length(given, task))
+        teacher = get_teacher(given, task, headless=not any("kd" in VARIANTS[name] for name in args.variants))
         teacher.name = args.teacher
         teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
         texts = text.open_texts(args.corpus or default_corpus(task), task)

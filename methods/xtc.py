@@ -54,9 +54,8 @@ Differences from the paper, and how its gaps are read (the authors' code was loo
       too. `--loss code` does both, as the commands of the paper's tables do.
     - where layers are left out, half of the budget (`--reduce-share`) is trained at 32 bits before the rest has bits:
       XTC's rows with 1S, the baselines with their own loss. With `--budget paper` both halves have a Budget's epochs.
-    - the other stages share the rest equally, or as `--stage-steps` says (table 5, row 3: a long first stage). Each
-      starts a new optimiser and schedule with 10% warm-up (B.1; B.2 says one epoch more). Stage I of 2S and 3S peaks at
-      2.5 x the learning rate.
+    - the other stages share the rest equally, or as `--stage-steps` says. Each starts a new optimiser and schedule with
+      10% warm-up (B.1; B.2 says one epoch more). Stage I of 2S and 3S peaks at 2.5 x the learning rate.
     - Skip of 12 layers to 4 keeps 3, 6, 9 and 12, which no source names; 12 to 5 is the authors' 3, 5, 7, 9, 11.
     - the paper gives no epochs for its three budgets: PAPER_EPOCHS is our definition, over as many copies as --augment
       asks for (C.1 has fewer: copies that are the same are left out).
@@ -136,8 +135,9 @@ class Args(CommonArgs):
         "identity", "gradient through the quantisers; clipped: TernaryBERT's, which cuts off at +-2.5"
     )
     stage_steps: str = arg(
-        "equal", "lengths of the stages in relation to each other: equal, or a number for each, as 4,1", setting=True
-    )
+        "equal", "lengths of the stages in relation to each other: equal, or a number for each, as 4,1; with --budget"
+        " paper these are their epochs, in place of --paper-budget's",
+    )  # fmt: skip
     loss: Literal["paper", "code"] = arg(
         "paper", "xtc: code: as the authors' code has it, where the logits' loss is a mean over classes too, and the"
         " embeddings of fewer layers are paired one state lower")  # fmt: skip
@@ -158,10 +158,8 @@ class Args(CommonArgs):
         if self.accumulate > 1 and "xtc" in self.variants:
             raise BadInput(f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out")
         if self.stage_steps != "equal":
-            parts = self.stage_steps.split(",")
-            if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != {
-                len(row.stages) for row in self.rows if row.variant == "xtc"
-            }:
+            parts, counts = self.stage_steps.split(","), {len(row.stages) for row in self.rows if row.variant == "xtc"}
+            if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != counts:
                 raise BadInput(f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages")
         if self.export is None:
             return
@@ -190,6 +188,11 @@ class Args(CommonArgs):
                     label = f"xtc-{bits}bit-{stages}s" if variant == "xtc" else f"{variant}-{bits}bit"
                     rows.append(Row(label, variant, int(bits), STAGES[stages]))
         return rows
+
+    def lengths(self, row: Row) -> list[int]:
+        """Of a row's stages, in relation to each other; with `--stage-steps` and `--budget paper` epochs."""
+        given = self.stage_steps != "equal" and row.variant == "xtc"
+        return [int(part) for part in self.stage_steps.split(",")] if given else [1] * len(row.stages)
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
@@ -484,9 +487,7 @@ def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[
         load_latent(student, Path(args.init))
         run.started_from = f"the float weights of {run.settings['init']}"
     before = latent(student)
-    lengths = [1] * len(row.stages)
-    if args.stage_steps != "equal" and row.variant == "xtc":
-        lengths = [int(part) for part in args.stage_steps.split(",")]
+    lengths = args.lengths(row)
     for i, stage in enumerate(row.stages):
         train(args, run, student, kept, f"stage{i + 1}", stage, run.left * lengths[i] // sum(lengths[i:]))
     return before
@@ -535,6 +536,8 @@ def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width:
     """A row's settings besides the arguments."""
     plain, augmented = PAPER_EPOCHS[args.paper_budget]
     copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)
+    if args.stage_steps != "equal" and row.variant == "xtc":
+        plain = augmented = sum(args.lengths(row))
     epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
     # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
     usual, peak = task.task.kind.default_lr(width, args.init), max(stage.peak for stage in row.stages)

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import tiny_bert
 from transformers import AutoConfig
 
 from bench import papers
 from bench.sizes import BASE, LARGE, ROBERTA, Specials
 from common import models
+from common.args import BadInput, read
 from common.layers import attention
 from common.run import build_student, first_weights
 from common.tasks import TASKS
@@ -151,3 +153,23 @@ def test_every_command_builds_its_models(method: str, monkeypatch: pytest.Monkey
     assert seen
     for task, name, *key in sorted(seen):
         assert built(method, task, name, tuple(key)) > 0
+
+
+def test_stages_of_xtc_have_lengths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In relation to each other; with the paper's budget in epochs of the texts and their copies."""
+    words = "--variant xtc --bits 32 --stages 2 --student 2x32 --budget paper --augment 30 --stage-steps"
+    args = read(xtc.Args, None, f"{words} 50,3".split())
+    (row,), run, seen = args.rows, SimpleNamespace(settings={"reduce_share": 0}, left=530), list[int]()
+
+    def train(_args: Any, run: Any, *_: Any) -> None:
+        seen.append(_[-1])
+        run.left -= seen[-1]
+
+    monkeypatch.setattr(xtc, "train", train)
+    xtc.distil(args, run, row, tiny_bert(2, 32), [1, 2])  # type: ignore[arg-type]
+    assert seen == [500, 30]
+    settings = xtc.settings_of(args, row, [1, 2], SimpleNamespace(task=TASKS["cola"]), 2, 32)
+    assert settings["paper_epochs"] == (50 + 3) * (1 + 30)
+    for wrong in ("3", "1,0", "1,2,3", "a,b"):
+        with pytest.raises(BadInput, match="--stage-steps"):
+            read(xtc.Args, None, f"{words} {wrong}".split())

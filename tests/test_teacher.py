@@ -13,7 +13,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from conftest import FAMILIES, LISTED, WIDE, bert_config, tiny_bert, word_tokenizer
+from conftest import FAMILIES, LISTED, WIDE, bert_config, call, tiny_bert, word_tokenizer
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -27,7 +27,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from common import data, evaluate, models, teacher, train
+from common import data, evaluate, models, results, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
 from common.run import Run, build_student
@@ -64,6 +64,21 @@ def test_a_teacher_is_frozen_and_the_same_whoever_loads_it(
     assert len([path for path in (tmp_path / "cache" / "teachers").iterdir() if path.is_dir()]) == 1
     with pytest.raises(BadInput, match=r"--teacher-epochs 0: .* has no head for sst2"):
         get_teacher(some(teacher_epochs=0), sst2, str(backbone))
+
+
+def test_a_teacher_whose_head_no_row_reads_is_left_as_it_is(easy: list[str], tmp_path: Path) -> None:
+    """Without soft labels `--teacher-epochs 0` trains none, and its line has no score; with them it is refused."""
+    argv = [*easy, "--teacher-epochs", 0, "--cache-dir", tmp_path / "cache", "--budget", 320, "--window", 4]
+    argv += ["--out-dir", tmp_path / "runs", "--student", "2x32", "--lr", 1e-3]
+    code, out, err = call("efficient_attention", *argv, "--variant", "finetune,convert-distil")
+    assert code == 0, err
+    assert not (tmp_path / "cache" / "teachers").exists()
+    records = [results.load(path) for path in (tmp_path / "runs").rglob("result.json")]
+    assert [record["teacher"]["metrics"] for record in records] == [{}, {}]
+    assert re.search(r"^teacher \S+/teacher +- ", out, re.MULTILINE), out
+    code, _, err = call("efficient_attention", *argv, "--variant", "convert-distil,kd")
+    assert code == 2
+    assert "has no head for sst2" in err
 
 
 def test_labels_are_joined_by_their_names(
