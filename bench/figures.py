@@ -8,6 +8,7 @@
     python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
+    python -m bench figures cka-size RUN,RUN                 # the score by the student's size: figures 2, 3b, 3c
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
     python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
@@ -291,6 +292,30 @@ def cka(runs: str, folder: Path, words: list[str]) -> None:
                   "% of the stage", "validation loss")  # fmt: skip
 
 
+def cka_size(runs: str, folder: Path, words: list[str]) -> None:
+    """Figures 2, 3b and 3c: of finished runs on one task, mean over seeds, every metric by the student's parameters: a
+    line for each variant, and a level one for the teacher. distilBART is `cosine` with `--init teacher --keep spread`.
+    """
+    records = [record for _, record in runs_of(runs)]
+    task, split = records[0]["task"], next(iter(records[0]["metrics"]))
+    if others := {record["task"] for record in records} - {task}:
+        raise BadInput(f"{runs}: are of several tasks, {task} and {', '.join(sorted(others))}; give runs on one")
+    for name in records[0]["metrics"][split]:
+        points: dict[str, dict[float, list[float]]] = {}
+        for record in records:
+            size = record["student"]["parameters"] / 1e6
+            points.setdefault(record["variant"], {}).setdefault(size, []).append(record["metrics"][split][name])
+        series: dict[str, Line] = {}
+        for variant, of in points.items():
+            series[variant] = sorted(of), [100 * float(np.mean(of[size])) for size in sorted(of)]
+            print(f"{variant}: {', '.join(f'{x:.1f}M {y:.1f}' for x, y in zip(*series[variant], strict=True))}")
+        if (level := records[0]["teacher"]["metrics"].get(split, {}).get(name)) is not None:
+            sizes = [size for of in points.values() for size in of]
+            series["teacher"] = (min(sizes), max(sizes)), (100 * level, 100 * level)
+        title = f"{task}, {split}; the teacher has {records[0]['teacher']['parameters'] / 1e6:.0f}M"
+        lines(series, folder / "cka" / task / f"size-{name}.png", title, "million parameters", f"{name}, %")
+
+
 def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
     """The root of CKA of every student layer and its partner in the fine-tuned teacher, by how many examples a student
     was trained on: of finished runs on one task with `--teacher`'s default, say with budgets that grow.
@@ -557,8 +582,8 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
-    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-layers": cka_layers,
-    "cka-latency": cka_latency, "ner-data": ner_data, "words": words_table, "arena": arena_of,
+    "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-size": cka_size,
+    "cka-layers": cka_layers, "cka-latency": cka_latency, "ner-data": ner_data, "words": words_table, "arena": arena_of,
 }  # fmt: skip
 
 

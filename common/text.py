@@ -177,7 +177,13 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
     return Texts(texts, f"{'+'.join(sizes)}#{digest}" if sizes else digest)
 
 
-def _texts_of(part: Part, task: TaskData, dropped: Counter[str] | None = None) -> Iterator[str]:
+class Text(str):
+    """A text that knows what its corpus is called, for models that are told the language of a text."""
+
+    corpus = ""
+
+
+def _texts_of(part: Part, task: TaskData, dropped: Counter[str] | None = None) -> Iterator[Text]:
     """The texts of one corpus, from the first."""
     dropped = Counter() if dropped is None else dropped
     found: Iterable[str]
@@ -193,7 +199,10 @@ def _texts_of(part: Part, task: TaskData, dropped: Counter[str] | None = None) -
         rows = pocket.generate("hotpot", "train")
         found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
         found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
-    return islice(found, part.most)
+    for found_text in islice(found, part.most):
+        text = Text(found_text)
+        text.corpus = part.place.rpartition(":")[2] if part.hub else part.name
+        yield text
 
 
 def _in_turn(parts: list[Part], task: TaskData) -> Iterator[str]:
@@ -445,7 +454,21 @@ def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = Fa
     labels = list(texts) if written else [0] * len(texts)
     split = Split(ids, [(text,) for text in texts], labels)
     task = _COPY if written else _TEXT
-    return task.kind.tokenise(tokenizer, split, task, max_length, tell)
+    return in_own_language(task.kind.tokenise(tokenizer, split, task, max_length, tell), texts, tokenizer)
+
+
+def in_own_language(encoded: Encoded, texts: list[str], tokenizer: Any) -> Encoded:
+    """mBART's code of a text's language, where its corpus is called as one of mC4, in the place of the task's."""
+    codes = {name.partition("_")[0]: i for name, i in getattr(tokenizer, "lang_code_to_id", {}).items()}
+    everyone, other_names = torch.tensor(list(codes.values())), {"en-multi": "en", "iw": "he"}
+    for i, text in enumerate(texts if codes else []):
+        name = getattr(text, "corpus", "")
+        if (code := codes.get(other_names.get(name, name))) is not None:
+            ids, labels = torch.tensor(encoded.features["input_ids"][i]), encoded.labels[i]
+            encoded.features["input_ids"][i] = ids.masked_fill(torch.isin(ids, everyone), code).tolist()
+            if labels.ndim:
+                labels.masked_fill_(torch.isin(labels, everyone), code)
+    return encoded
 
 
 def pieces_of(tokenizer: Any, texts: Iterable[str], length: int, most: int | None = None) -> Iterator[list[int]]:

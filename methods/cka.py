@@ -36,7 +36,7 @@ What the paper has -> code
     matched layers                            layer_map, `--layer-map`
     students of tables 2, 3, 5 and 6          student_settings, own_output; their sizes: python -m bench sizes cka
     distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
-    figures 3a and 4, table 4                 validation; python -m bench figures cka, and cka-latency
+    figures 2-4, table 4                      python -m bench figures cka, cka-size and cka-latency; validation
 
 Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
 `python -m bench papers cka`)

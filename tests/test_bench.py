@@ -1049,6 +1049,20 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
         assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
 
 
+def test_scores_by_size(tmp_path: Path, capsys: Capture) -> None:
+    """Means over seeds, by rising size; runs on two tasks are no picture."""
+    for variant, size, seed, score in (("cka", 2e6, 0, 0.5), ("cka", 1e6, 0, 0.2), ("cka", 1e6, 1, 0.4),
+                                       ("woh", 1e6, 0, 0.1)):  # fmt: skip
+        student = {"shape": f"{size:.0f}x8", "parameters": int(size)}
+        write(tmp_path / "runs", score, seed, variant, "rte", "cka", student=student)
+    entry.main(["figures", "cka-size", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    assert {"cka: 1.0M 30.0, 2.0M 50.0", "woh: 1.0M 10.0"} < set(capsys.readouterr().out.splitlines())
+    assert (tmp_path / "out" / "cka" / "rte" / "size-accuracy.png").stat().st_size > 10_000
+    write(tmp_path / "runs", 0.1, 0, "cka", "cola", "cka")
+    with pytest.raises(BadInput, match="several tasks, "):
+        figures.cka_size(str(tmp_path / "runs"), tmp_path, [])
+
+
 def test_words_alone_do_not_know_their_order() -> None:
     """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
     for texts, expected in (

@@ -23,6 +23,7 @@ from common import data, evaluate, metrics, models
 from common.kinds import Split
 from common.kinds.texts import BEAMS
 from common.tasks import TASKS
+from common.text import Text, encode
 
 FOUND = ["the cat sat on a mat .", "two dogs run quickly home", "no"]
 TRUE = ["the cat sat on the mat .", "the dog runs home", "nothing at all"]
@@ -89,6 +90,14 @@ def test_languages_of_an_mbart(fifty: bool) -> None:
     assert encoded.labels[0].tolist() == ([romanian, *target, end] if fifty else [*target, end, romanian])
     start = model.generation_config.forced_bos_token_id if fifty else model.generation_config.decoder_start_token_id
     assert start == romanian
+    # texts of a corpus that is called as a language have its code, whatever the task's
+    given = [Text("the film") for _ in range(4)]
+    for one, corpus in zip(given, ("cs", "iw", "books", "en-multi"), strict=True):
+        one.corpus = corpus
+    own = encode(tokenizer, given, 16, written=True)
+    czech, hebrew, at = *tokenizer.convert_tokens_to_ids(["cs_CZ", "he_IL"]), 0 if fifty else -1
+    assert [row[at] for row in own.features["input_ids"]] == [czech, hebrew if fifty else english, english, english]
+    assert [row.tolist()[at] for row in own.labels] == [czech, hebrew if fifty else romanian, romanian, english]
 
 
 def test_a_t5_whose_output_layer_is_its_own(tmp_path: Path) -> None:
