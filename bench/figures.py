@@ -154,18 +154,17 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
         distance, latent = record["analysis"].get("distance"), place / "latent.safetensors"
         if not distance or not latent.is_file():
             raise BadInput(f"{place}: is no run of methods/xtc.py with 1 or 2 bits")
-        label = f"{record['variant']} {record['student']['shape']}, {record['budget']['amount']} examples"
-        label += f", seed {record['seed']}" + (f" ({place})" if label in series else "")
+        title = f"{record['settings']['bits']} bits, {record['budget']['amount']:,} examples".replace("1 bits", "1 bit")
+        label = title + (f" ({place})" if title in series else "")
         values = list(distance.values())[1:]  # the word embedding, many times as large, stands in the analysis alone
         series[label] = (range(1, len(values) + 1), values)
         state = load_file(latent)
         weights[label] = np.concatenate([state[f"{name}.weight"].ravel() for name in distance])
         linear = list(distance)[1]  # one matrix, since each has a scale of its own
         quantised = method.Quantizer(record["settings"]["bits"])(torch.from_numpy(state[f"{linear}.weight"]))
-        title = f"{record['settings']['bits']} bits, {record['budget']['amount']:,} examples".replace("1 bits", "1 bit")
-        before_and_after[title] = state[f"{linear}.weight"].ravel(), quantised.numpy().ravel()
+        before_and_after[label] = state[f"{linear}.weight"].ravel(), quantised.numpy().ravel()
     to = folder / "xtc"
-    lines(series, to / "distance.png", "float before training, quantised after", "linear, from below", "l2 distance")
+    lines(series, to / "distance.png", "float before, quantised after", "linear, from below", "l2 distance")
     levels(before_and_after, to / "weights.png")
     report: dict[str, Any] = {
         label: {"distance": list(series[label][1]), "mean_absolute": float(np.abs(W).mean()), "std": float(W.std())}

@@ -42,14 +42,15 @@ def save(figure: Any, path: Path) -> None:
 def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
     """A square matrix with entries in [0, 1], row and column 0 in the upper left, each value in its cell."""
     size = len(matrix)
-    figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 1.6),) * 2, layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 0.9),) * 2, layout="constrained")
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
     axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
+    if size > 15:
+        figure.colorbar(image, shrink=0.8)
     for i, row in enumerate(matrix if size <= 15 else []):
         for j, value in enumerate(row):
             colour = "black" if value > 0.6 else "white"
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
-    figure.colorbar(image, shrink=0.8)
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=9, color=colour)
     save(figure, path)
 
 
@@ -57,7 +58,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
           right: tuple[str, Line] | None = None, log: bool = False) -> None:  # fmt: skip
     """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis;
     `log`: both axes in powers of two."""
-    figure, axes = pyplot().subplots(figsize=(5.5, 3.4), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
     for name, (xs, ys) in series.items():
         axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
     for position in marked:

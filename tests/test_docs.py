@@ -204,6 +204,16 @@ def test_links_and_pictures_are_there(page: Path) -> None:
                 assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_formulas_in_a_line_survive_markdown(page: Path) -> None:
+    """Markdown reads a line before its formulas are set: a backslash before a sign goes, and underscores and stars beside
+    signs become emphasis. Blocks (```math) are left alone."""
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    formulas = re.findall(r"(?<![\w$\\])\$([^$]+)\$(?!\w)", text)
+    assert text.count("$") == 2 * len(formulas)
+    assert not [formula for formula in formulas if re.search(r"\\[^a-zA-Z]|[^\w\s]_|\*|\n|^\s|\s$", formula)]
+
+
 def test_every_picture_is_on_a_page() -> None:
     """And small enough for a phone."""
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
