@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,6 +169,21 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
             rise = max(4.0, last + 10 - height)
             axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
             last = height + rise
+        save(figure, path)
+
+
+def crosses(points: Mapping[str, Sequence[tuple[float, float, float]]], path: Path, title: str, x: str, y: str) -> None:
+    """Of each name two values, each with its interval, as a cross. Readable on a phone's width."""
+    plt = pyplot()
+    with plt.rc_context(styled(title) | {"font.size": 8}):
+        figure, axes = plt.subplots(figsize=(3.6, 3.4), layout="constrained")
+        for name, (across, up) in points.items():
+            ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
+            axes.errorbar(across[0], up[0], ends[1], ends[0], fmt="o", markersize=3, linewidth=0.8, label=name)
+        for line in (axes.axhline, axes.axvline):
+            line(0, color="grey", linewidth=0.6, zorder=0)
+        axes.set(title=title, xlabel=x, ylabel=y)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
         save(figure, path)
 
 

@@ -938,6 +938,31 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     assert (to / "arena.png").stat().st_size < 300_000
 
 
+def test_an_order_that_holds_elsewhere_and_one_that_does_not(tmp_path: Path, capsys: Capture) -> None:
+    """Rows are matched by name, and what differs is their order alone: the correlation is 1, or -1, in every draw."""
+    names, noise = ("undistilled", "kd", "ours", "theirs", "alone"), (0.001, -0.001, 0.0)
+    for folder, step, rows in (("first", 0.05, names), ("same", 0.04, names[:4]), ("turned", -0.04, names[:4])):
+        for (rank, name), task in itertools.product(enumerate(rows), ("rte", "sst2")):
+            for seed, off in enumerate(noise):
+                variant = {"undistilled": "finetune"}.get(name, name)
+                write(tmp_path / folder / name, 0.7 + step * rank + off * rank, seed, variant, task)
+    entry.main(["transfer", str(tmp_path / "first"), str(tmp_path / "same"), "--figure", str(tmp_path / "a.png")])
+    said = capsys.readouterr().out
+    assert said.startswith("| 4 rows | beside |")
+    assert "| first, mean | second, mean | +1.00 | [+1.00, +1.00] |" in said
+    assert "| the other tasks of the second, mean | sst2 | +1.00 | [+1.00, +1.00] |" in said
+    assert "| first, mean | 6 pairs that the second tells apart | 6 in one order | [6, 6] |" in said
+    assert (tmp_path / "a.png").stat().st_size > 1000
+    entry.main(["transfer", str(tmp_path / "first"), str(tmp_path / "turned")])
+    said = capsys.readouterr().out
+    assert "| first, mean | rte | -1.00 | [-1.00, -1.00] |" in said
+    assert "| 0 in one order | [0, 0] |" in said
+    shutil.rmtree(tmp_path / "turned" / "theirs")
+    assert "undistilled, kd, ours: in both matrices; 4 rows or more" in refused(
+        capsys, "transfer", str(tmp_path / "first"), str(tmp_path / "turned")
+    )
+
+
 # --- the pages --------------------------------------------------------------------------------------------------
 
 
