@@ -206,8 +206,8 @@ def test_links_and_pictures_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_formulas_in_a_line_survive_markdown(page: Path) -> None:
-    """Markdown reads a line before its formulas are set: a backslash before a sign goes, and underscores and stars beside
-    signs become emphasis. Blocks (```math) are left alone."""
+    """Markdown reads a line before its formulas are set: a backslash before a sign goes, and underscores and stars
+    beside signs become emphasis. Blocks (```math) are left alone."""
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     formulas = re.findall(r"(?<![\w$\\])\$([^$]+)\$(?!\w)", text)
     assert text.count("$") == 2 * len(formulas)
