@@ -84,7 +84,7 @@ def load(
     else:
         source, (rows, origin) = "local", local_rows(task, data_dir)
     if columns.outputs is not None:
-        outputs.join(rows, stored_outputs(columns.outputs))
+        outputs.join(rows, stored_outputs(columns))
     splits = {split: _to_split(task, split, found) for split, found in rows.items()}
     if any(found.official for found in rows.values()):
         for split, count in zip(task.splits, HUB[task.name].rows, strict=True):  # a subset is legitimate

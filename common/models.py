@@ -27,11 +27,11 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from common import parallel
-from common.args import KEEP, BadInput, first_line, layer_list, parse_model
+from common.errors import BadInput, first_line
 from common.kinds import Kind
 from common.layers import attention, mark_own
 from common.results import apply_umask
-from common.sources import TIMEOUT_SECONDS
+from common.values import KEEP, TIMEOUT_SECONDS, layer_list, parse_model
 from pocket.models import POCKET
 
 # --- loading -------------------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     mark_own(folder)
     tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    files = list(folder.glob("model*.safetensors"))  # not the checkpoint's
+    files = [*folder.glob("model*.safetensors"), *folder.glob("*/model.safetensors")]  # not the checkpoint's
     for file in files:
         apply_umask(file)
     return sum(f.stat().st_size for f in files)

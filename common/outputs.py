@@ -22,7 +22,7 @@ from common.kinds.sentences import class_of, number
 if TYPE_CHECKING:
     import numpy as np
 
-BESIDE = ("", "id", "index", "label")  # columns of numbers that are no outputs
+NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outputs
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Outputs:
 def parse(rows: Rows) -> Outputs:
     """Find the outputs in the columns of a file. Raises BadInput with its line."""
     file, ids = rows.files[0], None
-    columns = {name: values for name, values in rows.columns.items() if name.strip().lower() not in BESIDE}
+    columns = {name: values for name, values in rows.columns.items() if name.strip().lower() not in NO_OUTPUTS}
     for column in (name for name in rows.columns if name.strip().lower() == "id"):
         ids = [str(value).strip() for value in rows.columns[column]]
         name, times = Counter(ids).most_common(1)[0]
@@ -83,10 +83,20 @@ def _cell(value: Any) -> Any:
 
 def join(splits: dict[str, Rows], found: Outputs) -> None:
     """Give the rows of a task's splits their outputs, None where there are none: by their ids where the file has ids,
-    otherwise row i of the file is row i of train. Raises BadInput where train would lack any."""
+    otherwise row i of the file is row i of train or, where a column says the splits, of the whole table.
+
+    Raises BadInput where train would lack any.
+    """
     given = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
+    places = {split: rows.columns.pop("row", None) for split, rows in splits.items()}
     if found.ids is None:
         train = splits["train"]
+        if places["train"] and len(found.values) == sum(map(len, splits.values())):
+            for split, rows in splits.items():
+                splits[split] = with_outputs(rows, found, places[split] or ())
+                if split != "train":
+                    tell_apart(split, found, len(rows))
+            return
         if len(found.values) != len(train):
             raise BadInput(f"--teacher-outputs {found.file}: {len(found.values):,} rows, train has {len(train):,}; one"
                            " for each is needed, in their order, or an id column in both files")  # fmt: skip
@@ -108,7 +118,11 @@ def join(splits: dict[str, Rows], found: Outputs) -> None:
             raise BadInput(f"--teacher-outputs {found.file}: no outputs for {len(lacking):,} of {len(ids):,} rows of"
                            f" train, the first is {rows.place(lacking[0])}")  # fmt: skip
         if split != "train" and (count := sum(name in at for name in ids)):
-            tell(f"{found.file}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them")
+            tell_apart(split, found, count)
+
+
+def tell_apart(split: str, found: Outputs, count: int) -> None:
+    tell(f"{found.file}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them")
 
 
 def with_outputs(rows: Rows, found: Outputs, chosen: Sequence[int | None]) -> Rows:

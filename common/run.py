@@ -548,6 +548,15 @@ def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) 
     imports = ""
     if loading.imports:
         imports = f"import distil_papers  # `pip install .` in the repository that made it\n{loading.imports}\n"
+    code = f"""{imports}from transformers import {model}, AutoTokenizer
+
+folder = "."  # the folder of this file
+model = {loading.call.format(model=model)}.eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
+print({task.task.kind.use})"""
+    if task.task.kind.card and not imports:
+        code = task.task.kind.card
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
@@ -558,12 +567,6 @@ A {run.args.student} student of {run.teacher.name}, seed {run.args.seed}. Data: 
 Signature: `{run.signature}`
 
 ```python
-{imports}from transformers import {model}, AutoTokenizer
-
-folder = "."  # the folder of this file
-model = {loading.call.format(model=model)}.eval()
-tokenizer = AutoTokenizer.from_pretrained(folder)
-inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print({task.task.kind.use})
+{code}
 ```
 """

@@ -31,7 +31,7 @@ import pocket
 from common.errors import BadInput, first_line, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.documents import hotpot_row, trivia_row
-from common.kinds.sentences import nameless
+from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
 from common.tasks import (
     NO_COLUMNS,
@@ -46,6 +46,7 @@ from common.tasks import (
     names_of,
     plain,
 )
+from common.values import TIMEOUT_SECONDS
 
 
 def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
@@ -63,7 +64,6 @@ def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 # The hub's own conversion of a repository that holds a loading script: a branch, which may move.
 CONVERTED = "refs/convert/parquet"
-TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -539,7 +539,7 @@ def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> D
         if split == "train" and "label" in made.chosen:
             pick = functools.partial(_same_columns, made.chosen)
     if columns.outputs is not None:
-        join(rows, stored_outputs(columns.outputs))
+        join(rows, stored_outputs(columns))
     return described(plain(Path(title)).stem, rows, columns, source, origin)
 
 
@@ -554,12 +554,17 @@ def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
         where = rows.place(said.index(None)) if None in said else rows.files[0]
         raise BadInput(f"{where}: its column {column!r} must say train, dev or test, and train of some rows; another"
                        " name for it, or a file for each split, would do")  # fmt: skip
+    rows.columns["row"] = list(range(len(rows)))
     return {split: rows.keep([i for i, one in enumerate(said) if one == split]) for split in SPLITS if split in said}
 
 
-def stored_outputs(file: str) -> Outputs:
-    """What `--teacher-outputs` names."""
-    return _stored_outputs(Path(file), Path(file).stat().st_mtime_ns)
+def stored_outputs(columns: Columns) -> Outputs:
+    """What `--teacher-outputs` names, with the names of `--label-map`."""
+    path = Path(str(columns.outputs))
+    found = _stored_outputs(path, path.stat().st_mtime_ns)
+    if columns.label_map is None:
+        return found
+    return replace(found, names=renamed(columns.label_map, found.names or tuple(map(str, range(len(found.values[0]))))))
 
 
 @functools.lru_cache(maxsize=4)
@@ -567,57 +572,25 @@ def _stored_outputs(path: Path, _stamp: int) -> Outputs:
     return parse(_read(path, str(path), lambda header, _: {name: name for name in header}))
 
 
-def head_names(teacher: str) -> tuple[str, ...]:
-    """What the head of a fine-tuned checkpoint calls its classes, one name for a score; () without names or head."""
-    from common import models  # with torch, which few need so early
-
-    config: Any = models.load_config(models.source(teacher.split(",")[0].strip()))
-    headed = any("ForSequenceClassification" in name for name in config.architectures or [])
-    names = tuple(str(config.id2label[i]) for i in range(config.num_labels)) if headed else ()
-    return () if len(names) > 1 and nameless(names) else names
-
-
 def described(
     name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
 ) -> DataSet:
     """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
     a task of. Their labels become those that `data` reads for a task of the table."""
-    given = OWN[columns.kind] if columns.kind else None
-    several = given is not None and given.several
-    unlabelled = columns.unlabelled and (given is None or given.ordered)
-    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
-    cleaned = {split: _without_blanks(split, found, several, unlabelled if split == "train" else none)
-               for split, found in rows.items()}  # fmt: skip
-    rows = {split: found for split, found in cleaned.items() if found is not None}
-    there = {split: [i for i, value in enumerate(found.columns["label"]) if several or value is not None]
-             for split, found in rows.items()}  # fmt: skip
-    known = {split: rows[split].keep(places) for split, places in there.items() if places}
-    names: tuple[str, ...] = ()
-    if (stored := rows["train"].outputs) is not None:
-        names = stored.names or (() if known else tuple(map(str, range(len(stored.values[0])))))
-    elif columns.teacher and any(len(places) < len(rows[split]) for split, places in there.items()):
-        names = head_names(columns.teacher)
-    if not (known or names):
+    asked = OWN[columns.kind] if columns.kind else None
+    rows, known = _with_and_without_labels(rows, columns, asked)
+    said = _output_names(rows, known, columns, asked)
+    if not (known or said):
         raise BadInput(f"{name}: no row has a label, and teacher {columns.teacher} no head that names classes; give a"
                        " fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
-    kind = given or KINDS["regression" if len(names) == 1 else "classification"]
-    if known and given is None:
-        kind = _seen_kind(known.get("train") or next(iter(known.values())))
-    if not kind.ordered:  # nothing is learnt from a text without its tags, or answer
-        rows = known
-    train = rows["train"]
+    kind = asked or _seen_kind(known, said)
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
-    for side in (rows, known):
-        for split, found in side.items():
-            values = [None if value is None and kind.ordered else kind.cell(value, found.names)
-                      for value in found.columns["label"]]  # fmt: skip
-            side[split] = replace(found, columns=found.columns | {"label": values})
-    labels = tuple(kind.label_names(known)) if known else names if len(names) > 1 else ()
-    # a column of outputs names its class; a number says which only where classes are numbers
-    if labels and names and (stored or set(labels) <= set(names)):
-        labels = names
-    integers = not names or any(name.isdigit() for name in labels)
+    known = _with_cells(kind, known)
+    rows = _with_cells(kind, rows) if kind.ordered else known  # of others, only what has its tags or answer teaches
+    labels = _label_names(kind, known, said, stored=rows["train"].outputs is not None)
+    # a number is an id only where nobody says what the classes are called, or they are called by numbers
+    integers = not said or any(label.isdigit() for label in labels)
     rows = {split: replace(found, names=None, integers=integers) for split, found in rows.items()}
     metrics = kind.own_metrics
     if columns.metric is not None:
@@ -626,12 +599,69 @@ def described(
             raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
         metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
         origin += f", by {columns.metric}"
-    fields = tuple(field for field in train.columns if field not in BESIDE)
+    fields = tuple(field for field in rows["train"].columns if field not in NO_TEXTS)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
     return DataSet(Task(safe, kind, fields, labels, metrics, splits=tuple(rows)), rows, source, origin)
 
 
-BESIDE = ("label", "id", "outputs")  # our names of the columns that are no texts
+def _with_and_without_labels(
+    rows: dict[str, Rows], columns: Columns, asked: Kind | None
+) -> tuple[dict[str, Rows], dict[str, Rows]]:
+    """The rows that can be learnt from or scored; and of each split that has any, those with a label."""
+    several = asked is not None and asked.several
+    unlabelled = columns.unlabelled and (asked is None or asked.ordered)
+    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
+    cleaned = {split: _without_blanks(split, found, several, unlabelled if split == "train" else none)
+               for split, found in rows.items()}  # fmt: skip
+    rows = {split: found for split, found in cleaned.items() if found is not None}
+    known = {split: found.keep([i for i, value in enumerate(found.columns["label"]) if several or value is not None])
+             for split, found in rows.items()}  # fmt: skip
+    return rows, {split: found for split, found in known.items() if len(found)}
+
+
+def _output_names(
+    rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, asked: Kind | None
+) -> tuple[str, ...]:
+    """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
+    scores, () if nobody says it."""
+    stored = rows["train"].outputs
+    unnamed = asked is not None and not asked.taught_by_labels  # vectors
+    if stored is not None:
+        numbered = tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ()
+        return stored.names or numbered
+    lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
+    if not (columns.unlabelled and columns.teacher and (lacking or unnamed)):
+        return ()
+    from common import models  # with torch, which few need so early
+
+    config: Any = models.load_config(models.source(columns.teacher.split(",")[0].strip()))
+    if columns.label_map:
+        return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
+    return (asked or KINDS["classification"]).output_names(config)
+
+
+def _with_cells(kind: Kind, rows: dict[str, Rows]) -> dict[str, Rows]:
+    """The labels as the kind takes them."""
+    made = {}
+    for split, found in rows.items():
+        values = [None if value is None and kind.ordered else kind.cell(value, found.names)
+                  for value in found.columns["label"]]  # fmt: skip
+        made[split] = replace(found, columns=found.columns | {"label": values})
+    return made
+
+
+def _label_names(kind: Kind, known: dict[str, Rows], said: tuple[str, ...], stored: bool) -> tuple[str, ...]:
+    """Task.labels: those that there are or, where a teacher's outputs are their names, all of these."""
+    if not kind.taught_by_labels:
+        return said
+    if not known:
+        return said if len(said) > 1 else ()
+    labels = tuple(kind.label_names(known))
+    # a column of outputs names its class
+    return said if labels and said and (stored or set(labels) <= set(said)) else labels
+
+
+NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
 
 # Names of columns, as data sets have them; the first that is there is taken
 _LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
@@ -670,6 +700,8 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
     pairs = [kind.pair for kind in KINDS.values() if columns.kind == kind.own or label.lower() in kind.called]
+    if columns.kind and len(texts) == 1 and not OWN[columns.kind].taught_by_labels:
+        label = ""  # it would say nothing of one text
     names = ("text",) if len(texts) == 1 else pairs[0] if pairs else Kind.pair
     beside = {"label": label, "id": id if columns.outputs else ""}
     if usual.get("split", label) not in (label, *texts):
@@ -699,7 +731,7 @@ def _without_blanks(split: str, rows: Rows, several: bool, unlabelled: bool) -> 
     """The rows that have a text and a label; None for a split, other than train, that has no labels at all.
 
     Where it may be `unlabelled` the label is None instead, in train also of some rows."""
-    fields = [column for name, column in rows.columns.items() if name not in BESIDE]
+    fields = [column for name, column in rows.columns.items() if name not in NO_TEXTS]
     lacks = {
         "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
         "label": [not several and (_blank(v) or (rows.names is not None and v == -1)) for v in rows.columns["label"]],
@@ -719,8 +751,11 @@ def _without_blanks(split: str, rows: Rows, several: bool, unlabelled: bool) -> 
     return replace(rows.keep(kept), blanks=len(fields) > 1) if kept else None
 
 
-def _seen_kind(rows: Rows) -> Kind:
-    """What the labels of a data set are."""
+def _seen_kind(known: dict[str, Rows], said: tuple[str, ...]) -> Kind:
+    """What the labels of a data set are; without any, what a teacher's outputs are."""
+    if not known:
+        return KINDS["regression" if len(said) == 1 else "classification"]
+    rows = known.get("train") or next(iter(known.values()))
     values, texts = rows.columns["label"], next(iter(rows.columns.values()))
     mixed = not all(isinstance(value, dict) for value in values)
     for i, value in enumerate(values if mixed else ()):

@@ -33,6 +33,7 @@ class Columns:
     metric: str | None = None  # the primary one
     outputs: str | None = None  # a file of a teacher's outputs
     teacher: str | None = None  # whose head names the classes where no label does
+    label_map: str | None = None  # what outputs without names are called
 
     @property
     def own(self) -> tuple[Any, ...]:
@@ -49,7 +50,7 @@ class Columns:
         """What the arguments of a script say; a comma stands between the two columns of a pair, unless it is quoted."""
         said = csv.reader((settings.get("text") or "").splitlines(), skipinitialspace=True)
         text = tuple(part.strip() for row in said for part in row if part.strip())
-        names = ("label", "kind", "metric", "teacher_outputs", "teacher")
+        names = ("label", "kind", "metric", "teacher_outputs", "teacher", "label_map")
         return cls(text, *((settings.get(name) or "").strip() or None for name in names))
 
 
@@ -69,6 +70,8 @@ class TaskData:
     def labelled(self) -> Split:
         """The training examples that labels can teach."""
         train = self.splits["train"]
+        if not self.task.kind.taught_by_labels:
+            return train.rows([])
         return train.labelled if self.task.kind.ordered else train
 
 

@@ -40,7 +40,7 @@ from common.args import BadInput, CommonArgs, parse_model, split_list
 from common.errors import warn
 from common.evaluate import Evaluation
 from common.kinds import Encoded, Kind, Task
-from common.kinds.sentences import label_order
+from common.kinds.sentences import label_order, renamed
 from common.layers import packed
 from common.losses import label_loss
 from common.tasks import TASKS, TaskData
@@ -204,7 +204,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
         start = Start(name, source, config, tokenizer, models.model_name(name))
         if args.label_map and kind.sized and name == args.teacher:
-            config.id2label = named_outputs(args.label_map, config.num_labels)
+            config.id2label = dict(enumerate(renamed(args.label_map, list(map(str, range(config.num_labels))))))
             start = start._replace(origin=f"{start.origin}[{args.label_map}]")
     if models.is_decoder(config.model_type) and not kind.causal:
         pad(name, config, tokenizer)
@@ -312,22 +312,12 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
 
 def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
     """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
-    if not task.labels:  # one output, and words, cannot be out of order
+    if not (task.labels and task.kind.taught_by_labels):  # one output, words, and vectors are in order
         return [0]
     try:
         return label_order(dict(config.id2label or {}), task)
     except BadInput as error:
         raise BadInput(f"--teacher {name}: {error}") from error
-
-
-def named_outputs(given: str, count: int) -> dict[int, str]:
-    """`"0=negative,1=positive"` -> {0: "negative", 1: "positive"}, a name for each of so many outputs."""
-    pairs = [part.partition("=") for part in split_list(given)]
-    names = {int(output): name.strip() for output, _, name in pairs if output.strip().isdecimal() and name.strip()}
-    if sorted(names) != list(range(count)) or len(pairs) != count:
-        wants = ",".join(f"{i}=NAME" for i in range(count))
-        raise BadInput(f"--label-map {given}: must name each output of the teacher once, {wants}")
-    return names
 
 
 def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:

@@ -99,7 +99,7 @@ def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
-    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression")
+    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "text embedding")
 
     variant: str = arg("finetune,kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
     task: str = arg("pocket/rte", TASK, setting=False)
@@ -358,7 +358,8 @@ class BiLstm(nn.Module):
 def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
     """The classifier that `config.head` names; DiffCat triples its input."""
     times = 3 if config.diffcat else 1
-    D, H, C = times * embeddings.width, config.mlp_width, config.num_labels
+    D, H = times * embeddings.width, config.mlp_width
+    C = getattr(config, "embedding_dimension", config.num_labels)
     if config.head == "linear":
         return nn.Sequential(nn.LayerNorm(D), nn.Linear(D, C))
     if config.head == "mlp":

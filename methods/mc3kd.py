@@ -105,7 +105,7 @@ GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1
 class Args(CommonArgs):
     """The arguments of all scripts, and MC3KD's."""
 
-    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "language modelling")
+    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "text embedding", "language modelling")
 
     variant: str = arg("finetune,kd,mc3kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)

@@ -146,6 +146,44 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "do not say which class is which")
 
 
+def test_names_of_outputs_by_the_label_map(unlabelled: Path, tmp_path: Path) -> None:
+    """LABEL_0 in a file's columns, or the place in a list, is the class that --label-map says."""
+    rows = probabilities()
+    columns = table(tmp_path / "o.csv", "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
+    lists = tmp_path / "o.jsonl"
+    lists.write_text("\n".join(json.dumps({"probs": row}) for row in rows))
+    for file in (columns, lists):
+        task = data.load(str(unlabelled), columns=Columns(outputs=str(file), label_map="1=positive,0=negative"))
+        train = task.splits["train"]
+        assert train.outputs is not None
+        said = [task.task.labels[i] for i in train.outputs.argmax(1)]
+        moods = [CLASSES[any(word in POSITIVE for word in text.split())] for (text,) in train.texts]
+        assert said == moods
+        refused(
+            lambda file=file: data.load(str(unlabelled), columns=Columns(outputs=str(file), label_map="0=negative")),
+            "must name each output of the teacher once",
+        )
+
+
+def test_a_table_of_which_a_column_says_the_splits(tmp_path: Path, capsys: Any) -> None:
+    """Outputs by row are those of the whole table, or of train alone; dev may have labels where train has none."""
+    split = ["dev" if i % 4 == 0 else "train" for i in range(200)]
+    rows = [[text, split[i], CLASSES[i % 2] if split[i] == "dev" else ""] for i, text in enumerate(texts())]
+    file = table(tmp_path / "all.csv", "text,split,label", rows)
+    outputs = probabilities()
+    for part in (outputs, [row for row, name in zip(outputs, split, strict=True) if name == "train"]):
+        stored = table(tmp_path / "o.csv", "negative,positive", part)
+        task = data.load(str(file), columns=Columns(outputs=str(stored)))
+        assert ("50 of its rows are dev's" in capsys.readouterr().err) == (len(part) == 200)
+        train = task.splits["train"]
+        assert task.task.metrics[0] == "accuracy"
+        assert train.outputs is not None
+        moods = [any(word in POSITIVE for word in text.split()) for (text,) in train.texts]
+        assert (train.outputs.argmax(1) == moods).all()
+    stored = table(tmp_path / "o.csv", "negative,positive", outputs[:170])
+    refused(lambda: data.load(str(file), columns=Columns(outputs=str(stored))), "170 rows, train has 150")
+
+
 def test_rows_with_and_without_labels(expert: Path, tmp_path: Path) -> None:
     """KD reads all rows, the undistilled student those that have labels; dev is held out of these."""
     rows = [[text, CLASSES[i % 2] if i < 60 else ""] for i, text in enumerate(texts())]

@@ -198,6 +198,7 @@ class Kind(str):
     usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
     titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
     labelled: ClassVar[bool] = True  # whether sources hold labels
+    taught_by_labels: ClassVar[bool] = True  # or by a teacher alone, whose outputs are then Task.labels
     ordered: ClassVar[bool] = False  # whether a label is one value, that can be sorted
     several: ClassVar[bool] = False  # whether a text has several labels, of several columns, or none in a blank cell
 
@@ -212,6 +213,7 @@ class Kind(str):
     outputs: ClassVar[tuple[str, ...]] = ()  # the library's names of those that can be kept on disk; () for none
     by_token: ClassVar[bool] = False  # whether these are one row for each token
     use: ClassVar[str] = "model(**inputs).logits"  # in a student's card
+    card: ClassVar[str] = ""  # all of its lines, of students whose files the library alone does not read
     random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
 
     def __init_subclass__(cls) -> None:
@@ -344,6 +346,10 @@ class Kind(str):
         """Whether a checkpoint has a head of this kind and size: it was fine-tuned, or is a language model."""
         named = any(part in name for part in self.architectures for name in config.architectures or [])
         return named and (not self.sized or config.num_labels == (len(task.labels) or 1))
+
+    def output_names(self, config: Any) -> tuple[str, ...]:
+        """What a checkpoint with this head calls its outputs, one of a score; () without names, or such a head."""
+        return ()
 
     def prepare(self, model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         """Tell a model what else the task's name says."""

@@ -32,6 +32,11 @@ class _Sentence(Kind):
 
         return torch.tensor([self.absent if label is None else label for label in split.labels])
 
+    def output_names(self, config: Any) -> tuple[str, ...]:
+        headed = any(part in name for part in self.architectures for name in config.architectures or [])
+        names = tuple(str(config.id2label[i]) for i in range(config.num_labels)) if headed else ()
+        return () if len(names) > 1 and nameless(names) else names
+
     def default_lr(self, width: int, init: str) -> float:
         """It grows with the square of 768 / width. On the tuning splits 1e-3 is the best of five rates at width 128 for
         vanilla KD, and as good as the best for the undistilled student (bench/results/arena_trials.json), 1e-4 at 384;
@@ -66,8 +71,8 @@ class Classification(_Sentence):
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The classes that there are, numbers in their order."""
-        if rows["train"].names:
-            return rows["train"].names
+        if names := next(iter(rows.values())).names:
+            return names
         there = {value for found in rows.values() for value in found.columns["label"]}
         numbers = {value: number(value) for value in there}
         return sorted(there, key=str if None in numbers.values() else lambda value: (numbers[value], value))
@@ -274,6 +279,22 @@ def class_of(name: str, task: Task) -> int | None:
 def nameless(names: Iterable[str]) -> bool:
     """Whether a checkpoint's outputs have only the generic names LABEL_0, LABEL_1, ..., or none."""
     return all(re.fullmatch(r"label_?\d+", name.strip(), re.IGNORECASE) for name in names)
+
+
+def renamed(given: str, names: Sequence[str]) -> tuple[str, ...]:
+    """`"0=negative,1=positive"` -> ("negative", "positive"): another name for each of a teacher's outputs, which are
+    called 0, 1, ..., LABEL_0, LABEL_1, ..., or otherwise."""
+    pairs = [part.partition("=") for part in given.split(",") if part.strip()]
+    new = {_number(old): name.strip() for old, _, name in pairs if name.strip()}
+    if sorted(new) != sorted(map(_number, names)) or len(pairs) != len(names):
+        wants = ",".join(f"{_number(name)}=NAME" for name in names)
+        raise BadInput(f"--label-map {given}: must name each output of the teacher once, {wants}")
+    return tuple(new[_number(name)] for name in names)
+
+
+def _number(name: str) -> str:
+    """LABEL_1 as 1; other names as they are."""
+    return re.sub(r"(?i)^label_?(?=\d+$)", "", name.strip())
 
 
 def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
