@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelFo
 from bench import papers
 from common import data, models, results, run, teacher, text, train
 from common.evaluate import Evaluation
+from common.kinds import Kind
 from common.sources import HUB
 from common.tasks import TASKS
 from methods import cka, cmow, efficient_attention, mc3kd
@@ -193,11 +194,18 @@ def typed(line: list[str]) -> list[str]:
 # --- in printed order ----------------------------------------------------------------------------------------
 
 
+BUILT, build = dict[str, Any](), models.build  # most of the time goes into building
+
+
 def built(config: Any, kind: str) -> Any:
+    """A model, the same for all commands that have it: no row trains one."""
     if kind == "masked LM":  # whose weights a conversion moves
         return AutoModelForMaskedLM.from_config(config)
-    with torch.device("meta"):
-        return models.build(config, kind)
+    key = f"{Kind.of(kind).auto.__name__} {config.to_json_string(use_diff=False)}"
+    if key not in BUILT:
+        with torch.device("meta"):
+            BUILT[key] = build(config, kind)
+    return BUILT[key]
 
 
 def shared(given: Any, kind: str, recipe: dict[str, Any], tokenizer: Any, make: Any) -> train.Shared:
@@ -220,6 +228,7 @@ class Claims:
         patch.setattr(results, "show", lambda *_: None)
         patch.setattr(teacher, "fine_tune", lambda *_: None)
         patch.setattr(teacher, "evaluated", lambda *_: Evaluation({}, 0.0, {}))
+        patch.setattr(models, "build", built)
         patch.setattr(models, "load_model", lambda _, config, kind, **__: built(config, kind))
         patch.setattr(teacher, "load_frozen", lambda _, __, config, task: built(config, task.task.kind))
         patch.setattr(text, "load_masked_lm", lambda name: (built(models.load_config(name), "masked LM"), True))
