@@ -81,18 +81,21 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
         return dict.fromkeys(sorted(folder.rglob("result.json")), ""), []
 
     with reading(folder / "matrix.json", "the list of commands of `python -m bench run`, which writes it anew") as text:
-        notes = {key: folder / "jobs" / f"{key}.json" for key in json.loads(text)}
+        wanted = {key: (asked, folder / "jobs" / f"{key}.json") for key, asked in json.loads(text).items()}
     paths, missing = dict[Path, str](), []
-    for key, path in notes.items():
+    for key, (asked, path) in wanted.items():
         if not path.is_file():
             missing.append(f"{key}: never run")
             continue
         with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
             note = json.loads(text)
+            if note["asked"] != asked:  # before a winner changed
+                missing.append(f"{key}: never run with these settings")
+                continue
             made = note["results"] if note["status"] == "done" else []
             missing += [f"{key}: {name} is gone" for name in made if not (folder / name).is_file()]
             missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
-            paths |= {folder / name: note.get("asked", "") for name in made if (folder / name).is_file()}
+            paths |= {folder / name: asked for name in made if (folder / name).is_file()}
     return dict(sorted(paths.items())), missing
 
 

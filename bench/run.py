@@ -314,7 +314,7 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
           flush=True)  # fmt: skip
     if plan.said:
         print(plan.said, flush=True)
-    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     try:
         failed = execute(plan, at_once, threads, cluster)
     except Interrupted as stopped:

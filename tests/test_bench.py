@@ -122,9 +122,11 @@ def test_commands_run_once_and_what_is_lost_runs_again(tmp_path: Path) -> None:
     changed = [dataclasses.replace(job, data="0") for job in stand_in(tmp_path, seconds=0.01).jobs]
     run.execute(Matrix(plan.out, changed[:1]), 2, 1)  # and so are files of one's own that have changed
     assert len(starts(plan)) == 18
+    results.write_json(plan.out / "matrix.json", {job.key: "another" for job in plan.jobs})
+    assert records.cells_of(plan.out)[0] == {}  # before a winner changed
     (by_hand := plan.out / "row/mc3kd/pocket/rte/pkd/seed0").mkdir(parents=True)
     (by_hand / "result.json").write_text("by hand")
-    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     assert {str(path.relative_to(plan.out)) for path in records.cells_of(plan.out)[0]} == before.keys()
 
 
@@ -132,7 +134,7 @@ def test_all_students_of_a_command_are_cells(tmp_path: Path) -> None:
     """One that is lost is missing, and its command runs again; a trial trains one."""
     plan = stand_in(tmp_path, 1, variants="kd+mc3kd")
     run.execute(plan, 1, 1)
-    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     paths, missing = records.cells_of(plan.out)
     assert ([path.parts[-3] for path in paths], missing) == (["kd", "mc3kd"], [])
     first, second = paths
@@ -150,7 +152,7 @@ def test_a_command_that_fails_costs_one_cell(tmp_path: Path, capsys: Capture) ->
     ]
     assert {Path(name).parts[-3] for name in cells(plan.out)} == {"mc3kd"}
     assert capsys.readouterr().out.count("FAILED (1): error: kd is broken") == 4
-    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     paths, missing = records.cells_of(plan.out)
     assert len(paths) == 4
     assert missing[0].startswith("row-pocket-rte-seed-0-kd: FAILED (1): error: kd is broken")
@@ -636,7 +638,7 @@ variant = "kd"
         made = write(plan.out / job.row, 0.1 * i, job.seed, task=job.task, variant=f"kd{job.args.budget}",
                      fingerprint=data[0])  # fmt: skip
         run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
-    results.write_json(plan.out / "matrix.json", [job.key for job in plan.jobs])
+    results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     records.save([plan.out], kept)
     old, new = change
     data[0] = data[0] if old or not new else new
@@ -854,7 +856,7 @@ def test_a_damaged_note_is_one_line(folder: Path, capsys: Capture) -> None:
     listed, note = folder / "matrix.json", folder / "jobs" / "a.json"
     note.parent.mkdir()
     for path, text in ((listed, ""), (listed, "3"), (note, ""), (note, "[]"), (note, '{"status": "done"}')):
-        listed.write_text('["a"]')
+        listed.write_text('{"a": ""}')
         path.write_text(text)
         assert refused(capsys, "table", str(folder)).startswith(f"error: {path}: damaged")
 
