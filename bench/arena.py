@@ -3,15 +3,17 @@
     python -m bench arena tickets.csv --teacher MODEL --student 3x384
     python -m bench arena tickets.csv --text body --label team --teacher MODEL --student 3x384 --budget 6400 --seeds 0
     python -m bench arena pocket/rte --rows undistilled,kd,cmow-kd --max-length 32    # further arguments of the scripts
+    python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/arena.toml gives it, the scripts' learning rates and the budget; rows of its main shape have --student, those of
 half its width half of that. If the student is as wide as the teacher, rows start from the teacher's layers, those
-before it was fine-tuned where they are known, else from random weights; rows that cannot are left out. Of tags and
-spans efficient_attention.py trains the baselines. The score is the primary metric on the reported split, in percent,
-with a 95% interval over seeds; milliseconds are those of one text, by `python -m bench profile`. Everything goes to
-runs/arena/TASK, the table also as arena.json; the same command goes on where it was stopped. Where a command has
-failed there is no advice.
+before it was fine-tuned where they are known, else from random weights; rows that cannot are left out. So are, where
+the teacher is its outputs alone (docs/teacher_as_data.md), rows that read its layers, and without labels the
+undistilled; rows that start from random weights take the tokenizer of --init. Of tags and spans efficient_attention.py
+trains the baselines. The score is the primary metric on the reported split, in percent, with a 95% interval over seeds;
+milliseconds are those of one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as
+arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ BASELINES = ("undistilled", "kd")
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
-def rows_for(options: Any, width: int, kind: Kind) -> list[dict[str, Any]]:
-    """The rows that were asked for, with this student; `width`: the teacher's, `kind`: the task's."""
+def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labelled: bool) -> list[dict[str, Any]]:
+    """The rows that were asked for, with this student; `width`: the teacher's, or that of the checkpoint that students
+    start from, `kind`: the task's, `labelled`: whether labels can teach."""
     known = {row["name"]: row for row in read_file(FILE)["rows"]}
     names = list(known) if options.rows == "all" else split_list(options.rows)
     if wrong := [name for name in names if name not in known]:
@@ -52,16 +55,24 @@ def rows_for(options: Any, width: int, kind: Kind) -> list[dict[str, Any]]:
     for row in (known[name] for name in names):
         if kind.windowed and row["name"] in BASELINES:  # every script has them
             row = row | {"method": "efficient_attention"}
-        kinds = module_of(script_of(row["method"])).Args.KINDS
-        if not kind.among(kinds):
+        script = module_of(script_of(row["method"])).Args
+        if not kind.among(script.KINDS):
             print(f"left out: {row['name']}: its script cannot do {kind}")
+            continue
+        if not labelled and "finetune" in row["variant"]:
+            print(f"left out: {row['name']}, which learns from labels")
+            continue
+        if {"teacher_outputs", "init", "tokenizer"} & given.keys() and row["variant"] not in script.OUTPUTS_ALONE:
+            print(f"left out: {row['name']}, which reads the teacher's layers")
             continue
         # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
         layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
         if (layered and own != width) or ("pool" in row and not options.teacher.startswith("pocket")):
             print(f"left out: {row['name']}, which needs {'a pool of teachers' if 'pool' in row else 'that width'}")
             continue
-        init = {"init": "auto"} if row.get("init") == "pretrained" else {}  # of what there is: see --init
+        init = {"init": given.get("init", "auto")} if row.get("init") == "pretrained" else {}  # else of what there is
+        if "init" in given and not init:  # weights of its own
+            init = {"init": row.get("init", "random"), "tokenizer": given["init"]}
         apart = {key: value for key, value in row.items() if key not in ("tune", "weight", "late")}
         rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
     if not rows:
@@ -69,13 +80,21 @@ def rows_for(options: Any, width: int, kind: Kind) -> list[dict[str, Any]]:
     return rows
 
 
-def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str) -> Matrix:
+def whole(name: str) -> str:
+    """The whole place of a file or a folder; a hub id as it is."""
+    return str(path.resolve()) if (path := Path(name).expanduser()).exists() else name
+
+
+def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled: bool = True) -> Matrix:
     """The matrix, in memory; its commands run in the repository, so that places are whole."""
-    apart = [is_data_set(options.task) and not options.task.startswith("hub:"), options.teacher not in POCKET]
-    task, teacher = (str(path.resolve()) if own and (path := Path(name).expanduser()).exists() else name
-                     for own, name in zip(apart, (options.task, options.teacher), strict=True))  # fmt: skip
-    rows = rows_for(options, models.load_config(models.source(teacher)).hidden_size, kind)
+    task = whole(options.task) if is_data_set(options.task) and not options.task.startswith("hub:") else options.task
+    teacher = ",".join(name if name in POCKET else whole(name) for name in split_list(options.teacher))
+    places = {"teacher_outputs", "init", "tokenizer"} & given.keys()
+    given = given | {name: whole(given[name]) for name in places}
+    base = given.get("init") or given.get("tokenizer") or models.source(split_list(teacher)[0])
+    rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
+    given = {name: value for name, value in given.items() if name != "init"}  # it is in the rows
     return build(given | settings | {"rows": rows}, out, "arena")
 
 
@@ -95,9 +114,11 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
         also = "/".join(f"{100 * mean(records, other):.1f}" for other in others)
         return [name, kind, score, also, f"{size / 1e6:.2f}", *more]
 
-    own = mean([teacher], first)
-    rows = [line(f"teacher {Path(teacher['name']).name}", "-", f"{100 * own:.1f}", [teacher], teacher["bytes"],
-                 "-", "-", "-")]  # fmt: skip
+    rows, own = [], None
+    if teacher["metrics"]:  # outputs in a file may be of train alone
+        own = mean([teacher], first)
+        rows = [line(f"teacher {Path(teacher['name']).name}", "-", f"{100 * own:.1f}", [teacher], teacher["bytes"],
+                     "-", "-", "-")]  # fmt: skip
     for row, score in order:
         cost = of_row[row.path]["milliseconds"]["1"], row.typical("ledger", "seconds"), len(row.values(task))
         rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.all(),
@@ -107,7 +128,7 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
 
 
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
-           teacher: float) -> str:  # fmt: skip
+           teacher: float | None) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, what the fastest and the
     smallest cost in points, and who has to learn for longer."""
 
@@ -116,6 +137,8 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         over = estimate([sample]).interval() if sample else Interval(0.0, None, None)
         if over.word == "not distinguishable":
             return "within the noise of"
+        if abs(over.mean) < 5e-4:
+            return "level with"
         side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"
         return side if over.word else f"{side} (one seed: it may be noise)"
 
@@ -135,6 +158,8 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best)} it"
+    if teacher is None or best.all()[0]["primary"]["name"] == "agreement":
+        return f"{said}."
     if teacher < score.mean:
         said += f". The teacher itself has {100 * teacher:.1f}: it has to learn for longer, --teacher-epochs"
     elif score.mean < FAR * teacher:
@@ -164,13 +189,14 @@ def main(argv: list[str]) -> None:
     options, others = parser.parse_known_args(argv)
     check_engine(options)
     given = arguments(others)
-    task = data.load(options.task, given.get("data_dir"), columns=Columns.of(given))
-    if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET:
+    task = data.load(options.task, given.get("data_dir"), columns=Columns.of({"teacher": options.teacher} | given))
+    if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET and "teacher_outputs" not in given:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")
     if task.task.kind.written or task.task.kind.causal:
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
-    plan = plan_of(options, task.task.kind, given, f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}")
+    out = f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}"
+    plan = plan_of(options, task.task.kind, given, out, len(task.labelled) > 0)
     run.carry_out(plan, options)
     found = load([plan.out])
     _, students = profile.chosen(found, [plan.out], task.name)

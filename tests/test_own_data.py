@@ -581,6 +581,46 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     }
 
 
+def test_the_arena_of_outputs_alone(tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that need labels, or the teacher's layers, are left out; the others start from what --init names."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.csv", sheet())
+    stored, model = (
+        write(tmp_path / "p.csv", "billing,login,delivery\n" + "1,0,0\n" * 60),
+        easy[easy.index("--teacher") + 1],
+    )
+    for given, labelled, rows in [
+        ({"teacher_outputs": "p.csv", "init": model}, False, "kd,narrow-kd,cmow-kd"),
+        ({"teacher_outputs": "p.csv", "tokenizer": model}, True,
+         "undistilled,kd,narrow-kd,cmow-undistilled,cmow-kd"),
+        ({}, False, "kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-kd"),
+    ]:  # fmt: skip
+        teacher = "pocket" if given else model
+        plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"), labelled)
+        assert [job.row for job in plan.jobs[::2]] == rows.split(",")
+        for job in plan.jobs:
+            assert job.args.teacher_outputs == (str(stored) if given else None)
+            if "init" in given:
+                assert (job.args.init if job.row == "kd" else job.args.tokenizer) == model
+
+
+@pytest.mark.slow
+def test_the_arena_of_texts_and_probabilities(
+    tmp_path: Path, easy: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a file without labels to advice, by agreement with the outputs; and by a fine-tuned teacher's own."""
+    task = write(tmp_path / "t.csv", "text\n" + "\n".join(f"film {i} was a good one" for i in range(60)))
+    stored = write(tmp_path / "p.csv", "bad,good\n" + "\n".join(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(60)))
+    model = easy[easy.index("--teacher") + 1]
+    line = f"{task} --teacher-outputs {stored} --init {model} --student 2x32 --rows undistilled,kd,mc3kd,cmow-kd"
+    arena.main(f"{line} --budget 64 --seeds 0 --max-length 16 --out {tmp_path / 'out'}".split())
+    said = capsys.readouterr().out
+    assert "left out: undistilled, which learns from labels" in said
+    assert "left out: mc3kd, which reads the teacher's layers" in said
+    assert "agreement" in said
+    assert re.search(r"(kd|cmow-kd) has the highest score", said)
+
+
 def test_there_is_no_advice_where_commands_have_failed(
     tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
