@@ -263,10 +263,10 @@ def cka_curve(width: str, folder: Path, words: list[str]) -> None:
         mixed = (1 - share) * layer + share * other
         turned, narrow = 3 * mixed @ turn, mixed @ turn[:, : D // 4]
         for name, loss in {
-            "CKA: turned, times 3": method.cka_loss(method.covariances(turned, layer)),
+            "CKA: rotated, times 3": method.cka_loss(method.covariances(turned, layer)),
             f"CKA: {D // 4} of {D} dimensions": method.cka_loss(method.covariances(narrow, layer)),
             "cosine: as it is": method.hidden_loss("cosine", mixed, layer),
-            "cosine: turned, times 3": method.hidden_loss("cosine", turned, layer),
+            "cosine: rotated, times 3": method.hidden_loss("cosine", turned, layer),
         }.items():
             xs, ys = series.setdefault(name, ([], []))
             xs.append(100 * share)

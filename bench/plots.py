@@ -71,7 +71,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
         which.set_major_formatter("{x:g}")
     axes.grid(alpha=0.3)
     if len(series) > 4:
-        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     elif len(series) > 1:
         axes.legend(fontsize=8)
     if right is not None:
@@ -135,7 +135,7 @@ def arena(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str,
         figure.suptitle(title, fontsize=9)
         figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
         axes.grid(axis="x", alpha=0.3)
-        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
         save(figure, path)
 
 

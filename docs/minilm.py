@@ -51,9 +51,8 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 import torch
 from torch import Tensor
 
-from common.losses import kd_loss, label_loss
+from common.losses import baseline
 from common.models import attention_inputs
-from common.parallel import mean
 from common.run import rows
 from common.train import Batch
 
@@ -74,14 +73,11 @@ def relation_loss(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], mask
     return (KL * mask).sum(-1) / mask.sum(-1)
 
 
-def step_loss(args: Args, name: str, student: Any, teacher: Any, batch: Batch, layers: list[int], h: int) -> Tensor:
+def step_loss(args: Args, student: Any, teacher: Any, batch: Batch, layers: list[int], h: int) -> Tensor:
     """L = L_KD + beta L_relations, or one of the two baselines. `layers`: where the teacher layer's input is."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
-    logits, labels = batch.predictions(s)
-    if name == "finetune":
-        return mean(label_loss(logits, labels))
-    t = teacher(batch)
-    loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
+    t = teacher(batch) if teacher else None
+    loss = baseline(args, batch, s, t)
     for layer in layers:
         S = attention_inputs(student, s, student.config.num_hidden_layers)
         T = attention_inputs(teacher.model, t, layer + 1)
@@ -100,7 +96,7 @@ def main(args: Args) -> None:
         teacher = None if row.variant == "finetune" else row.kept_teacher(layers)
         with row.loop({"student": student}, row.lr) as loop:
             for batch in loop:
-                loop.minimise(step_loss(args, row.variant, student, teacher, batch, layers, h))
+                loop.minimise(step_loss(args, student, teacher, batch, layers, h))
         row.finish(student)
 
 
