@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import nbformat
 import pytest
 from accelerate.commands.launch import launch_command_parser
-from conftest import ROOT, SCRIPTS, call, module_of
+from conftest import ROOT, SCRIPTS, THREADS, call, module_of
 from nbclient import NotebookClient
 from torch.distributed.run import get_args_parser
 from transformers import BertConfig
@@ -253,7 +253,8 @@ def test_the_tour_has_its_outputs() -> None:
 
 
 @pytest.mark.slow
-def test_the_tour_runs() -> None:
+def test_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", THREADS)
     NotebookClient(
         nbformat.read(TOUR, as_version=4), timeout=1200, resources={"metadata": {"path": TOUR.parent}}
     ).execute()
