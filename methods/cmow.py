@@ -494,7 +494,8 @@ def general_distillation(args: Args, run: Run) -> Path:
         return MatrixEmbeddingForMaskedLM(student_config(args, run.teacher.tokenizer, **dropout))
 
     def loss(student: nn.Module, bert: Teacher, batch: Batch) -> Tensor:
-        T = bert(batch).logits[batch.mask]  # at every token, as in DistilBERT's recipe
+        # at every token, as in DistilBERT's recipe; a teacher may have embeddings to spare, which are no words
+        T = bert(batch).logits[batch.mask][:, : len(run.teacher.tokenizer)]
         labels = batch.labels[batch.mask]
         return general_loss(student(**batch.inputs), T, labels, (soft, hard), batch.mean_of_tokens)
 

@@ -58,10 +58,10 @@ class TextEmbedder(PreTrainedModel):
             return AutoModelForSequenceClassification.from_pretrained(name, config=config, **options)
         if (file := beside(name, POOLING)) and not hasattr(config, "embedding_pooling"):
             said = json.loads(file.read_text(encoding="utf-8"))
-            modes = [mode for mode, on in said.items() if mode.startswith("pooling_mode") and on is True]
-            if modes not in (["pooling_mode_mean_tokens"], ["pooling_mode_cls_token"]):
-                raise BadInput(f"{name}: pools by {', '.join(modes)}; known here are the mean of the tokens, and [CLS]")
-            config.embedding_pooling = "cls" if "cls" in modes[0] else "mean"
+            old = ",".join(key.split("_")[2] for key, on in said.items() if key.startswith("pooling_mode_") and on)
+            if (mode := said.get("pooling_mode", old)) not in ("mean", "cls"):
+                raise BadInput(f"{name}: pools by {mode}; known here are the mean of the tokens, and [CLS]")
+            config.embedding_pooling = mode
         body, report = AutoModel.from_pretrained(name, config=config, output_loading_info=True, **options)
         model = cls(config, body)
         lacking = [f"body.{key}" for key in report["missing_keys"] if "pooler" not in key.split(".")]

@@ -207,6 +207,12 @@ class PackedQuantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
         put_packed(model, self.quantization_config)
+        # a family may draw a child's first weights in its parent's place: ModernBERT's those of its linear layers
+        config: Any = self.quantization_config
+        for name in config.modules:
+            parent: Any = model.get_submodule(name.rpartition(".")[0])
+            if not [*parent.parameters(recurse=False), *parent.buffers(recurse=False)]:
+                parent._is_hf_initialized = True
         return model
 
     def is_serializable(self) -> bool:
