@@ -252,10 +252,13 @@ FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("of all tokens and layers, CCC: selected over skip's", WHOLE | {"loss": "CCC", "layers": "selected"},
      WHOLE | {"loss": "CCC", "layers": "skip"}),
 ]  # fmt: skip
-# Batches of few vectors, and a ridge that grows with D/n
+# Batches of few vectors: the covariances of the batches before, and a ridge that grows with D/n
 FEW = {
     "batch of 8, CCC over KD": ("few/mc3kd", "few/kd"),
     "batch of 8, CCC over MSE": ("few/mc3kd", "few/only-selection"),
+    "batch of 8, CCC with `--memory 0.9` over without": ("few-joined", "few/mc3kd"),
+    "batch of 8, CCC with `--memory 0.9` over KD": ("few-joined", "few/kd"),
+    "batch of 8, CCC with `--memory 0.9` over MSE": ("few-joined", "few/only-selection"),
     "batch of 8, `--shrinkage 1` over `--ridge 1e-3`": ("few-shrunk", "few/mc3kd"),
     "batch of 32, `--shrinkage 1` over `--ridge 1e-3`": ("shrunk", "all-in/mc3kd"),
 }
@@ -264,13 +267,16 @@ FEW = {
 def few(_: Table) -> str:
     found = claims.scores("mc3kd_factors")
     rows = [[title, *(cell([*found[name]["cola"].values()]) for name in names), over(found, *names, "cola")]
-            for title, names in FEW.items()]  # fmt: skip
+            for title, names in FEW.items() if found.keys() >= {*names}]  # fmt: skip
     return grid(["cola", "the first", "the second", "points"], rows)
 
 
 def factors(_: Table) -> str:
     """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
     found = claims.scores("mc3kd_factors")
+    places = {f"{place['tokens']}-{place['last']}{name}" for place in COLUMNS.values() for name in LINES.values()}
+    if not found.keys() >= places | {"outputs/finetune", "outputs/kd"}:
+        return pending("mc3kd_factors")
     tasks = sorted(found["outputs/kd"])
     cells = [(place | {"loss": loss, "layers": layers}, found[f"{place['tokens']}-{place['last']}{name}"])
              for place in COLUMNS.values() for (loss, layers), name in LINES.items()]  # fmt: skip

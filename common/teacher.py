@@ -20,6 +20,7 @@ whether it has made it or found it.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -57,7 +58,8 @@ from pocket.models import (
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
 
-TOKENS = 2**15  # of a step's part when a teacher is fine-tuned: 32 texts of 1,024 tokens are one
+# A step's part when a teacher is fine-tuned: tokens, and layers x width; 32 texts of 1,024 tokens and BERT-base are one
+TOKENS, SIZE = 2**15, 12 * 768
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -245,7 +247,8 @@ def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> tuple[dict[str,
         steps = max(1, round(len(encoded) / args.batch_size * args.teacher_epochs))
         lr = args.teacher_lr or 5e-5 * 768 / start.config.hidden_size
         recipe = {"steps": steps, "batch_size": args.batch_size, "lr": lr}
-        if (parts := -(-args.batch_size * args.max_length // TOKENS)) > 1:
+        larger = max(1.0, sum(models.stack_depths(start.config)) * start.config.hidden_size / SIZE)
+        if (parts := math.ceil(larger * args.batch_size * args.max_length / TOKENS)) > 1:
             recipe["parts"] = parts
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": start.origin}
     recipe |= {"precision": args.precision, "seed": 0}

@@ -45,7 +45,7 @@ the tables of `python -m bench papers cmow`)
     - masked language model: position i has the suffix that starts at i; in their code the one that starts at n - 1 - i.
       A student without a backward table reads its suffixes in the text's order.
     - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5
-      (`--general-weights`). Its batches may be taken in parts (`text.LOGITS`), which change nothing but rounding.
+      (`--general-weights`).
     - the KL divergence is summed over classes; their mean over batch and classes is C times weaker. The logits of the
       linear and CNN heads have no ReLU.
     - DiffCat encodes the words of each text without [CLS] and [SEP]. `--diffcat auto` uses it for pairs alone; with
@@ -57,7 +57,6 @@ the tables of `python -m bench papers cmow`)
       hybrid has the paper's size, and its wiring is our reading (BiLstm).
     - the paper's CBOW also holds a table of matrices that it never reads.
     - STS-B is a regression, as in the other scripts; `--stsb classes` has the paper's 21 classes.
-    - the best epoch on the reported split counts with `--budget paper` alone, and five that are no better end it.
 """
 
 from __future__ import annotations

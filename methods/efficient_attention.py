@@ -39,7 +39,8 @@ What the paper has -> code
     fine-tuning                            main
     sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
 
-Differences from the paper, and how its gaps are read
+Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
+`python -m bench papers efficient_attention`)
     - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
     - every other layer is the first, third, ...: [0, 2, 4, 6, 8, 10] of twelve; DistilBERT took [0, 2, 4, 7, 9, 11].
     - padding changes no result. The library's Nystromformer averages padding into its landmarks, and its BigBird has
@@ -54,9 +55,6 @@ Differences from the paper, and how its gaps are read
       fine-tuned on short ones first (SHORT_FIRST).
     - a masked-LM head that a checkpoint lacks is trained first, on short pieces, outside of the budget: they count as
       the teacher's examples.
-    - the paper prints epochs of fine-tuning alone: the steps, rate and batches of 2^18 tokens of conversion are
-      Longformer's, epochs and rate of distillation DistilBERT's.
-    - large batches before fine-tuning are taken in parts (`text.LOGITS`), which change nothing but rounding.
     - each seed has a chain of stages of its own; the paper has one.
     - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
 """

@@ -40,7 +40,8 @@ The paper -> code
     figures 5 and 6                     distances; latent.safetensors, the float weights behind the bits
     bytes in files, integer products    common/layers/packed.py
 
-Differences from the paper, and how its gaps are read (the authors' code was looked at for what the text leaves out)
+Differences from the paper, and how its gaps are read ("their code": the authors'; what concerns a command stands with
+the tables of `python -m bench papers xtc`)
     - activations: scale max|x| / 127 for each token, symmetric; their code divides by 128 and clamps. sign(0) is +1;
       in their code it is 0.
     - a quantised linear multiplies integer codes and scales the sum, so that a packed file gives the same bits. Their
@@ -57,9 +58,6 @@ Differences from the paper, and how its gaps are read (the authors' code was loo
     - the other stages share the rest equally, or as `--stage-steps` says. Each starts a new optimiser and schedule with
       10% warm-up (B.1; B.2 says one epoch more). Stage I of 2S and 3S peaks at 2.5 x the learning rate.
     - Skip of 12 layers to 4 keeps 3, 6, 9 and 12, which no source names; 12 to 5 is the authors' 3, 5, 7, 9, 11.
-    - the paper gives no epochs for its three budgets: PAPER_EPOCHS is our definition, over as many copies as --augment
-      asks for (C.1 has fewer: copies that are the same are left out).
-    - the best of evaluations on the reported split (B.2) is taken with `--budget paper` alone, and named in the result.
     - the undistilled student and vanilla KD (`--alpha`, `--temperature`) start from the same layers of the fine-tuned
       teacher and have the same bits: what differs is the loss. `--init pretrained` takes the layers before fine-tuning.
 """
