@@ -125,6 +125,28 @@ def test_a_bad_file_of_outputs_is_one_line(header: str, row: Any, says: str, unl
     )
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("o.csv", "", "o.csv: the file is empty"),
+        ("o.csv", "a,b\n0.5\n", "o.csv line 2: 1 columns where 2 are needed"),
+        ("o.csv", "a,b\n0.5,\xe9\n".encode("latin-1"), "o.csv line 2: not UTF-8"),
+        ("o.jsonl", "{", "o.jsonl line 1: not JSON"),
+        ("o.jsonl", '{"p": [1, 2]}\n{"p": [1]}', "line 2: holds [1]; every row needs 2 numbers"),
+        ("o.jsonl", '{"p": {"a": 1}}\n{"p": {"b": 1}}', "line 2: holds {'b': 1}; every row needs a"),
+        ("o.jsonl", '{"p": [1, "x"]}', "line 1: output 'x' is no finite number"),
+        ("o.jsonl", '{"p": [1, NaN]}', "line 1: output nan is no finite number"),
+        ("o.jsonl", '{"p": [1, 2], "q": [1, 2]}', "needs a column of numbers for each class, or one column of lists"),
+        ("o.parquet", b"PAR1", "o.parquet: not a readable Parquet file"),
+    ],
+)
+def test_a_damaged_file_of_outputs_is_one_line(
+    file: str, content: str | bytes, says: str, unlabelled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    refused(lambda: data.load(str(unlabelled), columns=Columns(outputs=str(tmp_path / file))), says)
+
+
 def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, capsys: Any) -> None:
     folder = tmp_path / "task"
     folder.mkdir()
