@@ -97,7 +97,7 @@ def said(found: Table) -> str:
 
     lines = [
         f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
-        " order. Each has the same number of trials, on other splits and seeds. They differ in their losses, in their"
+        " order. Each is tuned by one rule, on other splits and seeds. They differ in their losses, in their"
         " tuned values, and in what they spend before the task."
     ]
     for one, what in ((kd, "Vanilla KD over the undistilled student"),

@@ -47,8 +47,9 @@ class Cell(NamedTuple):
         if any(split not in labels or len(labels[split]) != len(found[split]) for split in found):
             return None
         count = sum(map(len, found.values()))  # the score is the mean of the splits' scores, whatever their sizes
+        # in one order for all rows, which are paired by item: a file gives its tensors in any
         return np.concatenate([stats.INFLUENCE[metric](values, labels[split]) * (count / len(values) / len(found))
-                               for split, values in found.items()])  # fmt: skip
+                               for split, values in sorted(found.items())])  # fmt: skip
 
 
 def read(source: Path) -> tuple[list[Cell], list[str]]:

@@ -229,10 +229,11 @@ class Table:
         return "stands before its step" if np.mean(values) - guess < (max(reached) - guess) / 2 else None
 
     def rungs(self, row: Row, task: str) -> dict[int, list[float]]:
-        """Budget -> the scores of a row on a task; {} without a ladder."""
+        """Budget -> the scores of a row on a task, of all the seeds that this table has; {} without a ladder."""
         same = {amount: next((other for other in found.rows if other.key == row.key), None)
                 for amount, found in self.ladder.items()}  # fmt: skip
-        return {amount: other.values(task) if other else [] for amount, other in same.items()}
+        values = {amount: other.values(task) if other else [] for amount, other in same.items()}
+        return {amount: some if len(some) >= len(row.values(task)) else [] for amount, some in values.items()}
 
     def teachers(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Teacher -> task -> what the results record of it."""

@@ -209,6 +209,19 @@ def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: 
     assert "over seeds alone" in table.markdown(table.load([path], 1280))
 
 
+def test_items_stand_in_one_order_whatever_that_of_the_splits() -> None:
+    """Rows are paired by item, and a file gives its tensors in any order."""
+    rng = np.random.default_rng(0)
+    found, labels = ({name: rng.integers(2, size=n) for name, n in (("a", 20), ("b", 30))} for _ in range(2))
+    record = RECORD | {"primary": {"name": "accuracy", "value": 0.5}}
+    moves = []
+    for names in (("a", "b"), ("b", "a")):
+        splits = {name: found[name] for name in names}
+        moves.append(records.Cell("", "", record, lambda splits=splits: splits, lambda: labels).influence())  # type: ignore[misc]
+    assert moves[0] is not None
+    np.testing.assert_array_equal(*moves)
+
+
 def test_a_ladder_its_area_and_how_soon_a_row_comes_near(arena: Path) -> None:
     found = table.load([arena], 1280)
     assert [*found.ladder] == [640, 1280]
