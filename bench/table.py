@@ -123,11 +123,9 @@ def near(table: Table, row: Row, task: str) -> str:
     wanted = NEAR * float(np.mean([split[name] for split in teacher["metrics"].values()]))
     before = None
     for amount, values in table.rungs(row, task).items():
-        if not values:
-            return "-"
-        if np.mean(values) >= wanted:
+        if values and np.mean(values) >= wanted:
             return f"at most {amount:,}" if before is None else f"{before:,} to {amount:,}"
-        before = amount
+        before = amount if values else before
     return "-" if before is None else f"more than {before:,}"
 
 
