@@ -213,7 +213,7 @@ def panels(
             axis.grid(alpha=0.3)
         for axis in axes.flat[len(groups) :]:
             axis.set_visible(False)
-            axes[-2, 1].tick_params(labelbottom=True)
+            axes[max(0, rows - 2), 1].tick_params(labelbottom=True)
         for name, (colour, line) in styles.items():
             axes.flat[0].plot([], [], color=colour, linestyle=line, label=name)
         if len(names) > 1:

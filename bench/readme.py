@@ -23,6 +23,7 @@ import numpy as np
 from bench import claims, contrasts, coverage, speed, steps, table
 from bench.cli import FOLDER, Parser
 from bench.cli import markdown as grid
+from bench.matrix import words_of
 from bench.rows import Grid, Table, cell, difference, interval, verdict
 from bench.sizes import XTC_HEADER
 from common import results
@@ -69,7 +70,6 @@ def runs(folder: str) -> str:
 PICTURES = {
     "arena": "Mean score of each row of the arena, with its 95% interval",
     "ladder": "Score by budget, row by row, for each task",
-    "trials": "Score by learning rate in the trials, row by row",
 }
 
 
@@ -79,10 +79,18 @@ def short_arena(found: Table) -> str:
     hidden = ("starts from", "teacher examples", "script")
     at = [i for i, name in enumerate(scores.header) if name not in hidden]
     rows = [row if len(row) == 1 else [row[i] for i in at] for row in scores.rows]
-    drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items() if name in ("arena", "ladder")
-             and (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
+    drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items()
+             if (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
     parts = [table.partial(found), *drawn, grid([scores.header[i] for i in at], rows), table.footnote(found)]
     return "\n\n".join(filter(None, parts))
+
+
+def trials() -> str:
+    """Of each row whose trials are over what has won, and where in its grid."""
+    rows = [[name, f"{len(row['trials'])}", words_of(row["winner"]), ", ".join(row["at_edge"]) or "-",
+             f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"]
+            for name, row in saved("arena_trials")["rows"].items() if row["winner"]]  # fmt: skip
+    return grid(["row", "trials", "won", "at an end of what was tried", "mean on dev"], rows)
 
 
 def said(found: Table) -> str:
@@ -309,6 +317,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena": lambda: short_arena(found) if (found := claims.kept("arena")) else NOT_YET,
     "arena-said": lambda: said(found) if (found := claims.kept("arena")) else "",
     "arena-whole": of("arena", table.markdown),
+    "arena-trials": trials,
     "arena-contrasts": of("arena", markdown_of(contrasts.contrasts)),
     "arena-ladder": of("arena", markdown_of(table.ladder)),
     "arena-fidelity": of("arena", markdown_of(table.fidelity)),

@@ -30,7 +30,7 @@ from transformers import (
 from common import data, evaluate, models, results, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
-from common.run import Run, build_student
+from common.run import Run, build_student, say_once
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -145,6 +145,7 @@ def test_a_model_in_memory_stays_as_it_is(expert: Path, sst2: TaskData, capsys: 
     assert (train.weights_digest(model.state_dict()), model.config.id2label) == (before, {0: "positive", 1: "negative"})
     assert all(p.requires_grad for p in model.parameters())
     assert first.model.config.id2label == {0: "negative", 1: "positive"}
+    say_once.cache_clear()  # another test may have been told
     starts = {shape: Run(CommonArgs(student=shape), "some", "kd", sst2, first, 1) for shape in ("2x32", "2x16", "4x32")}
     assert [row.settings["init"] for row in starts.values()] == ["teacher", "random", "random"]
     layer = "bert.encoder.layer.1.output.dense.weight"

@@ -53,16 +53,21 @@ class TextEmbedder(PreTrainedModel):
         cls, name: str, config: Any = None, output_loading_info: bool = False, **options: Any
     ) -> Any:
         """As the library's; what the body lacks, and a linear layer that is not there, is in the report."""
-        config = config or AutoConfig.from_pretrained(name)
+        options = {key: value for key, value in options.items() if key not in ("use_safetensors", "trust_remote_code")}
+        config = config or AutoConfig.from_pretrained(name, trust_remote_code=False)
         if type(config) not in AutoModel._model_mapping:  # a student without a body gives its vectors itself
-            return AutoModelForSequenceClassification.from_pretrained(name, config=config, **options)
+            return AutoModelForSequenceClassification.from_pretrained(
+                name, config=config, use_safetensors=True, trust_remote_code=False, **options
+            )
         if (file := beside(name, POOLING)) and not hasattr(config, "embedding_pooling"):
             said = json.loads(file.read_text(encoding="utf-8"))
             old = ",".join(key.split("_")[2] for key, on in said.items() if key.startswith("pooling_mode_") and on)
             if (mode := said.get("pooling_mode", old)) not in ("mean", "cls"):
                 raise BadInput(f"{name}: pools by {mode}; known here are the mean of the tokens, and [CLS]")
             config.embedding_pooling = mode
-        body, report = AutoModel.from_pretrained(name, config=config, output_loading_info=True, **options)
+        body, report = AutoModel.from_pretrained(
+            name, config=config, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **options
+        )
         model = cls(config, body)
         lacking = [f"body.{key}" for key in report["missing_keys"] if "pooler" not in key.split(".")]
         file = beside(name, DENSE)
