@@ -71,10 +71,10 @@ def cases(name: str) -> dict[str, dict[str, float]]:
     """Of what was measured once: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
     report = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     found: dict[str, dict[str, float]] = {}
-    for entry in report.get("machines", {}).values():  # ratios: the mean over machines
-        for key, ratio in entry["ratios"].items():
-            what, _, pair = key.rpartition(", ")
-            found.setdefault(pair, {})[what] = found.get(pair, {}).get(what, 0.0) + ratio / len(report["machines"])
+    every = [entry["ratios"] for entry in report.get("machines", {}).values()]
+    for key in dict.fromkeys(key for ratios in every for key in ratios):  # the mean over the machines that have it
+        what, _, pair = key.rpartition(", ")
+        found.setdefault(pair, {})[what] = float(np.mean([ratios[key] for ratios in every if key in ratios]))
     for shape, entry in report.get("shapes", {}).items():
         for attention, measured in entry["attentions"].items():
             for key in ("seconds", "bytes"):
