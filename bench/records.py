@@ -75,6 +75,13 @@ def read(source: Path) -> tuple[list[Cell], list[str]]:
     return [one for one in found if not one.record["settings"].get("tune")], missing
 
 
+def read_all(sources: list[Path]) -> tuple[list[Cell], list[str]]:
+    """Of several. What a file has missed when it was written counts only where no folder says what is missing now."""
+    found = {source: read(source) for source in sources}
+    current = [source for source in sources if source.is_dir()] or sources
+    return [cell for some, _ in found.values() for cell in some], [line for one in current for line in found[one][1]]
+
+
 def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
     """(results and what their commands have asked for, what is missing and why) of the matrix that was run into a
     folder; of another folder all results."""
@@ -211,8 +218,7 @@ def kept_record(record: dict[str, Any]) -> dict[str, Any]:
 def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None) -> None:
     """The results of folders as one file, from which the same tables are made; and beside it what was predicted at the
     `reported` budget of each task."""
-    found = [read(source) for source in sources]
-    cells, missing = [cell for some, _ in found for cell in some], [line for _, some in found for line in some]
+    cells, missing = read_all(sources)
     lines = [{"missing": missing}, *(kept_record(cell.record) | {"row": cell.place} for cell in cells)]
     text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)

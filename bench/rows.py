@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench import stats
-from bench.records import Cell, read
+from bench.records import Cell, read_all
 from bench.stats import Estimate, Interval, Sample
 from common import results, tasks
 from common.args import BadInput
@@ -273,9 +273,7 @@ def load(sources: Iterable[Path], budget: int | None = None) -> Table:
     """The table of the results under some folders and in some files, at one budget of their ladder. `BadInput` says
     what cannot stand in one table."""
     sources = list(dict.fromkeys(sources))
-    read_from = [read(source) for source in sources]
-    found = [one for some, _ in read_from for one in some]
-    missing = [line for _, lacking in read_from for line in lacking]
+    found, missing = read_all(sources)
     if not found:
         raise BadInput(f"{', '.join(map(str, sources))}: no result.json there")
     amounts: dict[str, Counter[int]] = {}  # of each task
