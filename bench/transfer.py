@@ -40,6 +40,11 @@ class Scores(NamedTuple):
     values: dict[str, np.ndarray]
     influence: dict[str, np.ndarray]
 
+    @property
+    def tasks(self) -> list[str]:
+        """Their full names."""
+        return [task for task in self.table.tasks if short(task) in self.values]
+
     def means(self) -> Means:
         return {task: values.mean(1) for task, values in self.values.items()}
 
@@ -104,15 +109,13 @@ def both(first: Table, second: Table) -> tuple[Scores, Scores]:
     return scores_of(first, names), scores_of(second, names)
 
 
-def transfer(first: Table, second: Table) -> Grid:
+def transfer(one: Scores, two: Scores) -> Grid:
     """A line for each correlation, and one for the pairs."""
-    one, two = both(first, second)
     compared, rng = measures(two), np.random.default_rng(0)
     draws = [(one.drawn(rng), two.drawn(rng)) for _ in range(DRAWS)]
     lines = [[a, b, f"{measure(one.means(), two.means()):+.2f}", between([measure(*draw) for draw in draws], "+.2f")]
              for (a, b), measure in compared.items()]  # fmt: skip
-    tasks = [task for task in second.tasks if short(task) in two.values]
-    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(second, two.rows, tasks).items()
+    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.tasks).items()
             if c.found is not None and c.p < 0.05]  # fmt: skip
 
     def same(means: Means) -> int:
@@ -135,10 +138,9 @@ def gains(scores: Scores) -> list[tuple[float, float, float]]:
     table, kd = scores.table, next((row for row in scores.rows if row.role == "vanilla KD"), None)
     if kd is None:
         raise BadInput("no vanilla KD among the rows that both have")
-    tasks = [task for task in table.tasks if short(task) in scores.values]
     found = []
     for row in scores.rows:
-        over = table.over(row, kd, tasks)
+        over = table.over(row, kd, scores.tasks)
         mean, low, high = over[0].interval() if over and row is not kd else (0.0, 0.0, 0.0)
         found.append((100 * mean, 100 * (mean if low is None else low), 100 * (mean if high is None else high)))
     return found
@@ -150,10 +152,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument("second", help="the matrix that is predicted")
     parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
     given = parser.parse_args(argv)
-    first, second = (load([folder_of(name)]) for name in (given.first, given.second))
-    found = transfer(first, second)
+    one, two = both(*(load([folder_of(name)]) for name in (given.first, given.second)))
+    found = transfer(one, two)
     print(markdown(found.header, found.rows))
     if given.figure:
-        one, two = both(first, second)
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}
         plots.crosses(points, given.figure, "Points over vanilla KD", "first matrix", "second matrix")
