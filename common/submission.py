@@ -1,7 +1,7 @@
 """GLUE's test splits, whose labels its server alone has: predictions as it takes them (`--write-test`).
 
-    texts = test_texts(task, data_dir)         # of the hub, or of DIR/<task>/test.tsv, as GLUE lays them out
-    write(run, student)                        # <result>/test/CoLA.tsv: index, prediction
+texts = test_texts(task, data_dir)         # of the hub, or of DIR/<task>/test.tsv, as GLUE lays them out
+write(run, student)                        # <result>/test/CoLA.tsv: index, prediction
 """
 
 from __future__ import annotations
