@@ -65,7 +65,7 @@ SHAPES = {
 
 
 def tokenizer_of(family: str) -> Any:
-    """BERT's for encoders; a decoder's has no token for padding, as most have none."""
+    """BERT's for encoders; a decoder's has no token for padding, as most have none, and Qwen2's takes bytes."""
     head, _ = TABLE[family]
     if head in ("MaskedLM", "LMHead"):
         return word_tokenizer()
@@ -73,6 +73,10 @@ def tokenizer_of(family: str) -> Any:
     model = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     model.pre_tokenizer = pre_tokenizers.Whitespace()
     own = {}
+    if family == "qwen2":  # whose class of the library reads byte-level pairs alone
+        signs = ["<pad>", "</s>", "<unk>", *pre_tokenizers.ByteLevel.alphabet()]
+        model = Tokenizer(models.BPE({sign: i for i, sign in enumerate(signs)}, [], unk_token="<unk>"))
+        model.pre_tokenizer = pre_tokenizers.ByteLevel()
     if head == "Seq2SeqLM":  # whose classifiers read what stands at the end's token
         model.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", 1)])
         own = {"pad_token": "<pad>"}

@@ -311,6 +311,9 @@ class Kind(str):
                 " tokens and lose their ends (see --max-length)"
             )
         lengths = [len(tokens) for tokens in features["input_ids"]]
+        if 0 in lengths:  # a decoder's tokenizer adds none of its own
+            empty = split.ids[lengths.index(0)]
+            raise BadInput(f"{task.name} {empty}: {type(tokenizer).__name__} makes no tokens of it; leave it out")
         return Encoded(
             list(split.ids), features, self.targets(tokenizer, split, task.target_length or max_length), lengths, self
         )
