@@ -18,10 +18,9 @@ from typing import Any, NamedTuple, NoReturn
 import nbformat
 import pytest
 from accelerate.commands.launch import launch_command_parser
-from conftest import ROOT, SCRIPTS, THREADS, call, module_of
+from conftest import ROOT, SCRIPTS, THREADS, call, module_of, tiny_bert, word_tokenizer
 from nbclient import NotebookClient
 from torch.distributed.run import get_args_parser
-from transformers import BertConfig
 
 from bench import __main__ as bench
 from common import tasks
@@ -130,8 +129,10 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pairs" / "train.csv").write_text(SHEET.replace("body,label,team", "question,answer,label"))
     texts = SHEET.replace("body,label,team", "text,x,y").splitlines()
     (tmp_path / "texts.csv").write_text("\n".join(line.split(",")[0] for line in texts))
-    names = {"id2label": {0: "negative", 1: "positive"}, "architectures": ["BertForSequenceClassification"]}
-    BertConfig(**names).save_pretrained(tmp_path / "my-classifier")
+    names = {0: "negative", 1: "positive"}
+    classifier = tiny_bert(2, 32, id2label=names, label2id={name: i for i, name in names.items()})
+    for part in (classifier, word_tokenizer()):
+        part.save_pretrained(tmp_path / "my-classifier")
     (tmp_path / "probabilities.csv").write_text("negative,positive\n" + "0.25,0.75\n" * 40)
     for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
