@@ -130,9 +130,12 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = SHEET.replace("body,label,team", "text,x,y").splitlines()
     (tmp_path / "texts.csv").write_text("\n".join(line.split(",")[0] for line in texts))
     names = {0: "negative", 1: "positive"}
-    classifier = tiny_bert(2, 32, id2label=names, label2id={name: i for i, name in names.items()})
-    for part in (classifier, word_tokenizer()):
-        part.save_pretrained(tmp_path / "my-classifier")
+    labels = {name: i for i, name in names.items()}
+    classifier = tiny_bert(2, 32, max_position_embeddings=128, id2label=names, label2id=labels)
+    classifier.save_pretrained(tmp_path / "my-classifier")
+    tokenizer = word_tokenizer()
+    tokenizer.model_max_length = 128
+    tokenizer.save_pretrained(tmp_path / "my-classifier")
     (tmp_path / "probabilities.csv").write_text("negative,positive\n" + "0.25,0.75\n" * 40)
     for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
