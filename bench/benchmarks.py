@@ -23,8 +23,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.measure import Contenders, forward, in_turn, ratio, seconds
-from bench.shapes import attention_reader, packed_model, sentences
+from bench import measure
+from bench.measure import Contenders, attention_reader, in_turn, packed_model, ratio, seconds, sentences
 from bench.steps import STEPS_OF_CKA, Sizes, gaps, material, of_library, script
 from common import train
 from common.layers.packed import keep
@@ -153,7 +153,7 @@ def packed_layers(bits: int, batch: int, folder: Path, tiny: bool) -> Contenders
     shape = tiny_shape if tiny else {"num_hidden_layers": 2}
     calls = {"packed": packed_model(bits, **shape), "float32": packed_model(32, **shape)}
     calls["kept"] = keep(packed_model(bits, **shape))
-    return {name: partial(seconds, partial(forward, model, sentences(batch))) for name, model in calls.items()}
+    return {name: partial(seconds, partial(measure.forward, model, sentences(batch))) for name, model in calls.items()}
 
 
 # --- the cases -----------------------------------------------------------------------------------------------
