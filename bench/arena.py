@@ -24,9 +24,10 @@ from statistics import fmean
 from typing import Any
 
 from bench import profile, run, table
-from bench.cli import Parser, add_engine, check_engine, seeds_of
+from bench.cli import Parser, add_engine, seeds_of
+from bench.grid import Grid
 from bench.matrix import Matrix, build, module_of, read_file, script_of
-from bench.rows import Grid, Row, Table, interval, load
+from bench.rows import Row, Table, interval, load
 from bench.stats import Interval, estimate
 from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
@@ -39,6 +40,7 @@ MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
+PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
@@ -56,19 +58,18 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
         if kind.windowed and row["name"] in BASELINES:  # every script has them
             row = row | {"method": "efficient_attention"}
         script = module_of(script_of(row["method"])).Args
-        if not kind.among(script.KINDS):
-            print(f"left out: {row['name']}: its script cannot do {kind}")
-            continue
-        if not labelled and "finetune" in row["variant"]:
-            print(f"left out: {row['name']}, which learns from labels")
-            continue
-        if {"teacher_outputs", "init", "tokenizer"} & given.keys() and row["variant"] not in script.OUTPUTS_ALONE:
-            print(f"left out: {row['name']}, which reads the teacher's layers")
-            continue
         # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
         layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
-        if (layered and own != width) or ("pool" in row and not options.teacher.startswith("pocket")):
-            print(f"left out: {row['name']}, which needs {'a pool of teachers' if 'pool' in row else 'that width'}")
+        outputs_alone = bool(PLACES & given.keys())
+        why = {
+            f": its script cannot do {kind}": not kind.among(script.KINDS),
+            ", which learns from labels": not labelled and "finetune" in row["variant"],
+            ", which reads the teacher's layers": outputs_alone and row["variant"] not in script.OUTPUTS_ALONE,
+            ", which needs a pool of teachers": "pool" in row and not options.teacher.startswith("pocket"),
+            ", which needs that width": layered and own != width,
+        }
+        if reason := next((reason for reason, holds in why.items() if holds), None):
+            print(f"left out: {row['name']}{reason}")
             continue
         init = {"init": given.get("init", "auto")} if row.get("init") == "pretrained" else {}  # else of what there is
         if "init" in given and not init:  # weights of its own
@@ -80,21 +81,19 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
     return rows
 
 
-def whole(name: str) -> str:
-    """The whole place of a file or a folder; a hub id as it is."""
-    return str(path.resolve()) if (path := Path(name).expanduser()).exists() else name
-
-
 def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled: bool = True) -> Matrix:
     """The matrix, in memory; its commands run in the repository, so that places are whole."""
+
+    def whole(name: str) -> str:  # a hub id stays as it is
+        return str(path.resolve()) if (path := Path(name).expanduser()).exists() else name
+
     task = whole(options.task) if is_data_set(options.task) and not options.task.startswith("hub:") else options.task
     teacher = ",".join(name if name in POCKET else whole(name) for name in split_list(options.teacher))
-    places = {"teacher_outputs", "init", "tokenizer"} & given.keys()
-    given = given | {name: whole(given[name]) for name in places}
+    given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
     base = given.get("init") or given.get("tokenizer") or models.source(split_list(teacher)[0])
     rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
-    given = {name: value for name, value in given.items() if name != "init"}  # it is in the rows
+    given.pop("init", None)  # it is in the rows
     return build(given | settings | {"rows": rows}, out, "arena")
 
 
@@ -121,7 +120,7 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
                      "-", "-", "-")]  # fmt: skip
     for row, score in order:
         cost = of_row[row.path]["milliseconds"]["1"], row.typical("ledger", "seconds"), len(row.values(task))
-        rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.all(),
+        rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.records(),
                          of_row[row.path]["bytes"], f"{cost[0]:.2f}", f"{cost[1]:.0f}", f"{cost[2]}"))  # fmt: skip
     said = advice(found, task, order, of_row, own)
     return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "training s", "seeds"], rows), said
@@ -143,8 +142,9 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         return side if over.word else f"{side} (one seed: it may be noise)"
 
     (best, score), *_ = order
-    constant = min(split.get("majority", -1) for record in best.all() for split in record["metrics"].values())
-    if best.all()[0]["primary"]["name"] == "accuracy" and score.mean <= constant:
+    records = best.records()
+    constant = min(split.get("majority", -1) for record in records for split in record["metrics"].values())
+    if records[0]["primary"]["name"] == "accuracy" and score.mean <= constant:
         return f"No row is above {100 * constant:.1f}, always the largest class: more --budget or --teacher-epochs."
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
     baseline = Table(found.tasks, [row for row, _ in order], []).baseline(best, "vanilla KD")
@@ -158,7 +158,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best)} it"
-    if teacher is None or best.all()[0]["primary"]["name"] == "agreement":
+    if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:
         said += f". The teacher itself has {100 * teacher:.1f}: it has to learn for longer, --teacher-epochs"
@@ -187,7 +187,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--out", default="runs/arena", help="where the task's folder is put (default: runs/arena)")
     add_engine(parser)
     options, others = parser.parse_known_args(argv)
-    check_engine(options)
     given = arguments(others)
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of({"teacher": options.teacher} | given))
     if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET and "teacher_outputs" not in given:

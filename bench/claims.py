@@ -8,7 +8,6 @@ measured once, which have to agree. A † cell decides nothing.
 from __future__ import annotations
 
 import functools
-import json
 import tomllib
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +16,11 @@ import numpy as np
 from scipy import stats as tests
 
 from bench import sizes, stats
-from bench.cli import FOLDER
-from bench.cli import markdown as grid
-from bench.records import file_named
-from bench.rows import Row, Table, load, short
+from bench.cli import FOLDER, saved
+from bench.grid import Grid
+from bench.measure import FULL
+from bench.records import KEPT
+from bench.rows import Row, Table, load, short, teacher_score
 from common import results
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
@@ -42,7 +42,7 @@ PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))
 @functools.cache
 def kept(name: str) -> Table | None:
     """The table of a checked-in result; None if there is none yet."""
-    path = file_named(name)
+    path = FOLDER / f"{name}{KEPT}"
     return load([path]) if path.is_file() else None
 
 
@@ -59,7 +59,7 @@ def scores(name: str) -> Scores:
     """What it holds, a row's analyses as ROW/NAME."""
     found = Scores()
     for label, row in rows(name).items():
-        for record in row.all():
+        for record in row.records():
             values = {f"{label}/{key}": value for key, value in record["analysis"].items()}
             for key, value in {label: record["primary"]["value"], **values}.items():
                 found.setdefault(key, {}).setdefault(short(record["task"]), {})[record["seed"]] = value
@@ -69,26 +69,27 @@ def scores(name: str) -> Scores:
 @functools.cache
 def cases(name: str) -> dict[str, dict[str, float]]:
     """Of what was measured once: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
-    report = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    report = saved(name)
     found: dict[str, dict[str, float]] = {}
-    every = [entry["ratios"] for entry in report.get("machines", {}).values()]
-    for key in dict.fromkeys(key for ratios in every for key in ratios):  # the mean over the machines that have it
+    ratios: dict[str, list[float]] = {}
+    for machine in report.get("machines", {}).values():
+        for key, value in machine["ratios"].items():
+            ratios.setdefault(key, []).append(value)
+    for key, values in ratios.items():  # the mean over the machines that have it
         what, _, pair = key.rpartition(", ")
-        found.setdefault(pair, {})[what] = float(np.mean([ratios[key] for ratios in every if key in ratios]))
+        found.setdefault(pair, {})[what] = float(np.mean(values))
     for shape, entry in report.get("shapes", {}).items():
+        efficient = [name for name in entry["attentions"] if name not in FULL]
         for attention, measured in entry["attentions"].items():
-            for key in ("seconds", "bytes"):
-                for length, value in measured[key].items():
-                    full = attention in RIVALS
-                    for one in (name for name in entry["attentions"] if name not in RIVALS) if full else [attention]:
-                        line = f"{attention}/{key}/{length}" if full else f"{key}/{length}"
-                        found.setdefault(line, {})[f"{one}, {shape}"] = value
+            start, named = (f"{attention}/", efficient) if attention in FULL else ("", [attention])
+            for quantity in ("seconds", "bytes"):
+                for length, value in measured[quantity].items():
+                    line = found.setdefault(f"{start}{quantity}/{length}", {})
+                    line |= {f"{one}, {shape}": value for one in named}
     for model, entry in report.get("models", {}).items():
         found[f"{model}/disk"] = {"": entry["disk"]}
     return found
 
-
-RIVALS = ("sdpa", "windows", "eager")  # full attention, in the table by length
 
 # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ def compared(answer: dict[str, Any]) -> tuple[str, str]:
     low, high = min(ratios), max(ratios)
     ends = f"{low:.2f}" if len(ratios) == 1 else f"{low:.2f} to {high:.2f}"
     count = "" if len(ratios) == 1 else f", {len(ratios)} cases, each measured once"
-    return word(low, high, "more" in answer, bound), f"{ends} times{count}; `{answer['results']}`"
+    return word(low, high, "more" in answer, bound), f"{ends} times{count}"
 
 
 def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
@@ -157,37 +158,24 @@ def doubts(answer: dict[str, Any], tasks: Sequence[str]) -> str:
         return f"† {'; '.join(found)}"
     if "premise" in answer:
         larger, smaller = (named[name] for name in answer["premise"])
-        values = [100 * np.mean([teacher_score(row, task) for task in whole.tasks]) for row in (larger, smaller)]
+        values = [100 * np.mean([teacher_score(row.records(task)[0]) for task in whole.tasks])
+                  for row in (larger, smaller)]  # fmt: skip
         if values[0] <= values[1]:
             return f"the larger teacher is no better itself: {values[0]:.1f} against {values[1]:.1f}"
     return ""
 
 
-def teacher_score(row: Row, task: str) -> float:
-    record = next(iter(row.records[task].values()))
-    return float(np.mean([split[record["primary"]["name"]] for split in record["teacher"]["metrics"].values()]))
-
-
 def shown(found: stats.Interval, answer: dict[str, Any]) -> str:
     """The figure and its interval: points, times, or a rank correlation."""
-    unit, form, name = 100, "+.1f", ""
     if "times" in answer:
-        unit, form, name = 1, ".2f", " times"
-    elif "falls" in answer:
-        unit, form, name = 1, "+.2f", " rank correlation"
-    if found.low is None or found.high is None:
-        return f"{unit * found.mean:{form}}{name} (one seed)"
-    return f"{unit * found.mean:{form}} [{unit * found.low:{form}}, {unit * found.high:{form}}]{name}"
+        return found.text(".2f", 1, " times")
+    return found.text("+.2f", 1, " rank correlation") if "falls" in answer else found.text()
 
 
 @functools.cache
 def counted(method: str, ends: str) -> tuple[str, str]:
     """The word for sizes, and how many are as printed."""
-    cells = [cell for cell in sizes.CELLS[method]() if cell.row.endswith(ends) and cell.printed != "-"]
-    printed = [cell.printed.replace(",", "") for cell in cells]
-    # a whole number is exact; the last digit of another may be rounded or cut off
-    off = [abs(cell.found - float(p)) for cell, p in zip(cells, printed, strict=True)]
-    same = [d == 0 or d < 0.1 ** len(p.partition(".")[2]) < 1 for d, p in zip(off, printed, strict=True)]
+    same = [cell.remark.startswith("ok") for cell in sizes.cells(method) if cell.row.endswith(ends)]
     figure = f"{sum(same)} of {len(same)} figures as printed; `bench sizes {method}`"
     return WORDS[0] if all(same) else WORDS[1], figure
 
@@ -197,35 +185,34 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
     name = answer["results"]
     if "counted" in answer:
         return counted(name, answer["counted"])
-    if answer.get("once"):
-        return compared(answer)
-    known = sorted({task for row in scores(name).values() for task in row})
+    said, figure = compared(answer) if answer.get("once") else estimated(answer)
+    return said, f"{figure}; `{name}`"
+
+
+def estimated(answer: dict[str, Any]) -> tuple[str, str]:
+    """The word and the figure, over seeds and tasks."""
+    known = sorted({task for row in scores(answer["results"]).values() for task in row})
     tasks = [task for task in answer.get("tasks", known) if task in known]
     samples = {task: one for task in tasks if (one := (falls if "falls" in answer else sample)(answer, task))}
     if not samples:
-        return WORDS[3], f"no result yet; `{name}`"
+        return WORDS[3], "no result yet"
     if "falls" not in answer and (why := doubts(answer, list(samples))):
-        return WORDS[3], f"{why}; `{name}`"
-    estimate, more = stats.estimate(list(samples.values())), "more" in answer
-    bound = answer.get("times", answer.get("by", 0) / 100)
+        return WORDS[3], why
+    estimate, bound = stats.estimate(list(samples.values())), answer.get("times", answer.get("by", 0) / 100)
     interval = estimate.interval()
     figure = shown(interval, answer)
     if interval.low is None or interval.high is None:
-        return WORDS[3], f"{figure}; `{name}`"
+        return WORDS[3], figure
     if answer.get("alike"):  # two one-sided tests; outside of the margin it did not hold
         margin = answer["alike"] / 100
         apart = interval.low > margin or interval.high < -margin
-        said = WORDS[0] if estimate.within(margin) < 0.05 else WORDS[1] if apart else WORDS[2]
-        return said, f"{figure}; `{name}`"
-    said = word(interval.low, interval.high, more, bound)
+        return WORDS[0] if estimate.within(margin) < 0.05 else WORDS[1] if apart else WORDS[2], figure
     each = {task: stats.estimate([one]).interval() for task, one in samples.items()}
-    words = {
-        word(one.low, one.high, more, bound) for one in each.values() if one.low is not None and one.high is not None
-    }
+    words = {word(one.low, one.high, "more" in answer, bound) for one in each.values()
+             if one.low is not None and one.high is not None}  # fmt: skip
     if {WORDS[0], WORDS[1]} <= words:  # tasks that contradict each other have no common answer
-        by_task = ", ".join(f"{task} {shown(one, answer)}" for task, one in each.items())
-        return WORDS[2], f"by task: {by_task}; `{name}`"
-    return said, f"{figure}; `{name}`"
+        return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
+    return word(interval.low, interval.high, "more" in answer, bound), figure
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -249,7 +236,7 @@ def of_paper(paper: str) -> str:
         if claim["paper"] == paper:
             cells = [f"**{said}**: {text}" if text else said for said, text in answers(claim).values()]
             lines.append([claim["claim"], claim["published"], *cells])
-    return grid(["claim", "in the paper", *COLUMNS], lines)
+    return Grid(["claim", "in the paper", *COLUMNS], lines).markdown()
 
 
 def counts() -> str:
@@ -260,7 +247,8 @@ def counts() -> str:
         [paper, str(len(mine)), *(str(sum(one[c][0] == w for one in mine)) for c in COLUMNS for w in WORDS)]
         for paper, mine in found.items()
     ]
-    return grid(["paper", "claims", *(f"{column}: {w}" for column in COLUMNS for w in WORDS)], lines)
+    header = ["paper", "claims", *(f"{column}: {w}" for column in COLUMNS for w in WORDS)]
+    return Grid(header, lines).markdown()
 
 
 def sources() -> str:
@@ -271,4 +259,4 @@ def sources() -> str:
         seeds = max((len(row.values(task)) for row in whole.rows for task in whole.tasks), default=0) if whole else 0
         there = ", ".join(map(short, whole.tasks)) if whole else "-" if entry.get("once") else "no result yet"
         lines.append([f"`{name}`", f"`{entry['command']}`", entry["what"], there, str(seeds) if seeds else "-"])
-    return grid(["result", "command", "what was run", "tasks", "seeds"], lines)
+    return Grid(["result", "command", "what was run", "tasks", "seeds"], lines).markdown()

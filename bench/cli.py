@@ -1,13 +1,14 @@
-"""What the commands of `python -m bench` share: parser, options of `--engine`, tables, and where results are kept."""
+"""What the commands of `python -m bench` share: parser, options of `--engine`, and where results are kept."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from common import results
 from common.args import BadInput, fail, first_line, split_list
@@ -24,23 +25,33 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        fail(BadInput(message.removeprefix("argument ")))
+        of_one = message.startswith("argument ")  # "argument --jobs: 0: must be ..."
+        fail(BadInput(message.removeprefix("argument ").replace(": ", " ", 1) if of_one else message))
+
+
+def at_least(least: int, kind: type = int, above: bool = False) -> Callable[[str], Any]:
+    """A type of arguments: numbers from `least` on, or above it."""
+
+    def number(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if least <= kind(text) < math.inf and not (above and kind(text) == least):
+                return kind(text)
+        right = f"above {least}" if above else f"{least} or more"
+        raise argparse.ArgumentTypeError(f"{text}: must be {right}")
+
+    return number
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Where commands run; `check_engine` checks the values."""
-    parser.add_argument("--jobs", type=int, help="commands at the same time (default: one a processor, at most 4)")
+    """Where commands run."""
+    some, any_ = at_least(0, float, above=True), at_least(0, float)
+    parser.add_argument("--jobs", type=at_least(1),
+                        help="commands at the same time (default: one a processor, at most 4)")  # fmt: skip
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="here, or on a Ray cluster")
     parser.add_argument("--address", default="auto", help="--engine ray: of the cluster (default: the one found here)")
-    parser.add_argument("--cpus", type=float, default=1.0, help="--engine ray: processors of a command (default: 1)")
-    parser.add_argument("--gpus", type=float, default=0.0, help="--engine ray: GPUs of a command (default: 0)")
-
-
-def check_engine(options: argparse.Namespace) -> None:
-    if options.jobs is not None and options.jobs < 1:
-        raise BadInput(f"--jobs {options.jobs}: must be 1 or more")
-    if not (0 < options.cpus < math.inf and 0 <= options.gpus < math.inf):
-        raise BadInput(f"--cpus {options.cpus:g} --gpus {options.gpus:g}: must be above 0, and 0 or more")
+    parser.add_argument("--cpus", type=some, default=1.0,
+                        help="--engine ray: processors of a command (default: 1)")  # fmt: skip
+    parser.add_argument("--gpus", type=any_, default=0.0, help="--engine ray: GPUs of a command (default: 0)")
 
 
 def seeds_of(text: str) -> list[int]:
@@ -62,12 +73,9 @@ def reading(path: Path, what: str) -> Iterator[str]:
         raise BadInput(f"{path}: damaged, or not {what} ({type(error).__name__}: {first_line(error)})") from error
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; a row of one cell is a heading."""
-    width = len(header)
-    full = [row if len(row) == width else (f"**{row[0]}**", *[""] * (width - 1)) for row in rows]
-    lines = ["| " + " | ".join(row) + " |" for row in (header, *full)]
-    return "\n".join([lines[0], "|---" * width + "|", *lines[1:]])
+def saved(name: str) -> dict[str, Any]:
+    """What a command has kept under bench/results."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def dashed(name: str) -> str:

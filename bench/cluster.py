@@ -98,7 +98,6 @@ class Cluster:
             line = first_line(error)
             raise BadInput(f"--address {address}: no cluster there ({line}); `ray start --head` makes one") from error
         there = ray.cluster_resources()
-        self.cpus, self.gpus = cpus, gpus
         self.places = int(min(there.get(kind, 0) // n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n))
         if not self.places:
             ray.shutdown()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bench import stats
-from bench.rows import ROLES, Grid, Row, Table, short, verdict
-from bench.stats import Estimate, Sample
+from bench.grid import Grid
+from bench.rows import ALIKE, ROLES, Contrast, Row, Table, short
+from bench.stats import Sample
 
 WANTED = 0.02  # the difference that a table should be able to tell
-ALIKE = 0.01  # rows that differ by less are as good as each other
 
 # Rows of a loss on hidden states of all tokens beside KD's; the five contrasts that were planned before the runs
 TOKENS = ("mse-kd", "cka-kd", "mc3kd", "cosine-kd", "lin-kd")
@@ -26,50 +26,28 @@ PLANNED: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 
 
-class Contrast(NamedTuple):
-    """A comparison of a table: the difference, on which tasks, its p value corrected for the number of comparisons, and
-    why it decides nothing, if it does."""
-
-    what: str
-    found: Estimate | None
-    tasks: list[str]
-    p: float
-    why: str
-
-    @property
-    def word(self) -> str:
-        """What it is called: from the corrected p value; "as good as" from the equivalence test."""
-        if self.found is None or np.isnan(self.p):
-            return self.why if self.found is None else "one seed"
-        told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
-        return told + f", as good as (within {100 * ALIKE:.0f} point)" * (self.found.within(ALIKE) < 0.05)
-
-
-def planned(table: Table) -> list[Contrast]:
-    """The contrasts that were planned, with Holm's correction for those five."""
-    named = {row.name: row for row in table.arena()}
-    made = []
-    for what, left, right in PLANNED:
-        rows = [named[name] for name in left if name in named]
-        if not rows or right not in named:
-            made.append(Contrast(what, None, [], np.nan, "no result yet"))
-            continue
-        weights = [*((row, 1 / len(rows)) for row in rows), (named[right], -1.0)]
-        found, used = table.contrast(weights, table.tasks) or (None, [])
-        marked = [
-            f"{row.name} on {short(task)}" for row, _ in weights for task in table.tasks if table.untrained(row, task)
-        ]
-        why = f"decides nothing where a cell is †: {', '.join(marked)}" if marked else ""
-        made.append(Contrast(what, found, used, np.nan if found is None else found.p, why))
-    return corrected(made)
-
-
 def corrected(made: list[Contrast]) -> list[Contrast]:
-    """With p values corrected for the number of those that are known."""
+    """With p values corrected for the number of those that are known, by Holm's rule."""
     known = [i for i, one in enumerate(made) if not np.isnan(one.p)]
     for i, p in zip(known, stats.holm([made[i].p for i in known]), strict=True):
         made[i] = made[i]._replace(p=p)
     return made
+
+
+def planned(table: Table) -> list[Contrast]:
+    """The contrasts that were planned, with Holm's correction for those five."""
+    named, made = {row.name: row for row in table.arena()}, []
+    for what, left, right in PLANNED:
+        rows = [named[name] for name in left if name in named]
+        if not rows or right not in named:
+            made.append(Contrast(None, [], np.nan, what, "no result yet"))
+            continue
+        weights = [*((row, 1 / len(rows)) for row in rows), (named[right], -1.0)]
+        marked = [f"{row.name} on {short(task)}" for row, _ in weights for task in table.tasks
+                  if table.untrained(row, task)]  # fmt: skip
+        why = f"decides nothing where a cell is †: {', '.join(marked)}" if marked else ""
+        made.append(table.contrast(weights, table.tasks)._replace(what=what, why=why))
+    return corrected(made)
 
 
 def has_contrasts(table: Table) -> bool:
@@ -80,20 +58,17 @@ def has_contrasts(table: Table) -> bool:
 def contrasts(table: Table) -> Grid:
     lines = []
     for one in planned(table):
-        figure = "-" if one.found is None else verdict(one.found).split("],")[0] + "]" * (one.found.freedom > 0)
-        said = one.word if one.found is None else f"{one.word} ({one.why})" if one.why else one.word
+        said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
+        figure = one.interval.text() if one.interval else "-"
         lines.append([one.what, figure, p, f"{len(one.tasks)} of {len(table.tasks)}", said])
     return Grid(["planned", "points", "p (Holm)", "tasks", "said"], lines)
 
 
 def pairs(table: Table, rows: Sequence[Row], wanted: Iterable[str]) -> dict[tuple[int, int], Contrast]:
     """Every row minus each that stands below it, with Holm's correction for their number: exploratory."""
-    wanted, made = list(wanted), []
-    for a, b in (which := list(itertools.combinations(range(len(rows)), 2))):
-        found, used = table.over(rows[a], rows[b], wanted) or (None, [])
-        made.append(Contrast("", found, used, np.nan if found is None else found.p, ""))
-    return dict(zip(which, corrected(made), strict=True))
+    wanted, which = list(wanted), list(itertools.combinations(range(len(rows)), 2))
+    return dict(zip(which, corrected([table.over(rows[a], rows[b], wanted) for a, b in which]), strict=True))
 
 
 def pair_table(table: Table) -> Grid:
@@ -124,14 +99,14 @@ def resolution(table: Table) -> list[dict[str, Any]]:
         whole = [row for row in rows if all(len(row.values(task)) > 1 for task in wanted)]
         if len(whole) < 2:
             continue
-        made = pairs(table, whole, wanted)
+        told = [one.p < 0.05 for one in pairs(table, whole, wanted).values()]
         samples = [stats.estimate([Sample(np.array(row.values(task))) for task in wanted]) for row in whole]
         seeds = float(np.mean([len(row.values(task)) for row in whole for task in wanted]))
         noise = float(np.mean([sample.seeds for sample in samples])) * seeds
-        spent = [record["ledger"].get("seconds") for row in whole for t in wanted for record in row.records[t].values()]
+        records = [record for row in whole for task in wanted for record in row.records(task)]
+        spent = [record["ledger"].get("seconds") for record in records]
         found.append({
-            "tasks": name, "rows": len(whole), "seeds": seeds, "pairs": len(made),
-            "told": sum(one.p < 0.05 for one in made.values()),
+            "tasks": name, "rows": len(whole), "seeds": seeds, "pairs": len(told), "told": sum(told),
             "signal_to_noise": float(np.var([sample.mean for sample in samples], ddof=1)) / noise if noise else None,
             "core_minutes": None if None in spent else sum(spent) / 60 / len(whole) / seeds,
         })  # fmt: skip
@@ -142,11 +117,12 @@ def spread(table: Table) -> str:
     """Seeds with which a difference of `WANTED` between two rows of the arena would be told, its variances pooled over
     all rows over vanilla KD; "" without one."""
     rows = [row for row in table.arena() if row.role is None]
+    rivals = [(row, kd) for row in rows if (kd := table.baseline(row, ROLES["kd"]))]
     pooled = []
     for task in table.tasks:
-        used = [sample for row in rows if (kd := table.baseline(row, ROLES["kd"])) and not table.untrained(row, task)
-                and not table.untrained(kd, task) and (sample := table.sample([(row, 1.0), (kd, -1.0)], task))
-                and len(sample.values) > 1]  # fmt: skip
+        trained = [pair for pair in rivals if not any(table.untrained(row, task) for row in pair)]
+        samples = [table.sample([(row, 1.0), (kd, -1.0)], task) for row, kd in trained]
+        used = [sample for sample in samples if sample is not None and len(sample.values) > 1]
         if not used:
             return ""
         deviation = float(np.mean([np.var(sample.values, ddof=1) for sample in used])) ** 0.5

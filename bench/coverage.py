@@ -18,7 +18,8 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats as distributions
 
 from bench import stats
-from bench.cli import FOLDER, Parser, markdown
+from bench.cli import FOLDER, Parser
+from bench.grid import Grid
 from common import metrics, results
 
 BASE = 0.6  # of the labels, those of class 1
@@ -33,30 +34,21 @@ class Task(NamedTuple):
 
 # Points by which seeds differ, and what a difference of two seeds owes to 6,000 items, are those of the arena's runs
 EASY, HARD = Task("accuracy", (1.00, 1.05), 0.01), Task("matthews", (1.1, 1.2), 0.03)
+PEARSON = Task("pearson", (1.6, 1.7), 0.1)
+FOUR = (HARD, HARD._replace(skills=(0.9, 1.0)), EASY._replace(spread=0.03), PEARSON._replace(spread=0.05))
+WIDER = (HARD._replace(spread=0.2), HARD, EASY, PEARSON._replace(spread=0.02))
 CASES: dict[str, tuple[int, int, tuple[Task, ...]]] = {  # seeds, items, tasks
     "accuracy, seeds alike": (5, 6000, (EASY,)),
     "accuracy": (5, 6000, (EASY._replace(spread=0.05),)),
     "Matthews, seeds alike": (5, 6000, (HARD._replace(spread=0.005),)),
     "Matthews": (5, 6000, (HARD,)),
     "Matthews, seeds far apart": (5, 6000, (HARD._replace(spread=0.15),)),
-    "Pearson, seeds alike": (5, 6000, (Task("pearson", (1.6, 1.7), 0.01),)),
-    "Pearson": (5, 6000, (Task("pearson", (1.6, 1.7), 0.1),)),
-    "four tasks": (
-        5,
-        6000,
-        (HARD, HARD._replace(skills=(0.9, 1.0)), EASY._replace(spread=0.03), Task("pearson", (1.6, 1.7), 0.05)),
-    ),
-    "four tasks, one far wider": (
-        5,
-        6000,
-        (HARD._replace(spread=0.2), HARD, EASY, Task("pearson", (1.6, 1.7), 0.02)),
-    ),
+    "Pearson, seeds alike": (5, 6000, (PEARSON._replace(spread=0.01),)),
+    "Pearson": (5, 6000, (PEARSON,)),
+    "four tasks": (5, 6000, FOUR),
+    "four tasks, one far wider": (5, 6000, WIDER),
     "three seeds, Matthews": (3, 6000, (HARD,)),
-    "three seeds, four tasks": (
-        3,
-        6000,
-        (HARD, HARD._replace(skills=(0.9, 1.0)), EASY._replace(spread=0.03), Task("pearson", (1.6, 1.7), 0.05)),
-    ),
+    "three seeds, four tasks": (3, 6000, FOUR),
     "three seeds, seeds far apart": (3, 6000, (HARD._replace(spread=0.15),)),
     "no difference, Matthews": (5, 6000, (HARD._replace(skills=(1.1, 1.1)),)),
     "1,000 items, Matthews": (5, 1000, (HARD,)),
@@ -108,24 +100,23 @@ def simulate(repeats: int, seed: int = 0) -> list[dict[str, Any]]:
     rows = []
     for name, (seeds, items, tasks) in CASES.items():
         rng, expected = np.random.default_rng(seed), float(np.mean([truth(task) for task in tasks]))
-        both, alone, widths, parts = 0, 0, [], []
+        held, widths, parts = [], [], []
         for _ in range(repeats):
             samples = [drawn(rng, task, seeds, items) for task in tasks]
-            found = stats.estimate(samples)
-            low, high = found.interval()[1:]
-            both += low <= expected <= high  # type: ignore[operator]
-            less = stats.estimate([sample._replace(influence=None) for sample in samples]).interval()
-            alone += less.low <= expected <= less.high  # type: ignore[operator]
-            widths.append([high - low, less.high - less.low])  # type: ignore[operator]
-            parts.append([found.seeds, found.items])
-        width, part = np.mean(widths, 0) / 2, np.mean(parts, 0)
+            both = stats.estimate(samples)
+            alone = stats.estimate([sample._replace(influence=None) for sample in samples])
+            ends = np.array([both.interval()[1:], alone.interval()[1:]], np.float64)  # [2, low and high]
+            held.append((ends[:, 0] <= expected) & (expected <= ends[:, 1]))
+            widths.append(ends[:, 1] - ends[:, 0])
+            parts.append([both.seeds, both.items])
+        share, width, part = np.mean(held, 0), np.mean(widths, 0) / 2, np.sqrt(np.mean(parts, 0))
         rows.append({
             "case": name, "seeds": seeds, "items": items, "tasks": len(tasks), "difference": expected,
-            "from_seeds": float(np.sqrt(part[0])), "from_items": float(np.sqrt(part[1])),
-            "held": both / repeats, "held_by_seeds_alone": alone / repeats,
+            "from_seeds": float(part[0]), "from_items": float(part[1]),
+            "held": float(share[0]), "held_by_seeds_alone": float(share[1]),
             "half_width": float(width[0]), "half_width_of_seeds_alone": float(width[1]),
         })  # fmt: skip
-        print(f"{name}: {100 * both / repeats:.1f}%, by seeds alone {100 * alone / repeats:.1f}%", flush=True)
+        print(f"{name}: {100 * share[0]:.1f}%, by seeds alone {100 * share[1]:.1f}%", flush=True)
     return rows
 
 
@@ -136,12 +127,14 @@ def text(report: dict[str, Any]) -> str:
     rows = []
     for row in report["cases"]:
         points = [f"{100 * row[key]:.2f}" for key in ("difference", "from_seeds", "from_items")]
-        held = [f"{100 * row[key]:.1f}%" for key in ("held", "held_by_seeds_alone")]
-        half = [f"{100 * row[key]:.1f}" for key in ("half_width", "half_width_of_seeds_alone")]
+        shares = []
+        for held, width in (("held", "half_width"), ("held_by_seeds_alone", "half_width_of_seeds_alone")):
+            shares += [f"{100 * row[held]:.1f}%", f"{100 * row[width]:.1f}"]
         counts = [f"{row[key]:,}" for key in ("tasks", "seeds", "items")]
-        rows.append([row["case"], *counts, *points, held[0], half[0], held[1], half[1]])
+        rows.append([row["case"], *counts, *points, *shares])
     error = 100 * (0.95 * 0.05 / report["repeats"]) ** 0.5
-    return f"{markdown(header, rows)}\n\n{report['repeats']:,} draws of each: a share of 95% is known to ± {error:.1f}."
+    said = f"{report['repeats']:,} draws of each: a share of 95% is known to ± {error:.1f}."
+    return f"{Grid(header, rows).markdown()}\n\n{said}"
 
 
 def main(argv: list[str]) -> None:

@@ -30,10 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from bench import report, table
+from bench import report
 from bench.cli import FOLDER, Parser, reading
 from bench.plots import Line, heatmap, lines, pyplot, save
+from bench.records import folder_of
 from bench.rows import load
+from bench.table import budget_of
 from common import data, evaluate, metrics, results
 from common.args import BadInput, CommonArgs, read, split_list
 from common.kinds import Split
@@ -103,15 +105,8 @@ def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str
     difference = second - first
     moved = difference[np.triu_indices(len(first), 1)]
     agree = float((np.sign(moved) == np.sign(difference[1, -1])).mean())
-    figure, axes = pyplot().subplots(figsize=(4.6, 3.6), layout="constrained")
-    most = float(np.abs(difference).max()) or 1.0
-    figure.colorbar(axes.imshow(difference, vmin=-most, vmax=most, cmap="RdYlGn_r"))
-    axes.set(
-        title=f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC",
-        xlabel="layer",
-        ylabel="layer",
-    )
-    save(figure, path)
+    title = f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC"
+    heatmap(difference.tolist(), path, title, "layer", signed=True)
     print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC does")
 
 
@@ -569,7 +564,7 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
     """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
     and the trials by learning rate, of a file whose trials are kept beside it."""
-    found = load([table.folder_of(name) for name in split_list(names)], table.budget_of(split_list(names)))
+    found = load([folder_of(name) for name in split_list(names)], budget_of(split_list(names)))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")
     report.draw_ladder(found, folder / "ladder.png")

@@ -144,30 +144,38 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     if part is not None:
         raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
     whole = read_file(results.ROOT / str(table["of"]), path)
-    rows = {name_of(row): row for row in tables_of_rows(whole, f"{path}: {table['of']}")}
+    rows = named(whole, f"{path}: {table['of']}")
     names = table.get("rows", list(rows))
     names = names if isinstance(names, list) else [names]
     if wrong := [name for name in names if name not in list(rows)]:
         raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(rows)}")
-    whole.pop("out", None)
-    if "budget" in table:
-        whole.pop("budgets", None)
+    for key in ("out", *["budgets"] * ("budget" in table)):
+        whole.pop(key, None)
     return whole | table | {"rows": [rows[name] for name in names]}
 
 
 def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, Any]:
     """A table with those of its rows that `--rows` names, with commas, in the file's order; None: all."""
-    if rows is None:
-        return table
-    names = {name_of(row): row for row in tables_of_rows(table, where)}
-    if wrong := [name for name in split_list(rows) if name not in names]:
-        raise BadInput(f"--rows {wrong[0]}: {where} has {', '.join(names)}")
-    return table | {"rows": [row for name, row in names.items() if name in split_list(rows)]}
+    known, wanted = named(table, where), split_list(rows or "")
+    if wrong := [name for name in wanted if name not in known]:
+        raise BadInput(f"--rows {wrong[0]}: {where} has {', '.join(known)}")
+    return table | {"rows": [row for name, row in known.items() if rows is None or name in wanted]}
 
 
-def name_of(row: dict[str, Any]) -> str:
-    """What a row is called: its name, or its script's."""
-    return str(row.get("name", Path(str(row.get("method"))).stem))
+def named(table: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    """The rows of a table by what they are called: their name, or their script's."""
+    rows = table.get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"{where}: needs [[rows]], each with a method")
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = str(row.get("name", Path(str(row.get("method"))).stem))
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise BadInput(f"{where}: name {name!r}: must be letters, digits, '.', '_' and '-'")
+        if name in found:
+            raise BadInput(f"{where}: two rows are called {name}; give one another name")
+        found[name] = row
+    return found
 
 
 def out_of(path: Path) -> str:
@@ -209,20 +217,16 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
     """The rows of a table as TOML has it; `where` is named in errors, and the file that the rows are from."""
     where += f", of {table['of']}" if "of" in table else ""
     tune = table["tune"] if isinstance(table.get("tune"), dict) else {}  # else it is the scripts' argument
-    apart = {"rows", "of", "out", "trials"} | ({"tune"} if tune else set())
+    apart = {"rows", "of", "out", "trials", "pairs"} | ({"tune"} if tune else set())
     common = plain({key: value for key, value in table.items() if key not in apart})
     tried = {key: value for key, value in tune.items() if isinstance(value, list) and key not in ("seeds", "tasks")}
-    rows: dict[str, Row] = {}
-    for row in tables_of_rows(table, where):
-        label = name_of(row)
-        if not re.fullmatch(r"[\w.-]+", label):
-            raise BadInput(f"{where}: name {label!r}: must be letters, digits, '.', '_' and '-'")
-        if label in rows:
-            raise BadInput(f"{where}: two rows are called {label}; give one another name")
+    rows = []
+    for label, row in named(table, where).items():
         merged = common | plain({key: value for key, value in row.items() if key not in OF_ROW})
         with within(f"{where}, row {label}"):
             own = row.get("tune", {})
             grid = plain(tried | own) if isinstance(own, dict) else {"tune": own}
+            weight = plain(row.get("weight", {})) if tune else {}
             if wrong := [name for name, values in grid.items() if not isinstance(values, list | tuple) or not values]:
                 raise BadInput(f"tune: {wrong[0]}: must be a list of values to try")
             if twice := set(grid) & set(merged):
@@ -231,23 +235,13 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
             both = [seed for seed in reported if seed in held] if type(reported) is type(held) is list else []
             if both:
                 raise BadInput(f"seeds: {both[0]} is a seed of the trials, which are tuned on")
-            weight = plain(row.get("weight", {})) if tune else {}
             if len(weight) > 1 or any(type(values) is not list or len(values) != 3 for values in weight.values()):
                 raise BadInput(f"weight = {row['weight']!r}: must be one argument with three values to try")
             for name, (_, value, _) in weight.items():
                 if merged.get(name, value) != value:
                     raise BadInput(f"weight: {name}: the row has {merged[name]}, which must stand in the middle")
-            script = script_of(row.get("method"))
-            rows[label] = Row(
-                f"{where}, row {label}", label, script, merged, grid, weight, bool(row.get("late", False))
-            )
-    return list(rows.values())
-
-
-def tables_of_rows(table: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    rows = table.get("rows")
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise BadInput(f"{where}: needs [[rows]], each with a method")
+            script, late = script_of(row.get("method")), bool(row.get("late", False))
+            rows.append(Row(f"{where}, row {label}", label, script, merged, grid, weight, late))
     return rows
 
 
@@ -285,15 +279,12 @@ def trials(table: dict[str, Any]) -> dict[str, Any]:
         return NOTHING_TRIED | kept
 
 
-def covers(row: dict[str, Any], table: dict[str, Any]) -> bool:
-    """Whether a row's trials have been scored on all tasks of a table, so that its winner is one for them."""
-    tasks = table.get("tasks")
-    return isinstance(tasks, list) and all(set(tasks) <= set(trial["scores"]) for trial in row["trials"])
-
-
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     """The matrix of a table as TOML has it; `where` is named in errors."""
-    winners = {name: row["winner"] for name, row in trials(table)["rows"].items() if covers(row, table)}
+    tuned, tasks = isinstance(table.get("tune"), dict), table.get("tasks")
+    found = trials(table)["rows"] if isinstance(tasks, list) else {}
+    winners = {name: row["winner"] for name, row in found.items()
+               if all(set(tasks or ()) <= set(trial["scores"]) for trial in row["trials"])}  # fmt: skip
     jobs: list[Job] = []
     without = []
     for row in rows_of(table, where):
@@ -303,7 +294,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
         without += [] if point else [row.label]
         jobs += jobs_of(row, row.table | point, Path(out) / row.label, late=row.late)
     said = ""
-    if isinstance(table.get("tune"), dict):
+    if tuned:
         said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
         if without:
             said += f"; without trials on all tasks, and with their scripts' defaults: {', '.join(without)}"
@@ -367,8 +358,8 @@ def digest(name: str, task: Task, data_dir: str | None) -> str | None:
         saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
         if place.is_dir():
             files += sorted(place.glob("**/*" if saved else "*"))
-        else:
-            files += [place] if place.is_file() else sorted(place.parent.glob(place.name))  # the parts of a split
+        else:  # of a split in parts the name is a pattern
+            files += [place] if place.is_file() else sorted(place.parent.glob(place.name))
     stamped = tuple((file, file.stat().st_mtime_ns) for file in files if file.is_file())
     return digest_of(stamped) if stamped else None
 

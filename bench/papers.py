@@ -8,9 +8,9 @@
     python -m bench papers mc3kd --table 1 --run --limit 500             # arguments of the script may follow
     python -m bench papers mc3kd --results runs,DIR      # where to look for result.json files
 
-The figures stand in bench/published/METHOD.toml, as printed, and nowhere else; those of sizes in bench/sizes.py.
-bench/published/schema.json describes the layout: a row's labels are turned into a command by `words` and `run`, a
-column names the metric. The tables print one line for each cell: paper, ours, difference, remark.
+The figures stand in bench/published/METHOD.toml, as printed, and nowhere else. bench/published/schema.json describes
+the layout: a row's labels are turned into a command by `words` and `run`, a column names the metric. The tables print
+one line for each cell: paper, ours, difference, remark.
 
 Which result is of which row: its method, its task (never a pocket task), its variant, and every argument that the
 table's rows differ in, teacher and student included. A model of an earlier row, runs/..., is known by its content.
@@ -33,145 +33,32 @@ import shlex
 import subprocess
 import sys
 import textwrap
-import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-import jsonschema
-
 from bench import matrix
-from bench.cli import Parser, dashed
-from bench.records import kept_in, opened
+from bench.cli import FOLDER, Parser, dashed
+from bench.published import Paper, Row, Table, load, methods
+from bench.records import KEPT, opened
 from common import results
 from common.args import BadInput, parse_model, read
 from common.sources import HUB
 from common.tasks import TASKS, check_name
 
-FOLDER = results.ROOT / "bench" / "published"
-DEFAULT_RESULTS = ("runs", str(results.ROOT / "bench" / "results"))
-# A cell as printed: one or two numbers, or nothing
-CELL = re.compile(r"-|[+-]?\d*\.?\d+%?(/[+-]?\d*\.?\d+)?")
 HEADER = ["", "column", "paper", "ours", "difference", ""]
 WORDS = (0, 1, 5)  # its columns that hold no figures
-ABSENT = "not in this version"
 MODELS = ("teacher", "init")
 # Arguments whose value a script derives where they are left out; of the others the default is what is wanted
-DERIVED = {"lr", "init", "student", "max_length", "reduce_share", "diffcat", "assistant", "pool"}
-DERIVED |= {"beta", "tokens", "last"}
-
-
-# --- the tables, as printed ----------------------------------------------------------------------------------
-
-
-class Row(NamedTuple):
-    labels: tuple[str, ...]
-    cells: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return ", ".join(label for label in self.labels if label != "-")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a paper; `bench/published/schema.json` describes the fields."""
-
-    name: str
-    what: str
-    labels: list[str]
-    columns: list[str]
-    rows: list[Row]
-    run: str | None = None
-    record: str = "{variant}"
-    per_task: str | None = None
-    split: str | None = None
-    remarks: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Paper:
-    """All tables of one paper."""
-
-    method: str
-    paper: str
-    columns: dict[str, str]
-    words: dict[str, dict[str, str | dict[str, str]]]
-    tables: list[Table]
-    common: str = ""
-    remarks: list[str] = field(default_factory=list)
-    per_task: dict[str, dict[str, str]] = field(default_factory=dict)
-    called: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, str] = field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        return [table.name for table in self.tables] + list(self.sizes)
-
-
-def methods() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
-
-
-def load(method: str) -> Paper:
-    """Read and check bench/published/METHOD.toml. Raises ValueError where it does not keep the layout."""
-    raw = tomllib.loads((FOLDER / f"{method}.toml").read_text(encoding="utf-8"))
-    jsonschema.validate(raw, json.loads((FOLDER / "schema.json").read_text(encoding="utf-8")))
-    tables = []
-    for table in raw.pop("tables"):
-        width, rows = len(table["labels"]), []
-        for line in table["rows"].strip().splitlines():
-            parts = tuple(part.strip() for part in line.split("|"))
-            row = Row(parts[:width], parts[width:])
-            if len(row.cells) != len(table["columns"]):
-                raise ValueError(f"{method}, table {table['name']}, {row}: {len(row.cells)} cells")
-            if wrong := [cell for cell in row.cells if not CELL.fullmatch(cell)]:
-                raise ValueError(f"{method}, table {table['name']}, {row}: {wrong[0]!r} is no figure")
-            rows.append(row)
-        tables.append(Table(**table | {"rows": rows}))
-    return Paper(method=method, tables=tables, **raw)
-
+DERIVED = {"lr", "init", "student", "max_length", "reduce_share", "diffcat", "assistant", "pool", "beta", "tokens",
+           "last"}  # fmt: skip
 
 # --- what a row and a column mean ----------------------------------------------------------------------------
-
-
-class Meaning(NamedTuple):
-    """What a row's labels say: the reason why nothing runs, or whether it is the teacher; and their values."""
-
-    reason: str | None
-    teacher: bool
-    values: dict[str, str]
-
-
-def meaning(paper: Paper, table: Table, row: Row) -> Meaning:
-    """Look every label up in the paper's words, then the labels that mean something together."""
-    said: dict[str, str | dict[str, str]] = {}
-    labels = dict(zip(table.labels, row.labels, strict=True))
-    for column, label in labels.items():
-        if column in paper.words and label not in paper.words[column]:
-            raise ValueError(f"{paper.method}, table {table.name}: no word for {column} {label!r}")
-        said[column] = paper.words.get(column, {}).get(label, label)
-    for columns, words in paper.words.items():
-        parts = columns.split(" | ")
-        together = " | ".join(labels.get(part, "") for part in parts)
-        if len(parts) > 1 and together in words:
-            said[columns] = words[together]
-    reason, teacher = None, False
-    values: dict[str, str] = {}
-    for column, word in said.items():
-        if isinstance(word, dict):
-            values |= word
-        elif word.startswith("! "):
-            reason = reason or word[2:]
-        elif word == "= teacher":
-            teacher = True
-        else:
-            values[column] = word
-    if table.run is None and not teacher:
-        reason = reason or "nothing to run"
-    return Meaning(reason, teacher, values)
 
 
 class Ref(NamedTuple):
@@ -182,8 +69,7 @@ class Ref(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Spec:
+class Spec(NamedTuple):
     """A column: the figures that its cells hold, one after the other or as their mean, or why there are none."""
 
     refs: tuple[Ref, ...]
@@ -207,24 +93,15 @@ def filled(text: str, values: dict[str, str]) -> str:
     return text.format_map(defaultdict(str, values))
 
 
-# --- commands ------------------------------------------------------------------------------------------------
+def pairs(words: Iterable[str]) -> dict[str, str]:
+    """Options and their values, in turn, as a dictionary; of one that comes again the last value."""
+    words = list(words)
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def options(paper: Paper, table: Table, values: dict[str, str], task: str) -> tuple[dict[str, str], set[str]]:
-    """Option -> value of a row's command for a task, where what stands later replaces what stands before; and the
-    options that come from the row's labels: in these the rows of a table differ."""
-    tasks = paper.per_task[table.per_task] if table.per_task else {}
-    words, said = shlex.split(f"{paper.common} {table.run or ''} {tasks.get(task, '')}"), values | {"task": task}
-    words += ["--data-dir", "DIR"] if local(task) else []
-    found: dict[str, str] = {}
-    labelled: set[str] = set()
-    for option, value in dict(zip(words[::2], words[1::2], strict=True)).items():
-        # a label may stand for a value and further options
-        parts = [option, *(shlex.split(filled(filled(value, said), said)) if "{" in value else [value])]
-        if len(parts) > 1:
-            found |= dict(zip(parts[::2], parts[1::2], strict=True))
-            labelled |= set(parts[::2]) if "{" in value else set()
-    return found, labelled - set(shlex.split(" ".join(tasks.values())))
+def local(task: str) -> bool:
+    """Whether a task is read from files alone, as no repository of the hub serves it."""
+    return task in TASKS and bool(TASKS[task].splits) and not TASKS[task].hub
 
 
 @cache
@@ -234,41 +111,149 @@ def missing(task: str) -> str | None:
         if not local(task):
             check_name(task)
     except BadInput:
-        return f"{task}: {ABSENT}"
+        return f"{task}: not in this version"
     return None
 
 
-def local(task: str) -> bool:
-    """Whether a task is read from files alone, as no repository of the hub serves it."""
-    return task in TASKS and bool(TASKS[task].splits) and not TASKS[task].hub
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A row of a paper's table: what its labels say, its commands, and the results that are of it."""
+
+    paper: Paper
+    table: Table
+    row: Row
+    records: list[dict[str, Any]] = field(default_factory=list)  # of this paper's method
+
+    @cached_property
+    def said(self) -> list[str | dict[str, str]]:
+        """What its labels stand for, each in the paper's words, then those that mean something together."""
+        words, labels = self.paper.words, dict(zip(self.table.labels, self.row.labels, strict=True))
+        said: list[str | dict[str, str]] = []
+        for column, label in labels.items():
+            if column in words and label not in words[column]:
+                where = f"{self.paper.method}, table {self.table.name}"
+                raise ValueError(f"{where}: no word for {column} {label!r}")
+            word = words.get(column, {}).get(label, label)
+            said.append({column: word} if isinstance(word, str) and word[:2] not in ("! ", "= ") else word)
+        for columns in (columns for columns in words if " | " in columns):
+            together = " | ".join(labels.get(part, "") for part in columns.split(" | "))
+            said += [words[columns][together]] if together in words[columns] else []
+        return said
+
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """What its labels put into templates."""
+        return {name: value for word in self.said if isinstance(word, dict) for name, value in word.items()}
+
+    @property
+    def teacher(self) -> bool:
+        return "= teacher" in self.said
+
+    @cached_property
+    def reason(self) -> str | None:
+        """Why nothing runs, if it is so."""
+        reasons = [word[2:] for word in self.said if isinstance(word, str) and word.startswith("! ")]
+        return next(iter(reasons), None if self.table.run is not None or self.teacher else "nothing to run")
+
+    @property
+    def columns(self) -> list[tuple[str, str, Spec]]:
+        """(its name, the cell as printed, what it means) of each column that the row has a cell in."""
+        cells = zip(self.table.columns, self.row.cells, strict=True)
+        return [
+            (name, cell, spec(filled(self.paper.columns[name], self.values))) for name, cell in cells if cell != "-"
+        ]
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The tasks that it has figures of."""
+        columns = [column for _, _, column in self.columns if not column.mean]
+        return list(dict.fromkeys(ref.task for column in columns for ref in column.refs))
+
+    @cache  # noqa: B019
+    def options(self, task: str) -> tuple[dict[str, str], set[str]]:
+        """Option -> value of its command for a task, where what stands later replaces what stands before; and the
+        options that come from the labels: in these the rows of a table differ."""
+        tasks = self.paper.per_task[self.table.per_task] if self.table.per_task else {}
+        words = f"{self.paper.common} {self.table.run or ''} {tasks.get(task, '')}" + " --data-dir DIR" * local(task)
+        said = self.values | {"task": task}
+        found: dict[str, str] = {}
+        labelled: set[str] = set()
+        for option, value in pairs(shlex.split(words)).items():
+            if "{" in value:  # a label may stand for a value and further options, or for none
+                parts = [option, *shlex.split(filled(filled(value, said), said))]
+                given = pairs(parts) if len(parts) > 1 else {}
+                labelled |= set(given)
+            else:
+                given = {option: value}
+            found |= given
+        return found, labelled - set(shlex.split(" ".join(tasks.values())))
+
+    def args(self, task: str) -> Any:
+        return wanted_args(self.paper.method, ("--task", task, *chain(*self.options(task)[0].items())))
+
+    @cached_property
+    def commands(self) -> tuple[list[list[str]], str]:
+        """(the command lines, one for all tasks of like arguments; why there is none, or not for all tasks)."""
+        if self.reason is not None:
+            return [], self.reason
+        if self.teacher:
+            return [], "the fine-tuned teacher: every run from it records its figures"
+        lines: dict[tuple[str, ...], list[str]] = {}
+        for task in (task for task in self.tasks if missing(task) is None):
+            lines.setdefault(tuple(chain(*self.options(task)[0].items())), []).append(task)
+        script = ["python", f"methods/{self.paper.method}.py", "--task"]
+        why = "; ".join(filter(None, map(missing, self.tasks)))
+        why = why if self.tasks else "no column is of a task here"
+        return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
+
+    @cache  # noqa: B019
+    def found(self, task: str) -> Found | None:
+        """Its results on a task: those that deviate least from its command, of these the group with most seeds."""
+        if missing(task) is not None:
+            return None
+        given, labelled = self.options(task)
+        name, student = self.paper.called.get(task, task), given.get("--student")
+        mine = [record for record in self.records if record["task"] == name and is_of(given.get("--teacher"), record)]
+        if self.teacher:
+            return newest_teacher(mine)
+        decisive = {option.removeprefix("--").replace("-", "_") for option in labelled} | {"teacher", "student"}
+        args = self.args(task) if mine else None
+        groups: dict[str, Found] = {}
+        seen: set[tuple[str, int]] = set()
+        for record in sorted(mine, key=lambda record: record["finished"], reverse=True):
+            remarks = None
+            if student in (None, record["settings"]["student"]) and record["variant"] == self.variant(args):
+                remarks = deviations(record, given, args, decisive)
+            if remarks is None:
+                continue
+            settings = {name: value for name, value in record["settings"].items() if name != "seed"}
+            setting = [remarks, record["comparable"], record["teacher"]["signature"], settings]
+            key = json.dumps(setting, sort_keys=True)
+            if (key, record["seed"]) not in seen:  # of one run kept in two folders, or made again, the newest
+                seen.add((key, record["seed"]))
+                groups.setdefault(key, Found([], remarks)).records.append(record)
+        return min(groups.values(), key=lambda group: (len(group.remarks), -len(group.records)), default=None)
+
+    def variant(self, args: Any) -> str:
+        return filled(self.table.record, {"variant": args.variant} | self.values)
 
 
-def tasks_of(paper: Paper, table: Table, row: Row, values: dict[str, str]) -> list[str]:
-    """The tasks that a row has figures of."""
-    found: dict[str, None] = {}
-    for column, cell in zip(table.columns, row.cells, strict=True):
-        column_spec = spec(filled(paper.columns[column], values))
-        if cell != "-" and not column_spec.mean:
-            found |= dict.fromkeys(ref.task for ref in column_spec.refs)
-    return list(found)
+def lines_of(paper: Paper, table: Table, records: list[dict[str, Any]] | None = None) -> list[Line]:
+    return [Line(paper, table, row, records or []) for row in table.rows]
 
 
-def commands(paper: Paper, table: Table, row: Row) -> tuple[list[list[str]], str]:
-    """(the command lines of a row, one for all tasks of like arguments; why there is none, or not for all tasks)."""
-    reason, teacher, values = meaning(paper, table, row)
-    if reason is not None:
-        return [], reason
-    if teacher:
-        return [], "the fine-tuned teacher: every run from it records its figures"
-    lines: dict[tuple[str, ...], list[str]] = {}
-    tasks = tasks_of(paper, table, row, values)
-    for task in tasks:
-        if missing(task) is None:
-            words = tuple(chain(*options(paper, table, values, task)[0].items()))
-            lines.setdefault(words, []).append(task)
-    script = ["python", f"methods/{paper.method}.py", "--task"]
-    why = "; ".join(filter(None, map(missing, tasks))) if tasks else "no column is of a task here"
-    return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
+@cache
+def wanted_args(method: str, words: tuple[str, ...]) -> Any:
+    """The arguments that a command stands for. The folder of an earlier row, under runs/, need not be there yet."""
+    given = pairs(words)
+    there = {name: "random" if word.startswith("runs/") else word for name, word in given.items()}
+    if there.pop("--data-dir", None):  # nor are files of one's own: checked as the pocket task of their kind
+        there["--task"] = f"pocket/{TASKS[there['--task']].pocket}"
+    args = read(matrix.module_of(f"methods/{method}.py").Args, None, list(chain(*there.items())))
+    for name in MODELS:
+        if given.get(f"--{name}", "").startswith("runs/"):
+            setattr(args, name, given[f"--{name}"])
+    return args
 
 
 def typed(words: list[str]) -> str:
@@ -282,8 +267,8 @@ def typed(words: list[str]) -> str:
 def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
     """A method's results on real data, tuning runs left out; a damaged file is named on stderr and left out."""
     found: list[dict[str, Any]] = []
-    for folder in folders:
-        for path in (*sorted(Path(folder).rglob("result.json")), *kept_in(Path(folder))):
+    for folder in map(Path, folders):
+        for path in (*sorted(folder.rglob("result.json")), *sorted(folder.glob(f"*{KEPT}"))):
             try:
                 found += [results.load(path)] if path.name == "result.json" else opened(path)[0]
             except BadInput as error:
@@ -292,19 +277,14 @@ def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
     return [record for record in mine if not record["settings"].get("tune")]
 
 
-def folders_of(pattern: str) -> list[str]:
-    """What a path of a command, which may be a pattern, stands for here."""
-    return sorted(glob.glob(pattern))
-
-
 @cache
 def names_of(model: str) -> frozenset[str]:
     """What results call a model of a command: a hub id as it is; folders by path, or by their last part and content."""
-    from common import models
+    from common import models  # which imports torch
 
     if not model.startswith("runs/"):
         return frozenset([model])
-    folders = folders_of(model)
+    folders = glob.glob(model)
     return frozenset([*folders, *(models.model_name(folder) for folder in folders)])
 
 
@@ -313,6 +293,12 @@ def called_alike(wanted: str, found: str) -> bool:
     (base, layers), (other, others) = parse_model(wanted), parse_model(found)
     names = Path(base).name, re.sub(r"@[0-9a-f]{12}$", "", Path(other).name)
     return not wanted.startswith("runs/") and "/" in wanted and names[0] == names[1] and layers == others
+
+
+def is_of(teacher: str | None, record: dict[str, Any]) -> bool:
+    """Whether a result's teacher is that of a command."""
+    found = record["teacher"]["name"]
+    return teacher is None or found in names_of(teacher) or called_alike(teacher, found)
 
 
 def corpora(spec: str | None) -> list[str]:
@@ -339,20 +325,6 @@ def same(name: str, wanted: Any, found: Any) -> bool:
     return str(wanted) == str(found)
 
 
-@cache
-def wanted_args(method: str, words: tuple[str, ...]) -> Any:
-    """The arguments that a command stands for. The folder of an earlier row, under runs/, need not be there yet."""
-    options = dict(zip(words[::2], words[1::2], strict=True))
-    there = {name: "random" if word.startswith("runs/") else word for name, word in options.items()}
-    if there.pop("--data-dir", None):  # nor are files of one's own: checked as the pocket task of their kind
-        there["--task"] = f"pocket/{TASKS[there['--task']].pocket}"
-    args = read(matrix.module_of(f"methods/{method}.py").Args, None, list(chain(*there.items())))
-    for name in ("init", "teacher"):
-        if (given := options.get(f"--{name}", "")).startswith("runs/"):
-            setattr(args, name, given)
-    return args
-
-
 def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisive: set[str]) -> list[str] | None:
     """How a result differs from a command; None if it is not of that row.
 
@@ -371,9 +343,7 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
         own, option = settings.get(name), f"--{dashed(name)}"
         if name in ("budget", "limit") or name not in settings or (name == "seed" and "seed" not in decisive):
             continue
-        if name in DERIVED and option not in given and option not in said:
-            continue
-        if same(name, wanted, own):
+        if (name in DERIVED and option not in given and option not in said) or same(name, wanted, own):
             continue
         if name in decisive and not (name in MODELS and called_alike(str(wanted), str(own))):
             return None
@@ -381,12 +351,13 @@ def deviations(record: dict[str, Any], given: dict[str, str], args: Any, decisiv
     return found
 
 
-class Found(NamedTuple):
+@dataclass
+class Found:
     """The results that stand for a row on one task: seeds of one setting."""
 
     records: list[dict[str, Any]]
     remarks: list[str]
-    teacher: bool
+    teacher: bool = False
 
     def value(self, ref: Ref) -> float | None:
         """The figure, averaged over seeds, in percent but for perplexity."""
@@ -399,55 +370,21 @@ class Found(NamedTuple):
                 per_split = [m.get(ref.name) for split, m in side["metrics"].items() if ref.split in (None, split)]
             if not per_split or None in per_split:
                 return None
-            values.append(sum(per_split) / len(per_split))
-        scale = 1 if ref.name == "perplexity" else 100
-        return scale * sum(values) / len(values)
+            values.append(fmean(per_split))
+        return fmean(values) * (1 if ref.name == "perplexity" else 100)
 
 
-def is_of(wanted: str | None, found: str) -> bool:
-    return wanted is None or same("teacher", wanted, found) or called_alike(wanted, found)
-
-
-def find(paper: Paper, table: Table, said: Meaning, task: str, records: list[dict[str, Any]]) -> Found | None:
-    """The results of a row on a task: those that deviate least from its command, of these the group with most seeds."""
-    given, labelled = options(paper, table, said.values, task)
-    mine = [
-        record
-        for record in records
-        if record["task"] == paper.called.get(task, task)
-        and is_of(given.get("--teacher"), record["teacher"]["name"])
-        and (said.teacher or given.get("--student") in (None, record["settings"]["student"]))
-    ]
-    if not mine or missing(task) is not None:
+def newest_teacher(records: list[dict[str, Any]]) -> Found | None:
+    """What the newest result says of its fine-tuned teacher."""
+    if not records:
         return None
-    if said.teacher:
-        newest = max(mine, key=lambda record: record["finished"])
-        remark = f"{newest['settings'].get('teacher_epochs', 0):g} epochs here"
-        limit = newest["settings"].get("limit")
-        return Found([newest], [remark, *([f"{limit} training examples"] if limit else [])], True)
-    args = wanted_args(paper.method, ("--task", task, *chain(*given.items())))
-    decisive = {"teacher", "student", *(option.removeprefix("--").replace("-", "_") for option in labelled)}
-    variant = filled(table.record, {"variant": args.variant} | said.values)
-    groups: dict[str, Found] = {}
-    seen: set[tuple[str, int]] = set()
-    for record in sorted(mine, key=lambda record: record["finished"], reverse=True):
-        remarks = deviations(record, given, args, decisive) if record["variant"] == variant else None
-        if remarks is None:
-            continue
-        settings = {k: v for k, v in record["settings"].items() if k != "seed"}
-        setting = [remarks, record["comparable"], record["teacher"]["signature"], settings]
-        key = json.dumps(setting, sort_keys=True)
-        if (key, record["seed"]) not in seen:  # of one run kept in two folders, or made again, the newest
-            seen.add((key, record["seed"]))
-            groups.setdefault(key, Found([], remarks, False)).records.append(record)
-    return min(groups.values(), key=lambda group: (len(group.remarks), -len(group.records)), default=None)
+    newest = max(records, key=lambda record: record["finished"])
+    limit = newest["settings"].get("limit")
+    remarks = [f"{newest['settings'].get('teacher_epochs', 0):g} epochs here"]
+    return Found([newest], remarks + [f"{limit} training examples"] * bool(limit), True)
 
 
 # --- printing ------------------------------------------------------------------------------------------------
-
-
-def decimals(figure: str) -> int:
-    return len(figure.partition(".")[2].rstrip("%"))
 
 
 def signed(value: float, places: int) -> str:
@@ -462,77 +399,67 @@ def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     change in percent.
     """
     printed = cell.split("/")
+    places = [len(figure.partition(".")[2].rstrip("%")) for figure in printed]
     if len(printed) != len(ours) or "%" in cell:
-        return "/".join(f"{value:.{decimals(printed[0])}f}" for value in ours), "-"
-    places = [max(1, decimals(figure)) for figure in printed]
+        return "/".join(f"{value:.{places[0]}f}" for value in ours), "-"
+    places = [max(1, n) for n in places]
     return (
         "/".join(f"{value:.{n}f}" for value, n in zip(ours, places, strict=True)),
         "/".join(signed(b - float(a), n) for a, b, n in zip(printed, ours, places, strict=True)),
     )
 
 
-def claimed_twice(paper: Paper, table: Table, records: list[dict[str, Any]]) -> dict[int, set[str]]:
+def claimed_twice(lines: list[Line]) -> dict[int, set[str]]:
     """Result, by identity -> the rows that it would be of, where their commands differ."""
     rows: dict[int, dict[str, str]] = {}
-    for row in table.rows:
-        said = meaning(paper, table, row)
-        for task in tasks_of(paper, table, row, said.values) if said.reason is None and not said.teacher else ():
-            if (part := find(paper, table, said, task, records)) is not None:
-                given, _ = options(paper, table, said.values, task)
-                command = json.dumps([task, given | {"--out-dir": ""}])
+    for line in (line for line in lines if line.reason is None and not line.teacher):
+        for task in line.tasks:
+            if (part := line.found(task)) is not None:
+                command = json.dumps([task, line.options(task)[0] | {"--out-dir": ""}])
                 for record in part.records:
-                    rows.setdefault(id(record), {})[command] = str(row)
+                    rows.setdefault(id(record), {})[command] = str(line.row)
     return {record: set(commands.values()) for record, commands in rows.items() if len(commands) > 1}
 
 
-def row_lines(
-    paper: Paper, table: Table, row: Row, records: list[dict[str, Any]], used: set[int], twice: dict[int, set[str]]
-) -> Iterator[list[str]]:
-    """One line for each figure of a row; adds the results that it shows to `used`, by identity."""
-    said = meaning(paper, table, row)
-    find_once = cache(lambda task: find(paper, table, said, task, records))
-    label = str(row)
-    for column, cell in zip(table.columns, row.cells, strict=True):
-        if cell == "-":
-            continue
-        column_spec = spec(filled(paper.columns[column], said.values))
+def figures_of(line: Line, twice: dict[int, set[str]], used: set[int]) -> Iterator[list[str]]:
+    """One line for each cell of a row; adds the results that it shows to `used`, by identity."""
+    label, first = str(line.row), True
+    for column, cell, meant in line.columns:
         ours, difference, remark = "-", "-", ""
-        if said.reason is not None:  # holds for all its cells
-            remark = said.reason if label else ""
-        elif reason := column_spec.reason or next(filter(None, (missing(ref.task) for ref in column_spec.refs)), None):
+        if line.reason is not None:  # holds for all its cells
+            remark = line.reason if first else ""
+        elif reason := meant.reason or next(filter(None, (missing(ref.task) for ref in meant.refs)), None):
             remark = reason
         else:
-            shown = [part for ref in column_spec.refs if (part := find_once(ref.task)) is not None]
-            values = [part.value(ref) for part, ref in zip(shown, column_spec.refs, strict=False)]
-            numbers = [value for value in values if value is not None]
-            doubtful = [twice[id(record)] for part in shown for record in part.records if id(record) in twice]
-            if len(numbers) < len(column_spec.refs):
+            shown = [(ref, part) for ref in meant.refs if (part := line.found(ref.task)) is not None]
+            numbers = [value for ref, part in shown if (value := part.value(ref)) is not None]
+            shared = [twice[id(record)] for _, part in shown for record in part.records if id(record) in twice]
+            if len(numbers) < len(meant.refs):
                 ours = "never run"
-            elif doubtful:
-                remark = f"a result that is also of {'; '.join(sorted(set.union(*doubtful) - {str(row)}))}"
+            elif shared:
+                remark = f"a result that is also of {'; '.join(sorted(set.union(*shared) - {label}))}"
             else:
-                used |= {id(record) for part in shown if not part.teacher for record in part.records}
-                numbers = [sum(numbers) / len(numbers)] if column_spec.mean else numbers
-                ours, difference = compared(cell, numbers)
-                remark = remarks_of(table, shown)
-        yield [label, column, cell, ours, difference, remark]
-        label = ""
+                used |= {id(record) for _, part in shown if not part.teacher for record in part.records}
+                ours, difference = compared(cell, [fmean(numbers)] if meant.mean else numbers)
+                remark = remarks_of(line.table, [part for _, part in shown])
+        yield [label if first else "", column, cell, ours, difference, remark]
+        first = False
 
 
 def remarks_of(table: Table, shown: list[Found]) -> str:
     """What keeps a figure from being a reproduction, and how many seeds it is the mean of."""
     remarks = list(dict.fromkeys(remark for part in shown for remark in part.remarks))
-    splits = {split for part in shown for record in part.records for split in record["metrics"]}
     if table.split:
+        splits = {split for part in shown for record in part.records for split in record["metrics"]}
         remarks.append(f"{'+'.join(sorted(splits))}, the paper: {table.split}")
     seeds = {len(part.records) for part in shown if not part.teacher}
     return "; ".join(remarks + [f"{count} seeds" for count in seeds if count > 1])
 
 
 def table_text(paper: Paper, table: Table, records: list[dict[str, Any]], used: set[int]) -> str:
-    twice = claimed_twice(paper, table, records)
-    lines = [line for row in table.rows for line in row_lines(paper, table, row, records, used, twice)]
-    text = results.columns(lines, HEADER, WORDS)
+    lines = lines_of(paper, table, records)
+    twice = claimed_twice(lines)
+    text = results.columns([cells for line in lines for cells in figures_of(line, twice, used)], HEADER, WORDS)
     return "\n".join([f"Table {table.name}. {table.what}", text, *map(wrapped, table.remarks)])
 
 
@@ -540,29 +467,25 @@ def wrapped(remark: str) -> str:
     return textwrap.fill(remark, 110, initial_indent="- ", subsequent_indent="  ")
 
 
-def sizes_text(paper: Paper, name: str) -> str:
-    """A table of sizes, which are counted now (bench/sizes.py)."""
-    from bench import sizes
+def sizes_text(paper: Paper, table: Table) -> str:
+    """A table of sizes, which are counted now."""
+    from bench import sizes  # which imports torch
 
     lines, last = list[list[str]](), ""
-    for cell in sizes.CELLS[paper.method]():
-        if cell.table == name:
-            whole, difference = isinstance(cell.found, int), "-"
-            if cell.printed != "-":
-                apart = cell.found - float(cell.printed.replace(",", ""))
-                difference = f"{apart:+,.0f}" if whole else signed(apart, 2)
-            row = "" if cell.row == last else cell.row
-            lines.append([row, cell.column, cell.printed, sizes.shown(cell), difference, cell.remark])
-            last = cell.row
-    return f"Table {name}. {paper.sizes[name]}\n{results.columns(lines, HEADER, WORDS)}"
+    for cell in (cell for cell in sizes.cells(paper.method) if cell.table == table.name):
+        apart = cell.found - float(cell.printed.replace(",", ""))
+        difference = f"{apart:+,.0f}" if isinstance(cell.found, int) else signed(apart, 2)
+        row, last = "" if cell.row == last else cell.row, cell.row
+        lines.append([row, cell.column, cell.printed, cell.text, difference, cell.remark])
+    return f"Table {table.name}. {table.what}\n{results.columns(lines, HEADER, WORDS)}"
 
 
 def commands_text(paper: Paper, table: Table) -> str:
-    lines = [f"Table {table.name}. {table.what}"]
-    for row in table.rows:
-        found, why = commands(paper, table, row)
-        lines += [f"# {row}" + (f": {why}" if why else ""), *map(typed, found)]
-    return "\n".join([*lines, *(f"# Note: {remark}" for remark in table.remarks)])
+    said = [f"Table {table.name}. {table.what}"]
+    for line in lines_of(paper, table):
+        found, why = line.commands
+        said += [f"# {line.row}" + (f": {why}" if why else ""), *map(typed, found)]
+    return "\n".join([*said, *(f"# Note: {remark}" for remark in table.remarks)])
 
 
 def others_text(records: list[dict[str, Any]], used: set[int]) -> str:
@@ -599,7 +522,7 @@ def runnable(words: list[str]) -> list[str]:
     found = []
     for word in words:
         if word.startswith("runs/") and "*" in word:
-            there = folders_of(word)
+            there = glob.glob(word)
             if len(there) != 1:
                 raise BadInput(f"{word}: {len(there)} folders are called so, one is needed; it is an earlier row's")
             word = there[0]
@@ -611,38 +534,38 @@ def run_rows(paper: Paper, tables: list[Table], row_name: str, more: list[str]) 
     """Run the rows that are called so, all for "", after a line on the cost of each command; `more` goes to each.
     Whether all went well."""
     wanted = " ".join(row_name.split()).lower()
-    chosen = [(table, row) for table in tables for row in table.rows if wanted in ("", str(row).lower())]
+    every = [line for table in tables for line in lines_of(paper, table)]
+    chosen = [line for line in every if wanted in ("", str(line.row).lower())]
     if not chosen:
-        rows = "; ".join(str(row) for table in tables for row in table.rows if commands(paper, table, row)[0])
+        rows = "; ".join(str(line.row) for line in every if line.commands[0])
         raise BadInput(f"--run {row_name!r}: no row is called so; there are {rows[:600]}")
-    lines: dict[tuple[str, ...], None] = {}
-    for table, row in chosen:
-        found, why = commands(paper, table, row)
-        print(f"# Table {table.name}, {row}" + (f": {why}" if why else ""))
+    commands: dict[tuple[str, ...], None] = {}
+    for line in chosen:
+        found, why = line.commands
+        print(f"# Table {line.table.name}, {line.row}" + (f": {why}" if why else ""))
         for words in found:
-            lines[*words, *more] = None
+            commands[*words, *more] = None
             print(typed(words))
-            plain = dict(zip(words[2::2], words[3::2], strict=True))
-            for task in plain.pop("--task").split(","):
-                args = wanted_args(paper.method, ("--task", task, *chain(*plain.items())))
+            for task in pairs(words[2:])["--task"].split(","):
+                args = line.args(task)
                 steps = steps_of(paper, task, args)
-                examples = (steps or 0) * args.batch_size
-                print(f"#   {task}: " + (f"{steps:,} steps, {examples:,} examples" if steps else "never counted"))
-    if not lines:
+                cost = f"{steps:,} steps, {steps * args.batch_size:,} examples" if steps else "never counted"
+                print(f"#   {task}: {cost}")
+    if not commands:
         raise BadInput(f"--run {row_name!r}: nothing to run, as said above")
     sys.stdout.flush()
-    failed = Counter[str]()
-    for line in lines:
+    failed = []
+    for script, *words in (command[1:] for command in commands):
         try:
-            words = runnable([sys.executable, str(results.ROOT / line[1]), *line[2:], "--resume"])
+            ready = runnable([sys.executable, str(results.ROOT / script), *words, "--resume"])
+            well = subprocess.run(ready).returncode == 0
         except BadInput as error:
             print(f"error: {error}", file=sys.stderr)
-            failed[shlex.join(line)] += 1
-            continue
-        failed[shlex.join(line)] += subprocess.run(words).returncode != 0
-    for command in +failed:
+            well = False
+        failed += [] if well else [shlex.join(["python", script, *words])]
+    for command in failed:
         print(f"failed: {command}", file=sys.stderr)
-    return not +failed
+    return not failed
 
 
 def main(argv: list[str]) -> None:
@@ -652,9 +575,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--commands", action="store_true", help="print the command of every row instead")
     parser.add_argument("--run", metavar="ROW", nargs="?", const="", help="run a row, as the tables call it; without"
                         " ROW all of --table; what follows and is not known here goes to the script")  # fmt: skip
-    parser.add_argument(
-        "--results", metavar="DIR,...", help="folders with result.json files (default: runs and bench/results)"
-    )
+    where = "folders with result.json files (default: runs and bench/results)"
+    parser.add_argument("--results", metavar="DIR,...", help=where)
     asked, more = parser.parse_known_args(argv)
     if more and asked.run is None:
         raise BadInput(f"{more[0]}: no such argument; --run hands arguments on to the script")
@@ -663,24 +585,23 @@ def main(argv: list[str]) -> None:
     paper = load(asked.method)
     if asked.table is not None and asked.table not in paper.names():
         raise BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}")
-    folders = DEFAULT_RESULTS if asked.results is None else asked.results.split(",")
-    for folder in folders if asked.results is not None else ():
+    for folder in asked.results.split(",") if asked.results is not None else ():
         if not folder or not Path(folder).is_dir():
             raise BadInput(f"--results {folder!r}: no such folder")
-    tables = [table for table in paper.tables if asked.table in (None, table.name)]
-    sizes = [name for name in paper.sizes if asked.table in (None, name)]
-    used: set[int] = set()
+    tables, counted = ([table for table in some if asked.table in (None, table.name)]
+                       for some in (paper.tables, paper.sizes))  # fmt: skip
     well = asked.run is None or run_rows(paper, tables, asked.run, more)
     if asked.commands:
         texts = [commands_text(paper, table) for table in tables]
-        texts += [f"Table {name}. {paper.sizes[name]}\npython -m bench sizes {asked.method}" for name in sizes]
+        count = f"python -m bench sizes {asked.method}"
+        texts += [f"Table {table.name}. {table.what}\n{count}" for table in counted]
     else:
-        records = records_of(asked.method, folders)
+        records = records_of(asked.method, (asked.results or f"runs,{FOLDER}").split(","))
+        used: set[int] = set()
         texts = [table_text(paper, table, records, used) for table in tables]
-        texts += [sizes_text(paper, name) for name in sizes]
-        if asked.table is None:
-            texts.append(others_text(records, used))
+        texts += [sizes_text(paper, table) for table in counted]
+        texts += [others_text(records, used)] if asked.table is None else []
     texts += ["\n".join(map(wrapped, paper.remarks))] if tables else []
-    print("\n\n".join([paper.paper, *(text for text in texts if text)]))
+    print("\n\n".join([paper.paper, *filter(None, texts)]))
     if not well:
         raise SystemExit(1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,17 +40,20 @@ def save(figure: Any, path: Path) -> None:
     print(f"saved: {path}")
 
 
-def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str) -> None:
-    """A square matrix with entries in [0, 1], row and column 0 in the upper left, each value in its cell."""
+def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str, signed: bool = False) -> None:
+    """A square matrix, row and column 0 in the upper left, each value in its cell: entries in [0, 1], or `signed`
+    ones, in red above zero and in green below."""
     size = len(matrix)
+    most = max(abs(value) for row in matrix for value in row) or 1.0
+    shades = {"vmin": -most, "vmax": most, "cmap": "RdYlGn_r"} if signed else {"vmin": 0, "vmax": 1, "cmap": "viridis"}
     figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 0.9),) * 2, layout="constrained")
-    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
+    image = axes.imshow(matrix, **shades)
     axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
     if size > 15:
         figure.colorbar(image, shrink=0.8)
     for i, row in enumerate(matrix if size <= 15 else []):
         for j, value in enumerate(row):
-            colour = "black" if value > 0.6 else "white"
+            colour = "black" if signed or value > 0.6 else "white"
             axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=9, color=colour)
     save(figure, path)
 
@@ -91,10 +95,17 @@ def frontier(points: Sequence[Point]) -> list[Point]:
     return best
 
 
-def styled(title: str) -> dict[str, Any]:
-    """Settings of an SVG whose text has the colour of the page around it."""
+@contextlib.contextmanager
+def phone(path: Path, salt: str, height: float, *shape: int, **how: bool) -> Iterator[tuple[Any, Any]]:
+    """(figure, axes) of a plot that is readable on a phone's width, and is saved at the end. In an SVG text has the
+    colour of the page around it."""
+    plt, width = pyplot(), 3.6
     colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "legend.labelcolor")
-    return {"svg.fonttype": "none", "svg.hashsalt": title} | dict.fromkeys(colours, INK)
+    style = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 8} | dict.fromkeys(colours, INK)
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(*shape, figsize=(width, height), layout="constrained", **how)
+        yield figure, axes
+        save(figure, path)
 
 
 class Bar(NamedTuple):
@@ -116,27 +127,23 @@ MARKS = {
 
 
 def arena(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str, x: str) -> None:
-    """A dot and a bar for each row, from above; `marked`: named vertical lines. Readable on a phone's width."""
-    plt = pyplot()
-    with plt.rc_context(styled(title) | {"font.size": 8}):
-        figure, axes = plt.subplots(figsize=(3.6, 1.1 + 0.22 * len(bars)), layout="constrained")
+    """A dot and a bar for each row, from above; `marked`: named vertical lines."""
+    with phone(path, title, 1.1 + 0.22 * len(bars)) as (figure, axes):
         for (name, value), line in zip(marked.items(), ("--", ":"), strict=False):
             axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=name, zorder=0)
         for y, bar in enumerate(bars):
-            shape, colour, said = MARKS[bar.called]
+            shape, colour, _ = MARKS[bar.called]
             ends = (bar.mean if bar.low is None else bar.low, bar.mean if bar.high is None else bar.high)
             axes.plot(ends, (y, y), color=colour, linewidth=1.5)
             axes.plot(bar.mean, y, shape, color=colour, markersize=5)
-        axes.set(
-            xlabel=x, yticks=range(len(bars)), yticklabels=[bar.label for bar in bars], ylim=(len(bars) - 0.4, -0.6)
-        )
+        axes.set(xlabel=x, yticks=range(len(bars)), yticklabels=[bar.label for bar in bars],
+                 ylim=(len(bars) - 0.4, -0.6))  # fmt: skip
         for shape, colour, said in (mark for called, mark in MARKS.items() if called in {bar.called for bar in bars}):
             axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
         figure.suptitle(title, fontsize=9)
         figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
         axes.grid(axis="x", alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-        save(figure, path)
 
 
 def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: str, x: str, y: str) -> None:
@@ -144,9 +151,7 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
     through the groups in `joined`, whose points are full; the others' are hollow. Its points are labelled."""
     from matplotlib.ticker import LogLocator
 
-    plt = pyplot()
-    with plt.rc_context(styled(title) | {"font.size": 8}):
-        figure, axes = plt.subplots(figsize=(3.6, 3.4), layout="constrained")
+    with phone(path, title, 3.4) as (figure, axes):
         for number, (name, points) in enumerate(groups.items()):
             colour = f"C{number % 10}"
             axes.scatter([p[0] for p in points], [p[1] for p in points], s=24, edgecolors=colour, label=name,
@@ -169,14 +174,11 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
             rise = max(4.0, last + 10 - height)
             axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
             last = height + rise
-        save(figure, path)
 
 
 def crosses(points: Mapping[str, Sequence[tuple[float, float, float]]], path: Path, title: str, x: str, y: str) -> None:
-    """Of each name two values, each with its interval, as a cross. Readable on a phone's width."""
-    plt = pyplot()
-    with plt.rc_context(styled(title) | {"font.size": 8}):
-        figure, axes = plt.subplots(figsize=(3.6, 3.4), layout="constrained")
+    """Of each name two values, each with its interval, as a cross."""
+    with phone(path, title, 3.4) as (figure, axes):
         for name, (across, up) in points.items():
             ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
             axes.errorbar(across[0], up[0], ends[1], ends[0], fmt="o", markersize=3, linewidth=0.8, label=name)
@@ -184,20 +186,17 @@ def crosses(points: Mapping[str, Sequence[tuple[float, float, float]]], path: Pa
             line(0, color="grey", linewidth=0.6, zorder=0)
         axes.set(title=title, xlabel=x, ylabel=y)
         figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
-        save(figure, path)
 
 
-def panels(
-    groups: dict[str, dict[str, Line]], path: Path, x: str, y: str, marked: dict[str, float] | None = None
-) -> None:
-    """Small multiples, two in a row, readable on a phone's width: a panel of named lines for each group, all on one
-    logarithmic x axis and one y axis; `marked`: of a panel a horizontal line."""
-    plt, rows = pyplot(), (len(groups) + 1) // 2
+def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
+           marked: dict[str, float] | None = None) -> None:  # fmt: skip
+    """Small multiples, two in a row: a panel of named lines for each group, all on one logarithmic x axis and one y
+    axis; `marked`: of a panel a horizontal line."""
+    rows = (len(groups) + 1) // 2
     names = list(dict.fromkeys(name for lines in groups.values() for name in lines))
     styles = {name: (f"C{i % 10}", ("-", "--", ":")[i // 10 % 3]) for i, name in enumerate(names)}
-    with plt.rc_context(styled(path.stem) | {"font.size": 8}):
-        figure, axes = plt.subplots(rows, 2, figsize=(3.6, 1.5 * rows + 0.13 * len(names) + 0.4), layout="constrained",
-                                    sharex=True, sharey=True, squeeze=False)  # fmt: skip
+    height = 1.5 * rows + 0.13 * len(names) + 0.4
+    with phone(path, path.stem, height, rows, 2, sharex=True, sharey=True, squeeze=False) as (figure, axes):
         for axis, (title, lines) in zip(axes.flat, groups.items(), strict=False):
             for name, (xs, ys) in lines.items():
                 colour, line = styles[name]
@@ -221,4 +220,3 @@ def panels(
         for axis in axes[-1]:
             axis.set_xlabel(x, fontsize=7)
         figure.supylabel(y, fontsize=8)
-        save(figure, path)

@@ -26,7 +26,8 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from bench.cli import Parser, markdown
+from bench.cli import Parser, at_least
+from bench.grid import Grid
 from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.records import folder_of
 from bench.rows import Row, Table, load
@@ -103,8 +104,8 @@ def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, li
         raise BadInput(f"--task {task}: must be of {', '.join(found.tasks)}")
     rows = []
     for row in (row for members in found.kinds().values() for row in members):
-        for seed in sorted(row.records.get(task, {})):
-            places = [results.folder_of(root / row.place, row.records[task][seed]) for root in folders]
+        for record in row.records(task):
+            places = [results.folder_of(root / row.place, record) for root in folders]
             if there := [place for place in places if (place / "config.json").is_file()]:
                 rows.append((row, there[0]))
                 break
@@ -130,7 +131,7 @@ def text(report: dict[str, Any]) -> str:
     said = (
         f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns."
     )
-    return f"{said}\n\n{markdown(header, rows)}"
+    return f"{said}\n\n{Grid(header, rows).markdown()}"
 
 
 def main(argv: list[str]) -> None:
@@ -138,10 +139,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument("results", nargs="+", help="files of matrices, or folders with runs")
     parser.add_argument("--task", help="the task whose students are measured (default: the first)")
     parser.add_argument("--data-dir", help="folder with local data, as for the scripts")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each command trains in turn; 0: never")
+    rounds = "how often each command trains in turn; 0: never"
+    parser.add_argument("--rounds", type=at_least(0), default=3, help=rounds)
     options = parser.parse_args(argv)
-    if options.rounds < 0:
-        raise BadInput(f"--rounds {options.rounds}: must be 0 or more")
     folders = [folder_of(name) for name in options.results]
     name, rows = chosen(load(folders), folders, options.task)
     measured = measure(rows, data.load(name, options.data_dir))

@@ -15,24 +15,24 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, coverage, speed, steps, table
-from bench.cli import FOLDER, Parser
-from bench.cli import markdown as grid
-from bench.matrix import words_of
-from bench.rows import Grid, Table, cell, difference, interval, verdict
+from bench import claims, contrasts, coverage, matrix, speed, steps, table
+from bench.claims import Scores
+from bench.cli import FOLDER, Parser, saved
+from bench.grid import Grid
+from bench.rows import Table, cell, difference, teacher_score
 from bench.sizes import XTC_HEADER
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
-
-
-def saved(name: str) -> dict[str, Any]:
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+NOT_YET = (
+    "The second edition of the arena is being run: other tasks, four budgets, five seeds, every row tuned alike. None"
+    " of its results is checked in yet."
+)
 
 
 def pending(name: str) -> str:
@@ -43,18 +43,20 @@ def pending(name: str) -> str:
     )
 
 
-NOT_YET = (
-    "The second edition of the arena is being run: other tasks, four budgets, five seeds, every row tuned alike. None"
-    " of its results is checked in yet."
-)
+def of(name: str, make: Callable[[Table], str | Grid], without: str | None = None) -> Callable[[], str]:
+    """A table of a kept matrix, or what is said without it."""
+
+    def text() -> str:
+        if (found := claims.kept(name)) is None:
+            return pending(name) if without is None else without
+        made = make(found)
+        return made.markdown() if isinstance(made, Grid) else made
+
+    return text
 
 
-def of(name: str, make: Callable[[Table], str]) -> Callable[[], str]:
-    """A table of a kept matrix, or what is pending."""
-    return lambda: make(found) if (found := claims.kept(name)) else pending(name)
-
-
-# --- results of the scripts ----------------------------------------------------------------------------------
+def paragraphs(*parts: str) -> str:
+    return "\n\n".join(filter(None, parts))
 
 
 def runs(folder: str) -> str:
@@ -66,7 +68,6 @@ def runs(folder: str) -> str:
 
 # --- the arena -----------------------------------------------------------------------------------------------
 
-
 PICTURES = {
     "arena": "Mean score of each row of the arena, with its 95% interval",
     "ladder": "Score by budget, row by row, for each task",
@@ -77,20 +78,18 @@ def short_arena(found: Table) -> str:
     """The arena alone, without some columns; the whole is on the page of results."""
     scores = table.scores(found, found.arena())
     hidden = ("starts from", "teacher examples", "script")
-    at = [i for i, name in enumerate(scores.header) if name not in hidden]
-    rows = [row if len(row) == 1 else [row[i] for i in at] for row in scores.rows]
+    shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
     drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items()
              if (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
-    parts = [table.partial(found), *drawn, grid([scores.header[i] for i in at], rows), table.footnote(found)]
-    return "\n\n".join(filter(None, parts))
+    return paragraphs(table.partial(found), *drawn, shown.markdown(), table.footnote(found))
 
 
 def trials() -> str:
     """Of each row whose trials are over what has won, and where in its grid."""
-    rows = [[name, f"{len(row['trials'])}", words_of(row["winner"]), ", ".join(row["at_edge"]) or "-",
+    rows = [[name, f"{len(row['trials'])}", matrix.words_of(row["winner"]), ", ".join(row["at_edge"]) or "-",
              f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"]
             for name, row in saved("arena_trials")["rows"].items() if row["winner"]]  # fmt: skip
-    return grid(["row", "trials", "won", "at an end of what was tried", "mean on dev"], rows)
+    return Grid(["row", "trials", "won", "at an end of what was tried", "mean on dev"], rows).markdown()
 
 
 def said(found: Table) -> str:
@@ -100,8 +99,7 @@ def said(found: Table) -> str:
     amount = next(iter(found.tasks.values()))["budget"]["amount"]
 
     def figure(one: contrasts.Contrast) -> str:
-        assert one.found is not None
-        return f"{verdict(one.found).rpartition(', ')[0]}, {one.word}"
+        return f"{one.interval.text()}, {one.word}" if one.interval else ""
 
     lines = [
         f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
@@ -115,19 +113,14 @@ def said(found: Table) -> str:
         figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
         lines.append(f"Of these losses, as planned before the runs: {figures}.")
     if found.ladder and rows:
-        far = [
-            row.label for row in rows if any(table.near(found, row, t).startswith(("more", "-")) for t in found.tasks)
-        ]
+        far = [row.label for row in rows
+               if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         lines.append(
             f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of {len(rows)} rows come to"
             f" {100 * table.NEAR:.0f}% of the teacher's score on every task{'; not ' + ', '.join(far) if far else ''}."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
-
-
-def markdown_of(make: Callable[[Table], Grid]) -> Callable[[Table], str]:
-    return lambda found: grid(*make(found))
 
 
 def resolution() -> str:
@@ -138,106 +131,64 @@ def resolution() -> str:
     for edition, entries in editions.items():
         for one in entries:
             ratio, minutes = one["signal_to_noise"], one["core_minutes"]
-            each = "-" if None in (ratio, minutes) or not minutes else f"{ratio / minutes:.1f}"
+            each = ratio / minutes if ratio is not None and minutes else None
+            numbers = ["-" if value is None else f"{value:.1f}" for value in (ratio, minutes, each)]
             told = f"{one['told']} of {one['pairs']}"
-            numbers = ["-" if value is None else f"{value:.1f}" for value in (ratio, minutes)]
-            lines.append([edition, one["tasks"], f"{one['rows']}", f"{one['seeds']:.0f}", told, *numbers, each])
+            lines.append([edition, one["tasks"], f"{one['rows']}", f"{one['seeds']:.0f}", told, *numbers])
     header = ["edition", "task", "rows", "seeds", "pairs told apart", "S/N", "core-minutes a run", "S/N a core-minute"]
-    return grid(header, lines) + ("" if now else f"\n\n{pending('arena')}")
+    return paragraphs(Grid(header, lines).markdown(), "" if now else pending("arena"))
 
 
 # --- rows, and pairs of them ---------------------------------------------------------------------------------
 
-# What is compared with what: rows of a matrix
-PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
-    "attention_pocket": (
-        ("short/kd", "short/finetune"), ("full", "short/finetune"), ("long/convert-distil", "short/finetune"),
-        ("long/convert-distil", "full"), ("off", "full"), ("long/convert-distil", "off"),
-        ("long/convert-distil", "long/convert"), ("long/distil-convert", "long/convert-distil"),
-        ("long/convert-distil-kd", "long/convert-distil"), ("alpha-half", "long/convert-distil-kd"),
-        ("sentences/distil", "sentences/finetune"),
-        ("sentences/convert-distil", "sentences/finetune"), ("sentences/convert-distil", "sentences/distil"),
-        ("sentences/convert-distil", "sentences/convert"),
-    ),
-    "real": (
-        ("kd", "undistilled"), ("mc3kd", "undistilled"), ("mc3kd", "kd"), ("mse-selected", "kd"),
-        ("mc3kd", "mse-selected"), ("mc3kd-ridge", "mc3kd"), ("mc3kd-ridge", "kd"), ("cmow-kd", "cmow-undistilled"),
-    ),
-    "real_larger": (
-        ("mc3kd-6/mc3kd", "mc3kd-6/kd"), ("mc3kd-12/mc3kd", "mc3kd-12/kd"), ("mc3kd-12/mc3kd", "mc3kd-6/mc3kd"),
-    ),
-    "xtc_pocket": tuple(
-        (f"{row}/{left}", f"{row}/{right}") for row in ("full", "half") for bits in (32, 2, 1) for left, right in (
-            (f"xtc-{bits}bit-1s", f"kd-{bits}bit"), (f"xtc-{bits}bit-2s", f"xtc-{bits}bit-1s"),
-            (f"xtc-{bits}bit-3s", f"xtc-{bits}bit-1s"),
-        )
-    ) + tuple((f"{row}/xtc-{bits}bit-1s", f"{row}/xtc-32bit-1s") for row in ("full", "half") for bits in (2, 1)),
-    "xtc_reduce": tuple(
-        (f"reduced/{name}", f"direct/{name}") for name in ("finetune-1bit", "kd-1bit", "xtc-1bit-1s")
-    ) + tuple((f"{place}/xtc-1bit-1s", f"{place}/kd-1bit") for place in ("direct", "reduced")),
-    "cka_pocket": tuple(
-        (f"{row}/{left}", f"{row}/{right}") for row in ("2x128", "2x64", "2x32", "2x64-pretrained")
-        for left, right in (("woh", "finetune"), ("lin", "woh"), ("cosine", "woh"), ("mse", "woh"), ("cka", "woh"),
-                            ("cka", "lin"))
-    ),
-    "cmow_pocket": (
-        *((f"{row}/{left}", f"{row}/{right}") for row in ("cbow", "cmow", "hybrid", "bidirectional")
-          for left, right in (("kd", "finetune"), ("general-finetune", "finetune"), ("general-kd", "kd"))),
-        ("cmow/kd", "cbow/kd"), ("hybrid/kd", "cbow/kd"), ("bidirectional/kd", "cbow/kd"),
-        ("bidirectional/kd", "hybrid/kd"),
-    ),
-    "mc3kd_claims": tuple(
-        (f"{teacher}/{name}", f"{teacher}/kd") for teacher in ("pocket-6", "pocket-12")
-        for name in ("pkd-skip", "takd", "dynakd", "only-selection", "only-mc3", "mc3kd")
-    ) + tuple((f"pocket-12/{name}", f"pocket-6/{name}") for name in ("kd", "pkd-skip", "mc3kd")),
-    "pocket_suite": (("mc3kd/kd", "mc3kd/finetune"),),
-}  # fmt: skip
-# And in rows of bench/attention_litbank.toml, with "windows" of bench/attention_windows.toml
-LITBANK = (("off", "windows"), ("long", "windows"), ("long", "off"))
 
-
-def over(found: claims.Scores, left: str, right: str, task: str) -> str:
-    """One row over another on a task, paired by seed."""
+def over(found: Scores, left: str, right: str, task: str) -> str:
+    """One row over another on a task, paired by the seeds that both have."""
     a, b = found[left][task], found[right][task]
-    return verdict(interval([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]))
+    seeds = sorted(a.keys() & b.keys())
+    return difference([a[seed] for seed in seeds], [b[seed] for seed in seeds])
 
 
-def compared(found: claims.Scores, pairs: tuple[tuple[str, str], ...]) -> str:
-    """The first row of each pair over the second, on every task that both have."""
-    there = [(a, b) for a, b in pairs if a in found and b in found]
-    rows = [[task, f"{a} over {b}", over(found, a, b, task)]
-            for a, b in there for task in sorted(found[a].keys() & found[b].keys())]  # fmt: skip
-    return grid(["task", "", "points"], rows)
+def compared(found: Scores, pairs: Iterable[str]) -> str:
+    """The first row of each pair, "A - B", over the second, on every task that both have."""
+    rows = []
+    for a, b in (pair.split(" - ") for pair in pairs):
+        for task in sorted(found.get(a, {}).keys() & found.get(b, {}).keys()):
+            rows.append([task, f"{a} over {b}", over(found, a, b, task)])
+    return Grid(["task", "", "points"], rows).markdown()
 
 
-def listed(found: claims.Scores) -> str:
+def listed(found: Scores) -> str:
     """Every row on every task, and what was measured beside the score."""
-    rows = [[task, row, cell(list(tasks[task].values()))]
+    rows = [[task, row, cell(tasks[task].values())]
             for task in sorted({task for tasks in found.values() for task in tasks})
             for row, tasks in sorted(found.items()) if task in tasks]  # fmt: skip
-    return grid(["task", "row", "score"], rows)
+    return Grid(["task", "row", "score"], rows).markdown()
 
 
-def rows_and_pairs(name: str) -> str:
-    """Every row of a matrix, and the differences that are of interest, task by task."""
-    if not (found := claims.kept(name)):
-        return pending(name)
-    parts = [table.partial(found), listed(claims.scores(name)), table.footnote(found)]
-    return "\n\n".join(filter(None, [*parts, compared(claims.scores(name), PAIRS.get(name, ()))]))
+def pairs_of(name: str) -> str:
+    """The differences that the file of a matrix calls of interest, task by task."""
+    file = matrix.read_file(results.ROOT / f"bench/{name}.toml")
+    return compared(claims.scores(name), file.get("pairs", ()))
 
 
-def matrix(name: str) -> str:
-    """The table of a matrix, and the differences that are of interest."""
-    found = claims.kept(name)
-    return f"{table.markdown(found)}\n\n{compared(claims.scores(name), PAIRS[name])}" if found else pending(name)
+def whole_and_pairs(name: str) -> Callable[[Table], str]:
+    """The table of a matrix, and its pairs."""
+    return lambda found: paragraphs(table.markdown(found), pairs_of(name))
+
+
+def rows_and_pairs(name: str) -> Callable[[Table], str]:
+    """Every row of a matrix, and its pairs."""
+    return lambda found: paragraphs(
+        table.partial(found), listed(claims.scores(name)), table.footnote(found), pairs_of(name)
+    )
 
 
 def litbank() -> str:
     """`short` has the others' examples and steps, `windows` their tokens."""
     found = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
-    row = claims.rows("attention_litbank")["long"]
-    found["teacher"] = {"litbank": {0: claims.teacher_score(row, "litbank")}}
-    return f"{listed(found)}\n\n{compared(found, LITBANK)}"
+    found["teacher"] = {"litbank": {0: teacher_score(claims.rows("attention_litbank")["long"].records()[0])}}
+    return paragraphs(listed(found), compared(found, ("off - windows", "long - windows", "long - off")))
 
 
 # Of bench/mc3kd_factors.toml: columns, how the rows of each loss and choice of layers end, and the levels compared
@@ -272,22 +223,24 @@ FEW = {
 }
 
 
-def few(_: Table) -> str:
+def few(_: Table) -> Grid:
     found = claims.scores("mc3kd_factors")
-    rows = [[title, *(cell([*found[name]["cola"].values()]) for name in names), over(found, *names, "cola")]
+    rows = [[title, *(cell(found[name]["cola"].values()) for name in names), over(found, *names, "cola")]
             for title, names in FEW.items() if found.keys() >= {*names}]  # fmt: skip
-    return grid(["cola", "the first", "the second", "points"], rows)
+    return Grid(["cola", "the first", "the second", "points"], rows)
 
 
 def factors(_: Table) -> str:
     """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
     found = claims.scores("mc3kd_factors")
-    places = {f"{place['tokens']}-{place['last']}{name}" for place in COLUMNS.values() for name in LINES.values()}
-    if not found.keys() >= places | {"outputs/finetune", "outputs/kd"}:
+    cells = []
+    for (loss, layers), name in LINES.items():
+        for place in COLUMNS.values():
+            scores = found.get(f"{place['tokens']}-{place['last']}{name}", {})
+            cells.append((place | {"loss": loss, "layers": layers}, scores))
+    if not all(scores for _, scores in cells) or not found.keys() >= {"outputs/finetune", "outputs/kd"}:
         return pending("mc3kd_factors")
     tasks = sorted(found["outputs/kd"])
-    cells = [(place | {"loss": loss, "layers": layers}, found[f"{place['tokens']}-{place['last']}{name}"])
-             for place in COLUMNS.values() for (loss, layers), name in LINES.items()]  # fmt: skip
 
     def mean(wanted: dict[str, str], task: str) -> list[float]:
         """By seed, over all cells that have these levels."""
@@ -295,33 +248,27 @@ def factors(_: Table) -> str:
         return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
 
     # what has no hidden loss is the same in every column
-    rows = [[title, "", *(cell([*found[f"outputs/{name}"][task].values()]) for task in tasks for _ in COLUMNS)]
+    rows = [[title, "", *(cell(found[f"outputs/{name}"][task].values()) for task in tasks for _ in COLUMNS)]
             for name, title in (("finetune", "undistilled"), ("kd", "KD"))]  # fmt: skip
     rows += [[loss, layers, *(cell(mean(place | {"loss": loss, "layers": layers}, task))
                               for task in tasks for place in COLUMNS.values())] for loss, layers in LINES]  # fmt: skip
     pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
              for title, left, right in FACTORS]  # fmt: skip
     titles = [f"{task}: {column}" for task in tasks for column in COLUMNS]
-    return f"{grid(['loss', 'layers', *titles], rows)}\n\n{grid(['', *tasks], pairs)}"
+    return paragraphs(Grid(["loss", "layers", *titles], rows).markdown(), Grid(["", *tasks], pairs).markdown())
 
 
 # --- the pages -----------------------------------------------------------------------------------------------
 
-
-def xtc_sizes() -> str:
-    """What `python -m bench sizes xtc --save` has counted."""
-    return f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```"
-
-
 TABLES: dict[str, Callable[[], str]] = {
-    "arena": lambda: short_arena(found) if (found := claims.kept("arena")) else NOT_YET,
-    "arena-said": lambda: said(found) if (found := claims.kept("arena")) else "",
+    "arena": of("arena", short_arena, NOT_YET),
+    "arena-said": of("arena", said, ""),
     "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
-    "arena-contrasts": of("arena", markdown_of(contrasts.contrasts)),
-    "arena-ladder": of("arena", markdown_of(table.ladder)),
-    "arena-fidelity": of("arena", markdown_of(table.fidelity)),
-    "arena-pairs": of("arena", markdown_of(contrasts.pair_table)),
+    "arena-contrasts": of("arena", contrasts.contrasts),
+    "arena-ladder": of("arena", table.ladder),
+    "arena-fidelity": of("arena", table.fidelity),
+    "arena-pairs": of("arena", contrasts.pair_table),
     "resolution": resolution,
     "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": litbank,
@@ -329,16 +276,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "mc3kd-few": of("mc3kd_factors", few),
-    "matrix-real": lambda: matrix("real"),
-    "matrix-larger": lambda: matrix("real_larger"),
+    "matrix-real": of("real", whole_and_pairs("real")),
+    "matrix-larger": of("real_larger", whole_and_pairs("real_larger")),
     "peers": lambda: steps.peers_text(saved("peers")),
     "steps": lambda: steps.steps_text(saved("steps")),
     "attention-training": lambda: speed.training_text(saved("attention_training")),
     "step-parts": lambda: steps.profile_text(saved("step_parts")),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
-    "xtc-sizes": xtc_sizes,
-    **{name.replace("_", "-"): functools.partial(rows_and_pairs, name) for name in (
+    "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
+    **{name.replace("_", "-"): of(name, rows_and_pairs(name)) for name in (
         "attention_pocket", "xtc_pocket", "xtc_reduce", "cka_pocket", "cmow_pocket", "mc3kd_claims", "pocket_suite",
         "pocket_documents",
     )},

@@ -13,8 +13,9 @@ import json
 import shlex
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load as parse
@@ -22,7 +23,7 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save as dump
 
 from bench import matrix, stats
-from bench.cli import FOLDER, reading
+from bench.cli import reading
 from common import data, results
 from common.args import BadInput, first_line
 
@@ -30,21 +31,24 @@ KEPT = ".jsonl.gz"  # how files of `--save` end
 Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
 
 
-class Cell(NamedTuple):
-    """A result, the row of the matrix that it belongs to, where it lies, for errors, and what reads its predictions."""
+@dataclass(eq=False)
+class Cell:
+    """A result, the row of the matrix that it belongs to, where it lies, for errors, and what reads its predictions and
+    the labels: nothing where they are not known."""
 
     place: str
     where: str
     record: dict[str, Any]
-    predictions: Callable[[], Splits | None]
-    labels: Callable[[], Splits | None]
+    items: Callable[[], tuple[Splits, Splits]] = lambda: ({}, {})
 
+    @functools.cached_property
     def influence(self) -> np.ndarray | None:
         """How each item of the reported splits moves the score [N]; None where predictions or labels are not known."""
         metric = self.record["primary"]["name"]
-        if metric not in stats.INFLUENCE or not (found := self.predictions()) or not (labels := self.labels()):
+        if metric not in stats.INFLUENCE:
             return None
-        if any(split not in labels or len(labels[split]) != len(found[split]) for split in found):
+        found, labels = self.items()
+        if not found or any(len(labels.get(split, ())) != len(values) for split, values in found.items()):
             return None
         count = sum(map(len, found.values()))  # the score is the mean of the splits' scores, whatever their sizes
         # in one order for all rows, which are paired by item: a file gives its tensors in any
@@ -54,24 +58,22 @@ class Cell(NamedTuple):
 
 def read(source: Path) -> tuple[list[Cell], list[str]]:
     """The results of a folder, or of a file that `--save` has written; and which cells are missing there, and why."""
+    found = []
     if source.name.endswith(KEPT):
         kept, missing = opened(source)
-        return [
-            Cell(place := record.pop("row"), "{}: {method} {variant} {task} seed {seed}".format(source, **record),
-                 record, functools.partial(kept_predictions, source, place, record),
-                 functools.partial(kept_labels, source, record["task"]))
-            for record in kept
-        ], missing  # fmt: skip
+        for record in kept:
+            place = record.pop("row")
+            where = "{}: {method} {variant} {task} seed {seed}".format(source, **record)
+            found.append(Cell(place, where, record, functools.partial(items_kept, source, place, record)))
+        return found, missing
     if not source.is_dir():
         raise BadInput(f"{source}: no such folder; `python -m bench run` makes it")
     paths, missing = cells_of(source)
-    found = []
     for path, asked in paths.items():
         record = results.load(path) | ({"asked": asked} if asked else {})
         own = "{method}/{task}/{variant}/".format(**record)
         place = str(Path(path.relative_to(source).as_posix().rpartition(own)[0]))
-        found.append(Cell(place, str(path), record, functools.partial(predicted, path.parent),
-                          functools.partial(labels_of, record["task"], record["command"])))  # fmt: skip
+        found.append(Cell(place, str(path), record, functools.partial(items_of, path.parent, record)))
     return [one for one in found if not one.record["settings"].get("tune")], missing
 
 
@@ -87,7 +89,6 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
     folder; of another folder all results."""
     if not (folder / "matrix.json").is_file():
         return dict.fromkeys(sorted(folder.rglob("result.json")), ""), []
-
     with reading(folder / "matrix.json", "the list of commands of `python -m bench run`, which writes it anew") as text:
         wanted = {key: (asked, folder / "jobs" / f"{key}.json") for key, asked in json.loads(text).items()}
     paths, missing = dict[Path, str](), []
@@ -101,25 +102,13 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
                 missing.append(f"{key}: never run with these settings")
                 continue
             made = note["results"] if note["status"] == "done" else []
-            missing += [f"{key}: {name} is gone" for name in made if not (folder / name).is_file()]
             missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
-            paths |= {folder / name: asked for name in made if (folder / name).is_file()}
+            for name in made:
+                if (folder / name).is_file():
+                    paths[folder / name] = asked
+                else:
+                    missing.append(f"{key}: {name} is gone")
     return dict(sorted(paths.items())), missing
-
-
-def kept_in(folder: Path) -> list[Path]:
-    """The files of `--save` in a folder."""
-    return sorted(folder.glob(f"*{KEPT}"))
-
-
-def file_named(name: str) -> Path:
-    """Where `--save NAME` keeps results."""
-    return FOLDER / f"{name}{KEPT}"
-
-
-def predictions_of(path: Path) -> Path:
-    """The file beside one of `--save`."""
-    return path.with_name(path.name.replace(KEPT, ".safetensors.gz"))
 
 
 def folder_of(name: str) -> Path:
@@ -130,51 +119,30 @@ def folder_of(name: str) -> Path:
 # --- predictions -------------------------------------------------------------------------------------------------
 
 
-def predicted(folder: Path) -> Splits | None:
-    """What a run has predicted: classes, or scores, of each item of the reported splits."""
+def items_of(folder: Path, record: dict[str, Any]) -> tuple[Splits, Splits]:
+    """What a run has predicted, classes or scores of each item of the reported splits, and the labels."""
     if not (path := folder / "predictions.safetensors").is_file():
-        return None
-    return {split: found.argmax(1) if found.ndim == 2 else found for split, found in load_file(path).items()}
+        return {}, {}
+    found = {split: values.argmax(1) if values.ndim == 2 else values for split, values in load_file(path).items()}
+    words = shlex.split(record["command"])
+    return found, labels_of(
+        record["task"], words[words.index("--data-dir") + 1] if "--data-dir" in words[:-1] else None
+    )
 
 
 @functools.cache
-def labels_of(task: str, command: str) -> Splits | None:
-    """The labels of the reported splits, of the data that a command has read; None where they are no longer there."""
-    words = shlex.split(command)
-    folder = words[words.index("--data-dir") + 1] if "--data-dir" in words[:-1] else None
-    return loaded(task, folder)
-
-
-@functools.cache
-def loaded(task: str, folder: str | None) -> Splits | None:
+def labels_of(task: str, folder: str | None) -> Splits:
+    """The labels of the reported splits; nothing where the data are no longer there."""
     try:
         found = data.load(task, folder)
     except BadInput:
-        return None
+        return {}
     return {split: np.asarray(found.splits[split].labels) for split in found.reported}
 
 
-def save_predictions(cells: list[Cell], path: Path) -> None:
-    """Of each row and task all seeds, one after the other, and the labels; nothing where none are known."""
-    found: dict[str, dict[int, np.ndarray]] = {}
-    arrays: dict[str, np.ndarray] = {}
-    for cell in cells:
-        if cell.influence() is None:
-            continue
-        for split, values in (cell.predictions() or {}).items():
-            found.setdefault(f"{key_of(cell.place, cell.record)}|{split}", {})[cell.record["seed"]] = small(values)
-            arrays[f"labels|{cell.record['task']}|{split}"] = np.ascontiguousarray((cell.labels() or {})[split])
-    for key, seeds in found.items():
-        arrays[f"{key}|{','.join(map(str, seeds))}"] = np.stack(list(seeds.values()))
-    predictions_of(path).unlink(missing_ok=True)
-    arrays_of.cache_clear()
-    if arrays:
-        predictions_of(path).write_bytes(gzip.compress(dump(arrays), mtime=0))
-
-
-def small(values: np.ndarray) -> np.ndarray:
-    """Two bytes each: scores in half precision, classes as they are."""
-    return values.astype(np.float16 if values.dtype.kind == "f" else np.uint16)
+def predictions_of(path: Path) -> Path:
+    """The file beside one of `--save`."""
+    return path.with_name(path.name.replace(KEPT, ".safetensors.gz"))
 
 
 def key_of(place: str, record: dict[str, Any]) -> str:
@@ -182,25 +150,43 @@ def key_of(place: str, record: dict[str, Any]) -> str:
     return f"{place}|{record['task']}|{results.digest(results.seedless(record))}"
 
 
+def save_predictions(cells: list[Cell], path: Path) -> None:
+    """Of each row and task all seeds, one after the other, in two bytes each (scores in half precision, classes as they
+    are), and the labels; nothing where none are known."""
+    found: dict[str, dict[int, np.ndarray]] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for cell in (cell for cell in cells if cell.influence is not None):
+        predicted, labels = cell.items()
+        for split, values in predicted.items():
+            small = values.astype(np.float16 if values.dtype.kind == "f" else np.uint16)
+            found.setdefault(f"{key_of(cell.place, cell.record)}|{split}", {})[cell.record["seed"]] = small
+            arrays[f"labels|{cell.record['task']}|{split}"] = np.ascontiguousarray(labels[split])
+    for key, seeds in found.items():
+        arrays[f"{key}|{','.join(map(str, seeds))}"] = np.stack(list(seeds.values()))
+    beside = predictions_of(path)
+    beside.unlink(missing_ok=True)
+    arrays_of.cache_clear()
+    if arrays:
+        beside.write_bytes(gzip.compress(dump(arrays), mtime=0))
+
+
 @functools.cache
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
-    return parse(gzip.decompress(path.read_bytes())) if path.is_file() else {}
+    """What stands beside a file of `--save`."""
+    beside = predictions_of(path)
+    return parse(gzip.decompress(beside.read_bytes())) if beside.is_file() else {}
 
 
-def kept_predictions(source: Path, place: str, record: dict[str, Any]) -> Splits | None:
-    """The predictions of a kept result."""
-    start, found = f"{key_of(place, record)}|", dict[str, np.ndarray]()
-    for key, stored in arrays_of(predictions_of(source)).items():
+def items_kept(source: Path, place: str, record: dict[str, Any]) -> tuple[Splits, Splits]:
+    """The predictions of a kept result, and the labels."""
+    arrays, seed = arrays_of(source), str(record["seed"])
+    start, marked, found = f"{key_of(place, record)}|", f"labels|{record['task']}|", dict[str, np.ndarray]()
+    for key, stored in arrays.items():
         split, _, seeds = key.removeprefix(start).partition("|")
-        if key.startswith(start) and str(record["seed"]) in seeds.split(","):
-            values = stored[seeds.split(",").index(str(record["seed"]))]
+        if key.startswith(start) and seed in seeds.split(","):
+            values = stored[seeds.split(",").index(seed)]
             found[split] = values.astype(np.float32) if values.dtype.kind == "f" else values
-    return found or None
-
-
-def kept_labels(source: Path, task: str) -> Splits | None:
-    start, arrays = f"labels|{task}|", arrays_of(predictions_of(source))
-    return {key.removeprefix(start): found for key, found in arrays.items() if key.startswith(start)} or None
+    return found, {key.removeprefix(marked): labels for key, labels in arrays.items() if key.startswith(marked)}
 
 
 # --- one file for a matrix ---------------------------------------------------------------------------------------

@@ -11,31 +11,26 @@ for these results. `python -m bench figures arena` draws the first plot alone, f
 
 from __future__ import annotations
 
-import html
 import json
 import os
+import re
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import jinja2
 import numpy as np
 
 from bench import contrasts, plots, table
 from bench.cli import Parser, reading
-from bench.rows import ROLES, Grid, Row, Table, load, short
+from bench.records import folder_of
+from bench.rows import ROLES, Row, Table, load, short
 from common import results
 
-RULES, TEMPLATE = results.ROOT / "bench" / "RULES.md", results.ROOT / "bench" / "report.html"
-DEFAULT = "runs/report"
-FOLDED = (
-    "Failed or missing",
-    "Agreement",
-    "Differences by task",
-    "Learning curves",
-    "Made with",
-    "The runs",
-    "The rules",
-)
+FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
+FOLDED = ("Failed or missing", "Agreement", "Differences by task", "Learning curves", "Made with", "The runs",
+          "The rules")  # fmt: skip
+Item = tuple[str, Any]  # a macro of report.html, and what it shows
 
 
 # --- plots ---------------------------------------------------------------------------------------------------
@@ -68,11 +63,9 @@ def draw_arena(found: Table, path: Path) -> bool:
     rows, bars, marked = found.arena(), list[plots.Bar](), dict[str, float]()
     for row in rows:
         if (mean := found.mean(row)) is not None:
-            over = found.difference(row, ROLES["kd"], found.tasks)
+            over = found.over(row, found.baseline(row, ROLES["kd"]), found.tasks).interval
             ends = [None if end is None else 100 * end for end in mean.interval()]
-            bars.append(
-                plots.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over[0].interval().word if over else None)
-            )
+            bars.append(plots.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over and over.word))
             if row.role:
                 marked.setdefault(row.role, 100 * mean.mean)
     if bars:
@@ -102,7 +95,7 @@ def draw_curves(found: Table, path: Path) -> bool:
     """The loss by step in a run's log, a panel for each task; whether any run is there with its log."""
     groups: dict[str, dict[str, plots.Line]] = {}
     for row in found.arena():
-        for task, seeds in row.records.items():
+        for task, seeds in row.cells.items():
             place = folder_of_run(row, task, min(seeds))
             logged: list[tuple[int, float]] = []
             for line in (place / "log.jsonl").read_text("utf-8").splitlines() if place else ():
@@ -120,7 +113,7 @@ def draw_curves(found: Table, path: Path) -> bool:
 
 def folder_of_run(row: Row, task: str, seed: int) -> Path | None:
     """Where a run lies; None where only its figures are kept."""
-    place = Path(row.cells[task, seed].where) if (task, seed) in row.cells else Path()
+    place = Path(row.cells[task][seed].where)
     return place.parent if place.name == "result.json" and (place.parent / "log.jsonl").is_file() else None
 
 
@@ -178,7 +171,8 @@ def profiled(folders: list[Path]) -> dict[str, float]:
 def summary(found: Table) -> str:
     """What was compared, in a paragraph."""
     rows = found.arena()
-    budgets = sorted({f"{r['budget']['amount']:,} {r['budget']['kind']}" for row in rows for r in row.all()})
+    asked = [record["budget"] for row in rows for record in row.records()]
+    budgets = sorted({f"{budget['amount']:,} {budget['kind']}" for budget in asked})
     others = len(found.rows) - len(rows)
     more = f" {others} more rows of other kinds, or from another start, stand below." if others else ""
     return (
@@ -190,7 +184,7 @@ def summary(found: Table) -> str:
 
 def made_with(found: Table) -> list[str]:
     """The machines, versions and commits of the results; several of one sort are all named."""
-    environments = [record["environment"] for row in found.rows for record in row.all()]
+    environments = [record["environment"] for row in found.rows for record in row.records()]
     named = {
         "Device": [f"{e['hardware']['device']}, {e['hardware']['threads']} threads" for e in environments],
         **{name: [e["versions"][name] for e in environments] for name in ("python", "torch", "transformers")},
@@ -201,116 +195,76 @@ def made_with(found: Table) -> list[str]:
     return [f"{name}: {', '.join(sorted(set(values)))}" for name, values in named.items()]
 
 
-# --- HTML ----------------------------------------------------------------------------------------------------
+# --- the page: what the macros of report.html show -----------------------------------------------------------
 
 
-def html_grid(grid: Grid, links: dict[str, str] | None = None) -> str:
-    """A table whose columns sort; a body for each kind. `links`: where a first cell leads to."""
-    head = "".join(f'<th scope="col"><button>{html.escape(name)}</button></th>' for name in grid.header)
-    bodies: list[list[str]] = [[]]
-    for row in grid.rows:
-        if len(row) == 1:
-            heading = f'<th scope="rowgroup" colspan="{len(grid.header)}">{html.escape(row[0])}</th>'
-            bodies.append([f'<tr class="kind">{heading}</tr>'])
-            continue
-        cells: list[str] = []
-        for text in row:
-            said = text.split(" (")[0].rsplit(", ", 1)[-1]
-            shown = html.escape(text).replace("], ", "]<br>")  # the verdict below its figures
-            classes = ["said"] * ("<br>" in shown) + [said] * (said in ("higher", "lower"))
-            mark = f' class="{" ".join(classes)}"' if classes else ""
-            if not cells and text in (links or {}):
-                shown = f'<a href="{(links or {})[text]}">{shown}</a>'
-            cells.append(f"<td{mark}>{shown}</td>")
-        bodies[-1].append(f"<tr>{''.join(cells)}</tr>")
-    text = "\n".join(f"<tbody>{''.join(body)}</tbody>" for body in bodies if body)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n{text}</table></div>'
+def runs(found: Table, to: Path) -> list[dict[str, Any]]:
+    """Every row's runs, task by task: their cards, seen from the page, and a signature; the other seeds differ in the
+    seed alone."""
+    items = []
+    for row in (row for members in found.kinds().values() for row in members):
+        tasks = []
+        for task, seeds in row.cells.items():
+            places = {seed: folder_of_run(row, task, seed) for seed in sorted(seeds)}
+            cards = {seed: place and Path(os.path.relpath(place / "README.md", to)).as_posix()
+                     for seed, place in places.items()}  # fmt: skip
+            tasks.append((short(task), cards, seeds[min(seeds)].record["signature"]))
+        items.append({"row": row, "tasks": tasks})
+    return items
 
 
-def html_list(lines: list[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
-
-
-def html_text(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>"
-
-
-def html_runs(found: Table, to: Path) -> tuple[str, dict[str, str]]:
-    """Every row's runs: their cards, seen from the page, and a signature (the other seeds differ in the seed alone);
-    and where each row's label leads to."""
-    items, links = [], dict[str, str]()
-    for number, row in enumerate(row for members in found.kinds().values() for row in members):
-        links.setdefault(row.label, f"#row-{number}")
-        parts = []
-        for task, seeds in row.records.items():
-            said = []
-            for seed in sorted(seeds):
-                place = folder_of_run(row, task, seed)
-                card = place and Path(os.path.relpath(place / "README.md", to)).as_posix()
-                said.append(f'<a href="{html.escape(card)}">seed {seed}</a>' if card else f"seed {seed}")
-            signature = html.escape(seeds[min(seeds)]["signature"])
-            parts.append(f"<li>{short(task)}: {', '.join(said)}<br><small>{signature}</small></li>")
-        name = html.escape(f"{row.label} ({row.method} {row.variant}, {row.kind})")
-        items.append(f'<li id="row-{number}">{name}<ul>{"".join(parts)}</ul></li>')
-    return f"<ul>{''.join(items)}</ul>", links
-
-
-def rules() -> str:
+def rules() -> list[Item]:
     """bench/RULES.md without its title: headings, and lists whose items are a line each."""
-    _, *blocks = RULES.read_text(encoding="utf-8").strip().split("\n\n")
-    return "\n".join(
-        html_list([line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
-        else f"<h3>{html.escape(block.removeprefix('## '))}</h3>"
-        for block in blocks
-    )  # fmt: skip
+    _, *blocks = (FOLDER / "RULES.md").read_text(encoding="utf-8").strip().split("\n\n")
+    return [("items", [line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
+            else ("heading", block.removeprefix("## ")) for block in blocks]  # fmt: skip
 
 
-def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[str]]:
+def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[Item]]:
     """Heading -> its parts; the plots are in `to`."""
 
-    def plots(start: str) -> list[str]:
-        parts = []
-        for name, said in drawn.items():
-            if name.startswith(start):
-                svg = (to / name).read_text(encoding="utf-8")
-                parts += [f"<figure>{svg[svg.index('<svg') :]}</figure>", html_text(said)]
-        return parts
+    def figures(start: str) -> list[Item]:
+        chosen = {name: said for name, said in drawn.items() if name.startswith(start)}
+        svgs = [(to / name).read_text(encoding="utf-8") for name in chosen]
+        return [part for svg, said in zip(svgs, chosen.values(), strict=True)
+                for part in (("figure", svg[svg.index("<svg") :]), ("text", said))]  # fmt: skip
 
     arena = {id(row) for row in found.arena()}
     others = [row for row in found.rows if id(row) not in arena]
-    footnote, (runs, links) = table.footnote(found), html_runs(found, to)
-    parts = {
-        "The arena": [html_text(summary(found)), *plots("arena"), html_grid(table.scores(found, found.arena()), links),
-                      *[html_text(footnote)] * bool(footnote), html_text(table.how(found))],
-        f"Failed or missing: {len(found.missing)}": [html_list(table.missing(found, 100))] if found.missing else [],
-        "The kinds": [html_grid(table.scores(found, others), links)] if others else [],
-        "Score against cost": plots("frontier"),
-        "By budget": [html_grid(table.ladder(found))] if found.ladder else [],
-        "Agreement with the teacher, and log loss": [html_grid(table.fidelity(found))] if table.agrees(found) else [],
-        "Planned contrasts": [html_grid(contrasts.contrasts(found))] if contrasts.has_contrasts(found) else [],
-        "Differences by task": [html_grid(table.by_task(found))],
-        "Learning curves": plots("curves"),
-        "Made with": [html_list(made_with(found))],
-        "The runs": [runs],
-        "The rules": [rules()],
+    footnote = table.footnote(found)
+    return {
+        "The arena": [("text", summary(found)), *figures("arena"), ("grid", table.scores(found, found.arena())),
+                      *[("text", footnote)] * bool(footnote), ("text", table.how(found))],
+        f"Failed or missing: {len(found.missing)}": [("items", table.missing(found, 100))] * bool(found.missing),
+        "The kinds": [("grid", table.scores(found, others))] if others else [],
+        "Score against cost": figures("frontier"),
+        "By budget": [("grid", table.ladder(found))] if found.ladder else [],
+        "Agreement with the teacher, and log loss":
+            [("grid", table.fidelity(found))] if table.agrees(found) else [],
+        "Planned contrasts": [("grid", contrasts.contrasts(found))] if contrasts.has_contrasts(found) else [],
+        "Differences by task": [("grid", table.by_task(found))],
+        "Learning curves": figures("curves"),
+        "Made with": [("items", made_with(found))],
+        "The runs": [("runs", runs(found, to))],
+        "The rules": rules(),
     }  # fmt: skip
-    return {heading: items for heading, items in parts.items() if items}
 
 
-def page(found: Table, drawn: dict[str, str], to: Path) -> str:
-    """The whole page; its plots are in `to`."""
-    content = []
-    for heading, items in sections(found, drawn, to).items():
-        text = "\n".join(items)
-        folded = f"<details><summary>{heading}</summary>\n{text}</details>"
-        content.append(folded if heading.startswith(FOLDED) else f"<section><h2>{heading}</h2>\n{text}</section>")
-    return TEMPLATE.read_text(encoding="utf-8").replace("<!-- content -->", "".join(content))
+def colour(text: str) -> str:
+    """The classes of a cell: a verdict stands below its figures, and has its colour."""
+    said = text.split(" (")[0].rsplit(", ", 1)[-1]
+    return " ".join(["said"] * ("], " in text) + [said] * (said in ("higher", "lower")))
 
 
 def write(found: Table, folders: list[Path], to: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
     drawn = draw(found, folders, to)
-    (to / "index.html").write_text(page(found, drawn, to), encoding="utf-8")
+    pages = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True)
+    pages.filters |= {"colour": colour, "lines": lambda text: re.split(r"(?<=\]), ", text)}
+    labels = [row.label for members in found.kinds().values() for row in members]
+    links = {label: f"#row-{labels.index(label)}" for label in labels}
+    template, parts = pages.get_template("report.html"), sections(found, drawn, to)
+    (to / "index.html").write_text(template.render(sections=parts, folded=FOLDED, links=links), encoding="utf-8")
 
 
 def main(argv: list[str]) -> None:
@@ -318,7 +272,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("results", nargs="+", help="files of matrices, folders with results, or files of --save")
     parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
     options = parser.parse_args(argv)
-    folders = [table.folder_of(name) for name in options.results]
-    found = load(folders)
-    write(found, folders, options.to)
+    folders = [folder_of(name) for name in options.results]
+    write(load(folders), folders, options.to)
     print(f"written: {options.to / 'index.html'}")

@@ -21,8 +21,7 @@ from common.args import BadInput
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
 SPAN = 0.08  # a standard deviation over seeds above this: they span a step
 REPORTED = 12_800  # examples: of budgets with as many results the one next to it
-
-# --- figures -------------------------------------------------------------------------------------------------
+ALIKE = 0.01  # rows that differ by less are as good as each other
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -30,31 +29,25 @@ def interval(values: Sequence[float]) -> Interval:
     return stats.estimate([Sample(np.asarray(values))]).interval()
 
 
-def verdict(found: Interval | Estimate) -> str:
-    """A difference in points, its interval, and what it says."""
-    found = found.interval() if isinstance(found, Estimate) else found
-    if found.low is None or found.high is None:
-        return f"{100 * found.mean:+.1f} (one seed)"
-    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}], {found.word}"
-
-
-def difference(left: list[float], right: list[float]) -> str:
+def difference(left: Iterable[float], right: Iterable[float]) -> str:
     """Left minus right in points, paired by seed, with its 95% interval over seeds, and what it says."""
-    return verdict(interval([a - b for a, b in zip(left, right, strict=True)]))
+    return interval([a - b for a, b in zip(left, right, strict=True)]).verdict
 
 
-def cell(values: Sequence[float]) -> str:
+def cell(values: Iterable[float]) -> str:
     """Fractions as percent: their mean ± standard deviation."""
+    values = list(values)
     spread = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
     return f"{100 * np.mean(values):.1f}{spread}"
 
 
-# --- rows ----------------------------------------------------------------------------------------------------
+def short(task: str) -> str:
+    return task.removeprefix("pocket/")
 
 
 @dataclass
 class Row:
-    """A student: a variant of a script, with its results by task and seed."""
+    """A student: a variant of a script, with its results."""
 
     place: str  # the folder above the script's: the name of a row of the matrix
     method: str
@@ -63,10 +56,8 @@ class Row:
     start: str
     teacher: str
     apart: str = ""  # the settings that tell it from a row which is alike in all of these
-    records: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
-    cells: dict[tuple[str, int], Cell] = field(default_factory=dict)
+    cells: dict[str, dict[int, Cell]] = field(default_factory=dict)  # task -> seed -> result
     label: str = ""
-    moves: dict[tuple[str, int], np.ndarray | None] = field(default_factory=dict)
 
     @property
     def role(self) -> str | None:
@@ -92,34 +83,45 @@ class Row:
         """Its name in files about all rows."""
         return str(Path(self.place, self.method, self.variant, self.apart))
 
+    def records(self, task: str | None = None) -> list[dict[str, Any]]:
+        """The results on a task, seed by seed; without a task, all."""
+        found = self.cells if task is None else {task: dict(sorted(self.cells.get(task, {}).items()))}
+        return [cell.record for seeds in found.values() for cell in seeds.values()]
+
     def values(self, task: str) -> list[float]:
-        return [record["primary"]["value"] for _, record in sorted(self.records.get(task, {}).items())]
-
-    def all(self) -> list[dict[str, Any]]:
-        return [record for seeds in self.records.values() for record in seeds.values()]
-
-    def influence(self, task: str, seed: int) -> np.ndarray | None:
-        """How each test item moves a score [N]; None if that was not kept."""
-        if (task, seed) not in self.moves:
-            cell = self.cells.get((task, seed))
-            self.moves[task, seed] = cell.influence() if cell else None
-        return self.moves[task, seed]
+        return [record["primary"]["value"] for record in self.records(task)]
 
     @property
     def settings(self) -> dict[str, Any]:
         """Of its first result."""
-        return self.all()[0]["settings"]
+        return self.records()[0]["settings"]
 
     def typical(self, part: str, name: str) -> float:
         """The median of a figure over all results of the row."""
-        return statistics.median(record[part][name] for record in self.all())
+        return statistics.median(record[part][name] for record in self.records())
 
 
-class Grid(NamedTuple):
-    """What is printed: a header and rows; a row of one cell is a heading."""
+class Contrast(NamedTuple):
+    """A weighted sum of rows: what it is, on which tasks, its p value, corrected where it is one of several, and why it
+    decides nothing, if it does. None where no task has seeds of all rows and no † cell."""
 
-    header: list[str]
-    rows: list[list[str]]
+    found: Estimate | None
+    tasks: list[str]
+    p: float
+    what: str = ""
+    why: str = ""
+
+    @property
+    def word(self) -> str:
+        """What it is called: from the p value; "as good as" from the equivalence test."""
+        if self.found is None or np.isnan(self.p):
+            return self.why if self.found is None else "one seed"
+        told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
+        return told + f", as good as (within {100 * ALIKE:.0f} point)" * (self.found.within(ALIKE) < 0.05)
+
+    @property
+    def interval(self) -> Interval | None:
+        return None if self.found is None else self.found.interval()
 
 
 @dataclass
@@ -132,35 +134,31 @@ class Table:
     def arena(self) -> list[Row]:
         """The largest group of rows that all compare with each other: of one kind and one start."""
         counts = Counter((row.kind, row.start) for row in self.rows)
-        first = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
-        return [row for row in self.kinds()[first[0]] if row.start == first[1]]
+        kind, start = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
+        return [row for row in self.kinds()[kind] if row.start == start]
 
     def kinds(self) -> dict[str, list[Row]]:
         """Rows by kind: the arena's first, then the largest students first. Within a kind start by start, the start
         with most rows first; baselines before methods, these by their means."""
-        order = list(ROLES.values())
+        order = [*ROLES.values(), None]
         counts = Counter((row.kind, row.start) for row in self.rows)
-        most = max(counts.values())
-        means = {id(row): self.plain_mean(row) for row in self.rows}
-
-        def place(row: Row) -> tuple[Any, ...]:
-            role = order.index(row.role) if row.role else len(order)
-            return -counts[row.kind, row.start], row.start, role, -means[id(row)], row.place, row.variant
-
         kinds: dict[str, list[Row]] = {}
         for row in self.rows:
             kinds.setdefault(row.kind, []).append(row)
 
+        def mean(row: Row) -> float:  # a row that lacks a task comes last
+            values = [row.values(task) for task in self.tasks]
+            return float(np.mean([np.mean(some) for some in values])) if all(values) else -float("inf")
+
+        def place(row: Row) -> tuple[Any, ...]:
+            role = order.index(row.role)
+            return -counts[row.kind, row.start], row.start, role, -mean(row), row.place, row.variant
+
         def size(kind: str) -> tuple[Any, ...]:
-            arena = max(counts[kind, row.start] for row in kinds[kind]) == most
+            arena = max(counts[kind, row.start] for row in kinds[kind]) == max(counts.values())
             return not arena, -max(row.typical("student", "bytes") for row in kinds[kind]), kind
 
         return {kind: sorted(kinds[kind], key=place) for kind in sorted(kinds, key=size)}
-
-    def plain_mean(self, row: Row) -> float:
-        """The mean over tasks, by which rows are put in order; a row that lacks one comes last."""
-        values = [row.values(task) for task in self.tasks]
-        return float(np.mean([np.mean(some) for some in values])) if all(values) else -float("inf")
 
     def baseline(self, row: Row, role: str) -> Row | None:
         """The row of that role that a row is compared with: of its kind, start, teacher and batch size; of full
@@ -168,9 +166,9 @@ class Table:
         them; then one of its own place and script."""
         if row.role == role:
             return None
-        rows = [r for r in self.rows if (r.role, r.start, r.teacher) == (role, row.start, row.teacher)]
-        rows = [r for r in rows if r.kind in (row.kind, row.full)]
-        rows = [r for r in rows if r.settings["batch_size"] == row.settings["batch_size"]]
+        alike = role, row.start, row.teacher, row.settings["batch_size"]
+        rows = [r for r in self.rows if (r.role, r.start, r.teacher, r.settings["batch_size"]) == alike
+                and r.kind in (row.kind, row.full)]  # fmt: skip
         shared = set.intersection(*(set(r.settings) for r in (row, *rows))) - {"seed"}
 
         def distance(other: Row) -> tuple[Any, ...]:
@@ -181,35 +179,30 @@ class Table:
 
     def sample(self, weights: Sequence[tuple[Row, float]], task: str) -> Sample | None:
         """A weighted sum of rows on a task, by the seeds that all of them have; None without one."""
-        seeds = sorted(set.intersection(*(set(row.records.get(task, {})) for row, _ in weights)))
+        cells = [row.cells.get(task, {}) for row, _ in weights]
+        seeds = sorted(set.intersection(*map(set, cells)))
         if not seeds:
             return None
-        values = [sum(w * row.records[task][seed]["primary"]["value"] for row, w in weights) for seed in seeds]
-        moves = [row.influence(task, seed) for seed in seeds for row, _ in weights]
+        by = [w for _, w in weights]
+        scores = [[some[seed].record["primary"]["value"] for some in cells] for seed in seeds]
+        values = [sum(w * score for w, score in zip(by, of_seed, strict=True)) for of_seed in scores]
+        moves = [some[seed].influence for seed in seeds for some in cells]
         known = [move for move in moves if move is not None]
         if len(known) < len(moves) or len(seeds) < 2:
             return Sample(np.array(values))
         shaped = np.array(known).reshape(len(seeds), len(weights), -1)
-        return Sample(np.array(values), np.einsum("swn,w->sn", shaped, [w for _, w in weights]))
+        return Sample(np.array(values), np.einsum("swn,w->sn", shaped, by))
 
-    def contrast(
-        self, weights: Sequence[tuple[Row, float]], tasks_: Iterable[str]
-    ) -> tuple[Estimate, list[str]] | None:
-        """A weighted sum of rows, mean over the tasks on which all have seeds and none has a † cell; and which these
-        are. None if there is no such task."""
-        samples = {task: self.sample(weights, task) for task in tasks_
-                   if not any(self.untrained(row, task) for row, _ in weights)}  # fmt: skip
-        found = {task: sample for task, sample in samples.items() if sample is not None}
-        return (stats.estimate(list(found.values())), list(found)) if found else None
+    def contrast(self, weights: Sequence[tuple[Row, float]], tasks_: Iterable[str]) -> Contrast:
+        """A weighted sum of rows, mean over the tasks on which all have seeds and none has a † cell."""
+        wanted = [task for task in tasks_ if not any(self.untrained(row, task) for row, _ in weights)]
+        samples = {task: one for task in wanted if (one := self.sample(weights, task)) is not None}
+        found = stats.estimate(list(samples.values())) if samples else None
+        return Contrast(found, list(samples), found.p if found else np.nan)
 
-    def over(self, row: Row, other: Row, tasks_: Iterable[str]) -> tuple[Estimate, list[str]] | None:
-        """A row minus another."""
-        return self.contrast([(row, 1.0), (other, -1.0)], tasks_)
-
-    def difference(self, row: Row, role: str, tasks_: Iterable[str]) -> tuple[Estimate, list[str]] | None:
-        """A row over its baseline, and on which tasks; None without a baseline, or a seed that both have."""
-        other = self.baseline(row, role)
-        return self.over(row, other, tasks_) if other else None
+    def over(self, row: Row, other: Row | None, tasks_: Iterable[str]) -> Contrast:
+        """A row minus another, say its `baseline`."""
+        return self.contrast([(row, 1.0), (other, -1.0)], tasks_) if other else Contrast(None, [], np.nan)
 
     def mean(self, row: Row) -> Estimate | None:
         """Over all tasks; None if a row lacks one."""
@@ -230,18 +223,18 @@ class Table:
 
     def rungs(self, row: Row, task: str) -> dict[int, list[float]]:
         """Budget -> the scores of a row on a task, of all the seeds that this table has; {} without a ladder."""
-        same = {amount: next((other for other in found.rows if other.key == row.key), None)
-                for amount, found in self.ladder.items()}  # fmt: skip
-        values = {amount: other.values(task) if other else [] for amount, other in same.items()}
-        return {amount: some if len(some) >= len(row.values(task)) else [] for amount, some in values.items()}
+        found = {}
+        for amount, table in self.ladder.items():
+            values = next((other.values(task) for other in table.rows if other.key == row.key), [])
+            found[amount] = values if len(values) >= len(row.values(task)) else []
+        return found
 
     def teachers(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Teacher -> task -> what the results record of it."""
         teachers: dict[str, dict[str, dict[str, Any]]] = {}
         for row in self.rows:
-            for task, seeds in row.records.items():
-                for record in seeds.values():
-                    teachers.setdefault(row.teacher, {})[task] = record["teacher"]
+            for record in row.records():
+                teachers.setdefault(row.teacher, {})[record["task"]] = record["teacher"]
         return teachers
 
 
@@ -269,6 +262,12 @@ def guessing(record: dict[str, Any]) -> float:
     return 1 / len(known.labels) if record["primary"]["name"] == "accuracy" and known and known.labels else 0.0
 
 
+def teacher_score(record: dict[str, Any]) -> float:
+    """Of the fine-tuned teacher of a result, by the same metric."""
+    metric = record["primary"]["name"]
+    return float(np.mean([split[metric] for split in record["teacher"]["metrics"].values()]))
+
+
 def load(sources: Iterable[Path], budget: int | None = None) -> Table:
     """The table of the results under some folders and in some files, at one budget of their ladder. `BadInput` says
     what cannot stand in one table."""
@@ -276,27 +275,22 @@ def load(sources: Iterable[Path], budget: int | None = None) -> Table:
     found, missing = read_all(sources)
     if not found:
         raise BadInput(f"{', '.join(map(str, sources))}: no result.json there")
-    amounts: dict[str, Counter[int]] = {}  # of each task
+    amounts: dict[int, list[Cell]] = {}
     for one in found:
-        amounts.setdefault(one.record["task"], Counter())[one.record["budget"]["amount"]] += 1
-    if all(len(some) == 1 for some in amounts.values()):
+        amounts.setdefault(one.record["budget"]["amount"], []).append(one)
+    at_each = Counter(task for some in amounts.values() for task in {one.record["task"] for one in some})
+    if max(at_each.values()) == 1:  # each task has one budget
         return level(found, missing)
-    rungs = sorted(set.union(*(set(some) for some in amounts.values())))
-    total = sum(amounts.values(), Counter[int]())
-    at = budget if budget in rungs else max(rungs, key=lambda amount: (total[amount], -abs(amount - REPORTED), -amount))
-    tables = {amount: level([one for one in found if one.record["budget"]["amount"] == amount], missing)
-              for amount in rungs}  # fmt: skip
-    for task, record in tables[at].tasks.items():
-        others = [rung.tasks[task] for rung in tables.values() if task in rung.tasks]
-        if wrong := next((one for one in others if apart(one) != apart(record)), None):
-            raise BadInput(f"{task}: not comparable: {wrong['comparable']} and {record['comparable']}")
-    tables[at].ladder = tables
-    return tables[at]
-
-
-def apart(record: dict[str, Any]) -> str:
-    """What two results must share, but for the budget."""
-    return re.sub(r"\|budget:[^|]*", "", record["comparable"])
+    tables = {amount: level(amounts[amount], missing) for amount in sorted(amounts)}
+    most = max(amounts, key=lambda amount: (len(amounts[amount]), -abs(amount - REPORTED), -amount))
+    reported = tables[budget if budget in tables else most]
+    for table in tables.values():
+        for task in table.tasks.keys() & reported.tasks.keys():
+            both = [one.tasks[task]["comparable"] for one in (table, reported)]
+            if len({re.sub(r"\|budget:[^|]*", "", said) for said in both}) > 1:
+                raise BadInput(f"{task}: not comparable: {' and '.join(both)}")
+    reported.ladder = tables
+    return reported
 
 
 def level(found: list[Cell], missing: list[str]) -> Table:
@@ -307,12 +301,12 @@ def level(found: list[Cell], missing: list[str]) -> Table:
     groups: dict[tuple[str, str, str, str, str, str], list[Cell]] = {}
     tasks_: dict[str, Cell] = {}
     for one in found:
-        record, where = one.record, one.where
+        record = one.record
         if record["primary"]["name"] == "perplexity":
-            raise BadInput(f"{where}: a perplexity; it cannot be averaged with other metrics")
+            raise BadInput(f"{one.where}: a perplexity; it cannot be averaged with other metrics")
         first = tasks_.setdefault(record["task"], one)
         if record["comparable"] != first.record["comparable"]:
-            raise BadInput(f"{where}: not comparable with {first.where}: {record['comparable']}, not"
+            raise BadInput(f"{one.where}: not comparable with {first.where}: {record['comparable']}, not"
                            f" {first.record['comparable']}")  # fmt: skip
         teacher = record["teacher"]["name"]
         if len(lengths[teacher]) > 1:
@@ -324,11 +318,11 @@ def level(found: list[Cell], missing: list[str]) -> Table:
         names = unlike([one.record for one in cells])
         for one in cells:
             row = Row(*alike, ", ".join(f"{name} {settings_of(one.record).get(name)}" for name in names))
-            row, at = rows.setdefault(row.key, row), (one.record["task"], one.record["seed"])
-            if at in row.cells:
-                raise BadInput(f"{one.where}: the same cell as {row.cells[at].where}")
-            row.cells[at] = one
-            row.records.setdefault(at[0], {})[at[1]] = one.record
+            seeds = rows.setdefault(row.key, row).cells.setdefault(one.record["task"], {})
+            seed = one.record["seed"]
+            if seed in seeds:
+                raise BadInput(f"{one.where}: the same cell as {seeds[seed].where}")
+            seeds[seed] = one
     label(list(rows.values()))
     return Table({task: one.record for task, one in tasks_.items()}, list(rows.values()), missing)
 
@@ -338,13 +332,13 @@ def label(rows: list[Row]) -> None:
     one; or its variant."""
     for row in rows:
         others = [r for r in rows if r.place == row.place and r.variant != row.variant and r.role is None]
-        named = Path(row.place).name not in ("", row.method) and not others
-        row.label = ", ".join(filter(None, [row.role or (Path(row.place).name if named else row.variant), row.apart]))
+        named = row.name not in ("", row.method) and not others
+        row.label = ", ".join(filter(None, [row.role or (row.name if named else row.variant), row.apart]))
         if len({other.teacher for other in rows}) > 1:
             row.label += f", teacher {Path(row.teacher).name}"
     same = Counter((row.label, row.kind, row.start) for row in rows)
     for row in [row for row in rows if same[row.label, row.kind, row.start] > 1]:
-        row.label += f" ({Path(row.place).name or row.method})"
+        row.label += f" ({row.name or row.method})"
 
 
 def settings_of(record: dict[str, Any]) -> dict[str, Any]:
@@ -358,7 +352,3 @@ def unlike(records: list[dict[str, Any]]) -> list[str]:
     first = {record["task"]: settings_of(record) for record in reversed(records)}
     pairs = [(settings_of(record), first[record["task"]]) for record in records]
     return sorted({name for ours, one in pairs for name in ours | one if ours.get(name) != one.get(name)})
-
-
-def short(task: str) -> str:
-    return task.removeprefix("pocket/")

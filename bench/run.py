@@ -25,7 +25,8 @@ The file:
 `out` is where everything goes, by default runs/ and the file's name. Paths are relative to the repository. Tasks of a
 kind that a row's method does not do are left out, with a line. With [tune] in the file, rows have the values that have
 won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "bench/arena.toml"` has that file's
-content, with what it says itself in its place, and of its rows those that `rows` names.
+content, with what it says itself in its place, and of its rows those that `rows` names. `pairs` are differences of
+rows, "A - B", that the pages show.
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
 that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the
@@ -56,7 +57,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench import records
-from bench.cli import Parser, add_engine, check_engine, seeds_of
+from bench.cli import Parser, add_engine, seeds_of
 from bench.matrix import Job, Matrix, build, out_of, part_of, read_file
 from common import results
 from common.args import BadInput, Interrupted, split_list
@@ -74,12 +75,20 @@ START: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux"
 # --- notes: how a command ended ------------------------------------------------------------------------------
 
 
+def log_path(out: Path, job: Job) -> Path:
+    """The log of a command; its note lies beside it."""
+    return out / "jobs" / f"{job.key}.log"
+
+
 def note_path(out: Path, job: Job) -> Path:
     return out / "jobs" / f"{job.key}.json"
 
 
-def log_path(out: Path, job: Job) -> Path:
-    return out / "jobs" / f"{job.key}.log"
+def log_of(out: Path, job: Job) -> list[str]:
+    """The lines of a command's log, if there is one."""
+    with contextlib.suppress(OSError):
+        return log_path(out, job).read_text(encoding="utf-8", errors="replace").splitlines()
+    return []
 
 
 def read_note(out: Path, job: Job) -> dict[str, Any]:
@@ -107,10 +116,9 @@ def done(out: Path, job: Job) -> bool:
 def results_of(out: Path, job: Job) -> list[str]:
     """The results that a command has named in its log, "saved: FOLDER", relative to OUT: what else lies in its folders
     was not made by this matrix."""
-    text = log_path(out, job).read_text(encoding="utf-8", errors="replace")
-    saved = [line.removeprefix("saved: ") for line in text.splitlines() if line.startswith("saved: ")]
-    paths = [path for folder in dict.fromkeys(saved) if (path := results.ROOT / folder / "result.json").is_file()]
-    return [os.path.relpath(path, out) for path in paths]
+    saved = [line.removeprefix("saved: ") for line in log_of(out, job) if line.startswith("saved: ")]
+    paths = [results.ROOT / folder / "result.json" for folder in dict.fromkeys(saved)]
+    return [os.path.relpath(path, out) for path in paths if path.is_file()]
 
 
 def scores_of(out: Path, paths: list[str]) -> str:
@@ -125,13 +133,10 @@ def scores_of(out: Path, paths: list[str]) -> str:
     return f"{evaluate.TITLES[primary[0]['name']]} {', '.join(values)}, "
 
 
-def last_line(log: Path) -> str:
+def last_line(out: Path, job: Job) -> str:
     """What a command said last."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "no output")
+    lines = [line for line in log_of(out, job) if line.strip()] or ["no output"]
+    return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1])
 
 
 # --- processes -----------------------------------------------------------------------------------------------
@@ -144,9 +149,9 @@ class Running:
     started: float
 
 
-def environment(plan: Matrix, threads: int) -> dict[str, str]:
+def environment(jobs: list[Job], threads: int) -> dict[str, str]:
     """What commands, and the process that they are forked from, find in their environment."""
-    drawn = {job.task for job in plan.jobs if job.task.startswith("pocket/") and not done(plan.out, job)}
+    drawn = {job.task for job in jobs if job.task.startswith("pocket/")}
     path = os.pathsep.join([str(results.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": path, "BENCH_TASKS": ",".join(sorted(drawn))}  # fmt: skip
@@ -240,10 +245,10 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
     stop_commands(out, plan.jobs)
-    os.environ |= environment(plan, threads)
-    START.set_forkserver_preload(PRELOAD)
     finished = [job for job in plan.jobs if done(out, job)]
     waiting = in_order([job for job in plan.jobs if job not in finished])
+    os.environ |= environment(waiting, threads)
+    START.set_forkserver_preload(PRELOAD)
     teachers = {job.teacher for job in finished}
     running: list[Running] = []
     failed: list[Job] = []
@@ -268,7 +273,7 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
                     teachers.add(job.teacher)
                     said = f"{scores_of(out, paths)}done in {took:.0f} s"
                 else:
-                    said = f"FAILED ({ended.process.exitcode}): {last_line(log_path(out, job))}"
+                    said = f"FAILED ({ended.process.exitcode}): {last_line(out, job)}"
                     write_note(out, job, "failed", seconds=took, error=said)
                     failed.append(job)
                 further = plan.more(job, bool(paths))
@@ -343,7 +348,6 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     options = parser.parse_args(argv)
-    check_engine(options)
     table, changes = part_of(read_file(options.file), options.rows, str(options.file)), dict[str, Any]()
     if options.budget is not None:
         ladder = [budget for budget in table.pop("budgets", []) if str(budget) == options.budget]

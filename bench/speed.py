@@ -33,12 +33,12 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from bench import plots, steps
+from bench import measure, plots, steps
 from bench.benchmarks import CASES
-from bench.cli import FOLDER, Parser, markdown
-from bench.measure import forward, load_and_forward, load_student, medians, memory_of, version
-from bench.shapes import FULL, WINDOW, attention_model, packed_model, reader, sentences
-from bench.sizes import EFFICIENT_ATTENTION, encoder
+from bench.cli import FOLDER, Parser, saved
+from bench.grid import Grid
+from bench.measure import FULL, WINDOW, attention_model, medians, memory_of, packed_model, reader, sentences
+from bench.sizes import ENCODERS, cells, encoder
 from common import models, results
 from common.args import BadInput
 from common.layers import attention
@@ -61,7 +61,7 @@ def save_torch_int8(folder: Path) -> int:
     """Save the float32 model, whose linears torch rounds when it is loaded; the bytes of what it holds then."""
     save_packed(32, folder)
     (folder / "torch-int8").touch()
-    model = load_student(folder)
+    model = measure.load_student(folder)
     linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
     floats = sum(4 * p.numel() for p in model.parameters())
     return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
@@ -76,7 +76,7 @@ def save_onnx_int8(folder: Path) -> int:
             return self[0](input_ids=input_ids, attention_mask=attention_mask).logits
 
     save_packed(32, folder)
-    model, (inputs,), axes = Logits([load_student(folder)]), sentences(2), {0: "batch", 1: "length"}
+    model, (inputs,), axes = Logits([measure.load_student(folder)]), sentences(2), {0: "batch", 1: "length"}
     with tempfile.TemporaryDirectory() as place:
         torch.onnx.export(model, tuple(inputs.values()), f"{place}/float.onnx", input_names=list(inputs),
                           dynamic_axes=dict.fromkeys(inputs, axes), dynamo=False)  # fmt: skip
@@ -87,18 +87,19 @@ def save_onnx_int8(folder: Path) -> int:
 def packed() -> dict[str, Any]:
     """BERT-base of random weights, sentences of 32 tokens, from token ids to logits; memory beyond the libraries'."""
     save: dict[str, Callable[[Path], int]] = {"float32": partial(save_packed, 32)}
-    save[f"int8 by torch {version('torch')}"] = save_torch_int8
-    if found := version("onnxruntime", "onnx"):
+    save[f"int8 by torch {measure.version('torch')}"] = save_torch_int8
+    if found := measure.version("onnxruntime", "onnx"):
         save[f"int8 by ONNX Runtime {found}"] = save_onnx_int8
     save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
     save["1 bit, `keep`"] = partial(save_packed, 1, kept=True)
     with tempfile.TemporaryDirectory() as place:
         table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
-        loaded = {name: load_student(Path(place, name)) for name in table}
+        loaded = {name: measure.load_student(Path(place, name)) for name in table}
         for batch in (1, 32):
             texts = sentences(batch)
-            for name, value in medians({n: partial(forward, m, texts) for n, m in loaded.items()}, 5).items():
-                peak = memory_of(partial, load_and_forward, Path(place, name), "classification", texts)
+            calls = {name: partial(measure.forward, model, texts) for name, model in loaded.items()}
+            for name, value in medians(calls, 5).items():
+                peak = memory_of(partial, measure.load_and_forward, Path(place, name), "classification", texts)
                 table[name]["batches"][str(batch)] = {"seconds": value, "memory": peak}
     return {"length": 32, "models": table}
 
@@ -119,7 +120,7 @@ def packed_text(report: dict[str, Any]) -> str:
             cells.append(f"{found['memory'] / 1e6:.0f} ({found['memory'] / base[batch]['memory']:.2f} x)")
         rows.append(cells)
     header = ["weights", "MB on disk", *(title for batch in base for title in (f"batch {batch}: ms", "MB"))]
-    return f"{text}\n\n{markdown(header, rows)}"
+    return f"{text}\n\n{Grid(header, rows).markdown()}"
 
 
 # --- time and memory by length -------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def lengths_text(report: dict[str, Any]) -> str:
             share = row["seconds"][list(windows)[-1]] / list(windows.values())[-1]
             rows.append([shape, name, f"{row['parameters'] / 1e6:.2f}M", *cells, start, f"{share:.2f}"])
     header = ["shape", "attention", "parameters", *(f"{L}: ms, MB" for L in LENGTHS)]
-    return markdown([*header, "faster than sdpa from", "of windows' time"], rows)
+    return Grid([*header, "faster than sdpa from", "of windows' time"], rows).markdown()
 
 
 TRAINED = (1024, 4096, 16384)
@@ -233,7 +234,7 @@ def training_text(report: dict[str, Any]) -> str:
         cells = [f"{value:.2f} (x {value / full['seconds'][L]:.2f}), {row['bytes'][L] / 1e6:,.0f}"
                  for L, value in row["seconds"].items()]  # fmt: skip
         rows.append([name, *cells])
-    return markdown(["attention", *(f"{L}: s (of sdpa's), MB" for L in full["seconds"])], rows)
+    return Grid(["attention", *(f"{L}: s (of sdpa's), MB" for L in full["seconds"])], rows).markdown()
 
 
 # --- the encoders of the efficient-attention paper's tables 2 and 4 ------------------------------------------
@@ -241,26 +242,27 @@ def training_text(report: dict[str, Any]) -> str:
 BATCH, ENCODER_LENGTHS = 16, (512, 4096)  # the paper's
 
 
-def encoder_reader(row: int, half: bool, length: int, device: str) -> Callable[[], None]:
+def encoder_reader(name: str, half: bool, length: int, device: str) -> Callable[[], None]:
     """A row of table 2, with random weights. Full attention has as many positions as there are tokens, as table 4."""
     torch.manual_seed(0)
-    _, family, settings, name, *_ = EFFICIENT_ATTENTION[row]
-    return reader(encoder(family, settings, name, half, length), BATCH, length, device)
+    return reader(encoder(name, half, length), BATCH, length, device)
 
 
 def encoders() -> dict[str, Any]:
     """Seconds and bytes of tables 2 and 4, on the machine at hand; one encoder after the other, as they are large."""
+    halved = {cell.row for cell in cells("efficient_attention") if cell.column == "half the layers"}
+    rows = {f"{name}{', half' * half}": (name, half) for name in ENCODERS for half in (False, True)
+            if not half or name in halved}  # fmt: skip
     table: dict[str, Any] = {}
-    for row, (name, *_, half) in enumerate(EFFICIENT_ATTENTION):
-        for cut in (False, True)[: 1 if half == "-" else 2]:
-            table |= by_length(encoder_reader, {f"{name}{', half' if cut else ''}": (row, cut)}, ENCODER_LENGTHS)
+    for name, row in rows.items():
+        table |= by_length(encoder_reader, {name: row}, ENCODER_LENGTHS)
     return {"batch": BATCH, "encoders": table}
 
 
 def encoders_text(report: dict[str, Any]) -> str:
     rows = [[name, *(f"{row['seconds'][L]:.3f}, {row['bytes'][L] / 1e6:.0f}" for L in row["seconds"])]
             for name, row in report["encoders"].items()]  # fmt: skip
-    return markdown(["encoder", *(f"{L}: s, MB" for L in ENCODER_LENGTHS)], rows)
+    return Grid(["encoder", *(f"{L}: s, MB" for L in ENCODER_LENGTHS)], rows).markdown()
 
 
 # --- sentences per second of students without attention ------------------------------------------------------
@@ -291,7 +293,8 @@ def students() -> dict[str, Any]:
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
     table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
     for batch in (1, 64):
-        calls = {name: partial(forward, model.eval(), sentences(batch)) for name, model in contenders.items()}
+        texts = sentences(batch)
+        calls = {name: partial(measure.forward, model.eval(), texts) for name, model in contenders.items()}
         for name, value in medians(calls, 5).items():
             table[name][str(batch)] = batch / value
     return {"models": table}
@@ -337,7 +340,7 @@ def ratios_text(report: dict[str, Any]) -> str:
     names = max(every, key=len) | {name: 0.0 for ratios in every for name in ratios}
     rows = [[*name.split(", "), *(f"{ratios[name]:.2f}" if name in ratios else "-" for ratios in every)]
             for name in names]  # fmt: skip
-    return markdown(["measured", "what is divided", *report["machines"]], rows)
+    return Grid(["measured", "what is divided", *report["machines"]], rows).markdown()
 
 
 def benchmarked(words: list[str]) -> Ratios:
@@ -371,9 +374,7 @@ def main(argv: list[str]) -> None:
         if given.save:
             results.write_json(FOLDER / f"{name}.json", report)
         return
-    path = FOLDER / "kernels.json"
-    machines = json.loads(path.read_text(encoding="utf-8"))["machines"]
-    environment = results.environment()
+    machines, environment = saved("kernels")["machines"], results.environment()
     here = f"{environment['hardware']['device']}, {torch.backends.cpu.get_cpu_capability()}"
     own = machines.get(here, {}).get("ratios", {})
     before = own or next(iter(machines.values()))["ratios"]  # another machine's, if this one has none
@@ -382,7 +383,7 @@ def main(argv: list[str]) -> None:
     print(results.columns(rows, ["ratio", "now", "checked in"]))
     if given.save:
         entry = {"ratios": own | found, "environment": environment}
-        results.write_json(path, {"machines": machines | {here: entry}})
+        results.write_json(FOLDER / "kernels.json", {"machines": machines | {here: entry}})
     if lines := worse(own, found):
         print("\n".join(lines))
         raise SystemExit(1)

@@ -40,6 +40,17 @@ class Interval(NamedTuple):
             return None
         return "not distinguishable" if self.low <= 0 <= self.high else "higher" if self.mean > 0 else "lower"
 
+    def text(self, form: str = "+.1f", unit: float = 100, name: str = "") -> str:
+        """The mean and its interval; of fractions in percent."""
+        if self.low is None or self.high is None:
+            return f"{unit * self.mean:{form}}{name} (one seed)"
+        return f"{unit * self.mean:{form}} [{unit * self.low:{form}}, {unit * self.high:{form}}]{name}"
+
+    @property
+    def verdict(self) -> str:
+        """Of a difference in points: the figures, and what they say."""
+        return self.text() + (f", {self.word}" if self.word else "")
+
 
 class Sample(NamedTuple):
     """One task's scores, or differences: `values` [S]; and how each item moves each, `influence` [S, N], if known."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from bench import matrix
-from bench.cli import markdown
+from bench.grid import Grid
 from bench.measure import in_own_process, in_turn, memory_of, ratio, seconds, version
 from common import data, models, parallel, results, train
 from common.args import read
@@ -192,7 +192,7 @@ def steps_text(report: dict[str, Any]) -> str:
         cells += [f"{row['megabytes'][how]:,}" if how in row["megabytes"] else "-" for how in list(HOW)[:3]]
         rows.append([name, *cells])
     header = "step of, outputs kept, bf16, compiled, peak MB at BERT-base, outputs kept, bf16"
-    return markdown(header.split(", "), rows)
+    return Grid(header.split(", "), rows).markdown()
 
 
 # --- where a step's time goes --------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def profile() -> dict[str, Any]:
 def profile_text(report: dict[str, Any]) -> str:
     rows = [[name, *(f"{ms:.2f}" for ms in row.values()), f"{sum(row.values()):.2f}"]
             for name, row in report["methods"].items()]  # fmt: skip
-    return markdown(["ms of a step", *PARTS, "sum"], rows)
+    return Grid(["ms of a step", *PARTS, "sum"], rows).markdown()
 
 
 # --- peers ---------------------------------------------------------------------------------------------------
@@ -361,4 +361,4 @@ def peers_text(report: dict[str, Any]) -> str:
         [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
         for name, row in report["peers"].items()
     ]
-    return markdown(["", "examples/s", "seconds / ours", "peak MB"], rows)
+    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()

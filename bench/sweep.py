@@ -40,13 +40,13 @@ import math
 import random
 import statistics
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bench import __main__ as bench
 from bench import matrix, run
-from bench.cli import Parser, add_engine, check_engine
+from bench.cli import Parser, add_engine, at_least
 from common import evaluate, results
 from common.args import BadInput, read, split_list
 
@@ -60,7 +60,16 @@ def points(grid: dict[str, Any], trials: int | None) -> list[dict[str, Any]]:
     return [every[i] for i in sorted(drawn)]
 
 
-Scores = dict[str, dict[str, float | None]]  # task -> seed -> the primary metric; None: not there yet, or failed
+@dataclass
+class Trial:
+    """A point, its commands, and their scores: task -> seed -> the primary metric; None: not there yet, or failed."""
+
+    point: dict[str, Any]
+    jobs: list[matrix.Job]
+    scores: dict[str, dict[str, float | None]]
+
+    def lacking(self) -> list[matrix.Job]:
+        return [job for job in self.jobs if self.scores[job.task][str(job.seed)] is None]
 
 
 class Search:
@@ -81,39 +90,35 @@ class Search:
             given = {"budget": budgets[0]} | given
         apart = {key: value for key, value in table.items() if key != "budgets"}
         self.rows = {row.label: row for row in matrix.rows_of(apart, where)}
-        self.given, self.out = given | {"tune": True}, results.ROOT / out
-        self.kept = kept
+        self.given, self.out, self.kept = given | {"tune": True}, results.ROOT / out, kept
         self.metrics: dict[str, str] = {}
         self.comparable: dict[str, str] = {}
-        self.made: dict[tuple[str, str], list[matrix.Job]] = {}  # the commands of a row's point
-        self.scores: dict[tuple[str, str], Scores] = {}
+        self.trials: dict[tuple[str, str], Trial] = {}  # of a row's point
         self.failed: set[str] = set()  # commands, of this sweep
         self.listed: set[str] = set()  # commands that were given out
 
-    def jobs(self, row: matrix.Row, point: dict[str, Any]) -> list[matrix.Job]:
-        """The commands of a trial, whose part is the point."""
+    def trial(self, row: matrix.Row, point: dict[str, Any]) -> Trial:
+        """A point of a row, which is the part of its commands."""
         label = (row.label, matrix.words_of(point))
-        if label not in self.made:
+        if label not in self.trials:
             jobs = matrix.jobs_of(row, row.table | self.given, self.out / row.label, point)
             if any(job.part != label[1] for job in jobs):
                 raise BadInput(f"{row.where}: variant: a row that is tuned has one")
             rank = list(self.rows).index(row.label)
-            self.made[label] = jobs = [dataclasses.replace(job, rank=(rank,)) for job in jobs]
-            self.scores[label] = {}
-            for job in jobs:
-                self.scores[label].setdefault(job.task, {})[str(job.seed)] = self.score_kept(job)
-        return self.made[label]
+            jobs = [dataclasses.replace(job, rank=(rank,)) for job in jobs]
+            self.trials[label] = made = Trial(point, jobs, {})
+            for job in made.jobs:
+                made.scores.setdefault(job.task, {})[str(job.seed)] = self.score_kept(job)
+        return self.trials[label]
 
     def score_kept(self, job: matrix.Job) -> float | None:
         """The score of a command in the trials that were kept, if it had the same settings and data."""
+        comparable = self.kept["comparable"].get(job.task, "")
         for trial in self.kept["rows"].get(job.row, {"trials": []})["trials"]:
             value = trial["scores"].get(job.task, {}).get(str(job.seed))
-            if trial.get("asked") == job.asked and value is not None:
-                comparable = self.kept["comparable"].get(job.task, "")
-                if f"#{job.fingerprint}|" in comparable:
-                    self.metrics[job.task] = self.kept["metrics"][job.task]
-                    self.comparable[job.task] = comparable
-                    return float(value)
+            if trial.get("asked") == job.asked and value is not None and f"#{job.fingerprint}|" in comparable:
+                self.metrics[job.task], self.comparable[job.task] = self.kept["metrics"][job.task], comparable
+                return float(value)
         return None
 
     @property
@@ -121,34 +126,31 @@ class Search:
         """-1 where less is better."""
         return -1 if "perplexity" in self.metrics.values() else 1
 
-    def mean(self, row: matrix.Row, point: dict[str, Any]) -> float | None:
+    def mean(self, trial: Trial) -> float | None:
         """Of a trial over tasks and seeds, times the sign; minus infinity if it has failed, None if it is not over."""
-        jobs = self.jobs(row, point)
-        scores = self.scores[row.label, matrix.words_of(point)]
-        for job in jobs:
-            if scores[job.task][str(job.seed)] is None and run.done(self.out, job):
-                path, *others = run.read_note(self.out, job)["results"]
-                if others:
-                    raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
-                record = results.load(self.out / path)
-                self.metrics[job.task], self.comparable[job.task] = record["primary"]["name"], record["comparable"]
-                scores[job.task][str(job.seed)] = record["primary"]["value"]
-        lacking = [job for job in jobs if scores[job.task][str(job.seed)] is None]
-        if lacking:
+        for job in (job for job in trial.lacking() if run.done(self.out, job)):
+            path, *others = run.read_note(self.out, job)["results"]
+            if others:
+                raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
+            record = results.load(self.out / path)
+            self.metrics[job.task], self.comparable[job.task] = record["primary"]["name"], record["comparable"]
+            trial.scores[job.task][str(job.seed)] = record["primary"]["value"]
+        if lacking := trial.lacking():
             return -math.inf if all(job.key in self.failed for job in lacking) else None
-        return self.sign * statistics.fmean(scores[job.task][str(job.seed)] or 0.0 for job in jobs) if jobs else None
+        values = [value for seeds in trial.scores.values() for value in seeds.values() if value is not None]
+        return self.sign * statistics.fmean(values) if values else None
 
-    def steps(self, row: matrix.Row) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
-        """A row's points so far; its winner, None until all are over; and which of the winner's values lie at an end
-        of what was tried."""
-        means, tried = list[float](), list[dict[str, Any]]()
+    def steps(self, row: matrix.Row) -> tuple[list[Trial], dict[str, Any] | None, list[str]]:
+        """A row's trials so far; its winner, None until all are over; and which of the winner's values lie at an end of
+        what was tried."""
+        tried = list[Trial]()
 
         def best_of(wanted: list[dict[str, Any]]) -> dict[str, Any] | None:
-            tried.extend(point for point in wanted if point not in tried)
-            found = [self.mean(row, point) for point in tried]
-            means[:] = [mean for mean in found if mean is not None]
-            complete = len(means) == len(found) and max(means, default=-math.inf) > -math.inf
-            return tried[means.index(max(means))] if complete else None
+            known = [one.point for one in tried]
+            tried.extend(self.trial(row, point) for point in wanted if point not in known)
+            means = [mean for one in tried if (mean := self.mean(one)) is not None]
+            complete = len(means) == len(tried) and max(means, default=-math.inf) > -math.inf
+            return tried[means.index(max(means))].point if complete else None
 
         def inside(best: dict[str, Any] | None, name: str, values: list[Any]) -> dict[str, Any] | None:
             """The best, after values beyond the end at which one has won."""
@@ -167,18 +169,15 @@ class Search:
             best = inside(best, "lr", row.grid["lr"])
         for name, values in row.weight.items():
             best = best and inside(best_of([best | {name: value} for value in values]), name, values)
-        ends = {name: [point[name] for point in tried] for name, values in (row.grid | row.weight).items()
+        ends = {name: [one.point[name] for one in tried] for name, values in (row.grid | row.weight).items()
                 if len(values) > 2}  # fmt: skip
         edge = [name for name, values in ends.items() if best and best[name] in (min(values), max(values))]
         return tried, best, edge
 
     def left(self, row: matrix.Row) -> list[matrix.Job]:
         """The commands of a row that are to be run and were not given out yet."""
-        found = []
-        for point in self.steps(row)[0]:
-            scores = self.scores[row.label, matrix.words_of(point)]
-            lacking = [job for job in self.jobs(row, point) if scores[job.task][str(job.seed)] is None]
-            found += [job for job in lacking if job.key not in self.listed]
+        lacking = [job for trial in self.steps(row)[0] for job in trial.lacking()]
+        found = [job for job in lacking if job.key not in self.listed]
         self.listed |= {job.key for job in found}
         return found
 
@@ -188,11 +187,11 @@ class Search:
         for row in self.rows.values():
             tried, winner, edge = self.steps(row)
             trials = []
-            for point in (point for point in tried if self.jobs(row, point)):
-                mean = self.mean(row, point)
+            for trial in (trial for trial in tried if trial.jobs):
+                mean = self.mean(trial)
                 mean = None if mean in (None, -math.inf) else self.sign * (mean or 0.0)
-                scores = self.scores[row.label, matrix.words_of(point)]
-                trials.append({"point": point, "asked": self.jobs(row, point)[0].asked, "mean": mean, "scores": scores})
+                asked = trial.jobs[0].asked
+                trials.append({"point": trial.point, "asked": asked, "mean": mean, "scores": trial.scores})
             if trials:
                 rows[row.label] = {"winner": winner, "at_edge": edge, "trials": trials}
         return {"metrics": self.metrics, "comparable": self.comparable, "rows": rows}
@@ -238,13 +237,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
     parser.add_argument("--rows", help="of a file: rows, with commas (default: all)")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
-    parser.add_argument("--trials", type=int, help="of a script: points of the grid for each variant (default: as many"
-                        f" as the smallest grid has, at most {USUAL})")  # fmt: skip
+    parser.add_argument("--trials", type=at_least(1), help="of a script: points of the grid for each variant (default:"
+                        f" as many as the smallest grid has, at most {USUAL})")  # fmt: skip
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
-    check_engine(options)
-    if options.trials is not None and options.trials < 1:
-        raise BadInput(f"--trials {options.trials}: must be 1 or more")
     if options.what.endswith(".toml"):
         if words:
             raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
@@ -264,14 +260,13 @@ def main(argv: list[str]) -> None:
         found = search.found()
         other = [task for task, said in kept["comparable"].items() if found["comparable"].get(task, said) != said]
         # rows that are not of this sweep keep theirs, if the data are the same
-        before = kept if kept["comparable"] and not other else {}
-        whole = {name: before.get(name, {}) | found[name] for name in ("metrics", "comparable", "rows")}
+        before = kept if kept["comparable"] and not other else matrix.NOTHING_TRIED
+        whole = {name: before[name] | found[name] for name in matrix.NOTHING_TRIED}
         results.write_json(file, {"file": table.get("trials", options.what)} | whole)
         return found
 
     def more(job: matrix.Job, well: bool) -> list[matrix.Job]:
-        if not well:
-            search.failed.add(job.key)
+        search.failed |= set() if well else {job.key}
         write()
         return search.left(search.rows[job.row])
 

@@ -12,7 +12,6 @@ rows that the second tells apart (Holm), and how many of them the first puts in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +19,12 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from bench import plots
-from bench.cli import Parser, markdown
+from bench.cli import Parser
 from bench.contrasts import pairs
+from bench.grid import Grid
 from bench.records import folder_of
-from bench.rows import Grid, Row, Table, load, short
+from bench.rows import Row, Table, load, short
+from bench.stats import Sample
 from common.args import BadInput
 
 DRAWS = 2000
@@ -33,71 +34,44 @@ Means = dict[str, np.ndarray]  # task -> the mean over seeds of each row [R]
 
 
 class Scores(NamedTuple):
-    """The rows that both matrices have, in one of them: [R, S] scores by task, and how an item moves each [R, S, N]."""
+    """The rows that both matrices have, in one of them: by task each row's scores [S], and how an item moves each
+    [S, N], by the same seeds."""
 
     table: Table
     rows: list[Row]
-    values: dict[str, np.ndarray]
-    influence: dict[str, np.ndarray]
-
-    @property
-    def tasks(self) -> list[str]:
-        """Their full names."""
-        return [task for task in self.table.tasks if short(task) in self.values]
+    samples: dict[str, list[Sample]]
 
     def means(self) -> Means:
-        return {task: values.mean(1) for task, values in self.values.items()}
+        means = {task: [row.values.mean() for row in rows] for task, rows in self.samples.items()}
+        return {short(task): np.array(values) for task, values in means.items()}
 
     def drawn(self, rng: np.random.Generator) -> Means:
-        """The means with other seeds and other test items."""
+        """The means with other seeds and other test items, the same ones for all rows."""
         found = {}
-        for task, values in self.values.items():
-            seeds, moves = rng.integers(values.shape[1], size=values.shape[1]), self.influence[task]
-            items = rng.multinomial(moves.shape[2], np.full(moves.shape[2], 1 / moves.shape[2])) / moves.shape[2]
-            found[task] = (values + moves @ items)[:, seeds].mean(1)
+        for task, rows in self.samples.items():
+            values = np.array([row.values for row in rows])
+            seeds = rng.integers(values.shape[1], size=values.shape[1])
+            unknown = any(row.influence is None for row in rows)  # predictions were not kept
+            moves = np.zeros((*values.shape, 1)) if unknown else np.array([row.influence for row in rows])
+            n = moves.shape[2]
+            items = rng.multinomial(n, np.full(n, 1 / n)) / n
+            found[short(task)] = (values + moves @ items)[:, seeds].mean(1)
         return found
 
 
 def scores_of(table: Table, names: list[str]) -> Scores:
     """Of the rows of these names: the tasks on which all have the same seeds, and none is †."""
-    named = {row.name: row for row in table.rows if row.name in names}
+    named = {row.name: row for row in table.rows}
     rows = [named[name] for name in names]
-    values, influence = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    samples = {}
     for task in table.tasks:
-        seeds = {tuple(sorted(row.records.get(task, {}))) for row in rows}
-        if len(seeds) > 1 or () in seeds or any(table.untrained(row, task) for row in rows):
-            continue
-        samples = [table.sample([(row, 1.0)], task) for row in rows]
-        moves: list[Any] = [sample.influence for sample in samples if sample is not None]
-        values[short(task)] = np.array([sample.values for sample in samples if sample is not None])
-        # predictions were not kept: intervals are over seeds alone
-        unknown = any(one is None for one in moves)
-        influence[short(task)] = np.zeros((*values[short(task)].shape, 1)) if unknown else np.array(moves)
-    if not values:
+        seeds = {tuple(sorted(row.cells.get(task, {}))) for row in rows}
+        found = [table.sample([(row, 1.0)], task) for row in rows]
+        if len(seeds) == 1 and () not in seeds and not any(table.untrained(row, task) for row in rows):
+            samples[task] = [sample for sample in found if sample is not None]
+    if not samples:
         raise BadInput("no task on which all rows have the same seeds, and none is †")
-    return Scores(table, rows, values, influence)
-
-
-def mean(means: Means, without: str = "") -> np.ndarray:
-    return np.mean([values for task, values in means.items() if task != without], axis=0)
-
-
-def ranked(a: np.ndarray, b: np.ndarray) -> float:
-    return float(spearmanr(a, b).statistic)
-
-
-Measured = Callable[[Means, Means], float]
-
-
-def measures(other: Scores) -> dict[tuple[str, str], Measured]:
-    """What is compared with what -> the correlation."""
-    found: dict[tuple[str, str], Measured] = {}
-    for task in other.values:
-        found["first, mean", task] = lambda a, b, task=task: ranked(mean(a), b[task])  # type: ignore[misc]
-    found["first, mean", "second, mean"] = lambda a, b: ranked(mean(a), mean(b))
-    for task in other.values if len(other.values) > 1 else ():
-        found["the other tasks of the second, mean", task] = lambda _, b, task=task: ranked(mean(b, task), b[task])  # type: ignore[misc]
-    return found
+    return Scores(table, rows, samples)
 
 
 def both(first: Table, second: Table) -> tuple[Scores, Scores]:
@@ -109,20 +83,35 @@ def both(first: Table, second: Table) -> tuple[Scores, Scores]:
     return scores_of(first, names), scores_of(second, names)
 
 
+def mean(means: Means, without: str = "") -> np.ndarray:
+    return np.mean([values for task, values in means.items() if task != without], axis=0)
+
+
+def measures(one: Means, two: Means) -> dict[tuple[str, str], float]:
+    """What is compared with what -> the rank correlation."""
+    tasks = list(two)
+    sides = {("first, mean", task): (mean(one), two[task]) for task in tasks}
+    sides["first, mean", "second, mean"] = mean(one), mean(two)
+    for task in tasks if len(tasks) > 1 else ():
+        sides["the other tasks of the second, mean", task] = mean(two, task), two[task]
+    return {names: float(spearmanr(a, b).statistic) for names, (a, b) in sides.items()}
+
+
 def transfer(one: Scores, two: Scores) -> Grid:
     """A line for each correlation, and one for the pairs."""
-    compared, rng = measures(two), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     draws = [(one.drawn(rng), two.drawn(rng)) for _ in range(DRAWS)]
-    lines = [[a, b, f"{measure(one.means(), two.means()):+.2f}", between([measure(*draw) for draw in draws], "+.2f")]
-             for (a, b), measure in compared.items()]  # fmt: skip
-    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.tasks).items()
+    found, drawn = measures(one.means(), two.means()), [measures(*draw) for draw in draws]
+    lines = [[*names, f"{value:+.2f}", between([draw[names] for draw in drawn], "+.2f")]
+             for names, value in found.items()]  # fmt: skip
+    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
             if c.found is not None and c.p < 0.05]  # fmt: skip
 
     def same(means: Means) -> int:
         scores = mean(means)
         return sum(np.sign(scores[i] - scores[j]) == sign for i, j, sign in told)
 
-    agree = [same(a) for a, _ in draws]
+    agree = [same(first) for first, _ in draws]
     lines.append(["first, mean", f"{len(told)} pairs that the second tells apart", f"{same(one.means())} in one order",
                   between(agree, ".0f")])  # fmt: skip
     return Grid([f"{len(one.rows)} rows", "beside", "", "middle 95% of draws"], lines)
@@ -135,13 +124,13 @@ def between(values: list[Any], form: str) -> str:
 
 def gains(scores: Scores) -> list[tuple[float, float, float]]:
     """Each row over vanilla KD in points: the mean, and its 95% interval."""
-    table, kd = scores.table, next((row for row in scores.rows if row.role == "vanilla KD"), None)
+    kd = next((row for row in scores.rows if row.role == "vanilla KD"), None)
     if kd is None:
         raise BadInput("no vanilla KD among the rows that both have")
     found = []
     for row in scores.rows:
-        over = table.over(row, kd, scores.tasks)
-        mean, low, high = over[0].interval() if over and row is not kd else (0.0, 0.0, 0.0)
+        over = scores.table.over(row, kd, scores.samples).interval
+        mean, low, high = over if over and row is not kd else (0.0, 0.0, 0.0)
         found.append((100 * mean, 100 * (mean if low is None else low), 100 * (mean if high is None else high)))
     return found
 
@@ -153,8 +142,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
     given = parser.parse_args(argv)
     one, two = both(*(load([folder_of(name)]) for name in (given.first, given.second)))
-    found = transfer(one, two)
-    print(markdown(found.header, found.rows))
+    print(transfer(one, two).markdown())
     if given.figure:
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}
         plots.crosses(points, given.figure, "Points over vanilla KD", "first matrix", "second matrix")

@@ -30,6 +30,7 @@ from bench import (
     measure,
     papers,
     plots,
+    published,
     readme,
     records,
     report,
@@ -717,17 +718,6 @@ def test_a_sweep(glue: Path, expert: Path, tmp_path: Path, capsys: Capture) -> N
     assert last.count("--lr") == 2
 
 
-# --- statistics -------------------------------------------------------------------------------------------------
-
-
-def test_verdicts_by_hand() -> None:
-    base = [0.50, 0.70, 0.60, 0.80, 0.55]
-    assert compared.difference([x - 0.02 for x in base], base) == "-2.0 [-2.0, -2.0], lower"
-    noise = (0.03, -0.02, 0.01, -0.03, 0.01)
-    assert compared.difference([x + e for x, e in zip(base, noise, strict=True)], base).endswith("not distinguishable")
-    assert compared.difference([0.6], [0.5]) == "+10.0 (one seed)"
-
-
 # --- tables -----------------------------------------------------------------------------------------------------
 
 
@@ -772,11 +762,11 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
         write(folder, 0.5, seed, "kd", "rte", "efficient_attention")
         write(folder, 0.4, seed, "finetune", "rte", "efficient_attention")
     found = table.load([folder])
-    gain = found.difference(row(found, "kd", "mc3kd"), "undistilled", found.tasks)
+    kd = row(found, "kd", "mc3kd")
+    gain = found.over(kd, found.baseline(kd, "undistilled"), found.tasks).found
     assert gain is not None
-    assert gain[0].mean == pytest.approx(0.101)
-    assert found.difference(row(found, "kd", "mc3kd"), "vanilla KD", found.tasks) is None
-    assert found.difference(row(found, "kd-1bit"), "undistilled", found.tasks) is None
+    assert gain.mean == pytest.approx(0.101)
+    assert found.baseline(kd, "vanilla KD") is found.baseline(row(found, "kd-1bit"), "undistilled") is None
     baseline = found.baseline(row(found, "kd", "efficient_attention"), "undistilled")
     assert baseline is row(found, "finetune", "efficient_attention")
     for place, settings in (("few", {"batch_size": 8}), ("hot", {"temperature": 4.0})):  # other KDs, which come first
@@ -866,9 +856,9 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
         next(folder.glob(f"mc3kd/cola/mc3kd/*/seed{seed}/result.json")).unlink()
     next(folder.glob("mc3kd/rte/kd/*/seed0/result.json")).unlink()
     found = table.load([folder])
-    gain = found.difference(row(found, "mc3kd"), "vanilla KD", found.tasks)
+    gain = found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found
     assert gain is not None
-    assert gain[0].mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
+    assert gain.mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
     assert found.mean(row(found, "mc3kd")) is None
     assert "(1 of 2 tasks)" in table.markdown(found)
 
@@ -896,7 +886,7 @@ def test_other_settings_are_another_row(folder: Path) -> None:
     labels = [one.label for one in found]
     assert len(set(labels)) == len(labels) == 3
     assert sum("lr 0.003" in label for label in labels) == 2
-    assert sorted(len(one.records["rte"]) for one in found) == [1, 2, 3]
+    assert sorted(len(one.records("rte")) for one in found) == [1, 2, 3]
     assert len({one.path for one in found}) == 3
 
 
@@ -983,8 +973,8 @@ def test_pages_have_not_drifted() -> None:
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
     """Figures stand in the paper's tables as transcribed; rows in a result, or in a matrix that is to make one."""
-    texts = (ROOT / f"bench/published/{paper}.toml", ROOT / "bench/sizes.py")
-    printed = set(re.findall(r"\d+(?:[.,]\d+)+", "".join(path.read_text(encoding="utf-8") for path in texts)))
+    text = (ROOT / f"bench/published/{paper}.toml").read_text(encoding="utf-8")
+    printed = set(re.findall(r"\d+(?:[.,]\d+)+", text))
     places = claims.read()["results"]
     for claim in [claim for claim in claims.read()["claims"] if claim["paper"] == paper]:
         assert claim.keys() in ({"paper", "claim", "published", key} for key in ("takes", "answers")), claim
@@ -1024,7 +1014,7 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
     monkeypatch.setattr(claims, "cases", lambda name: once)
     gap = compared.interval([0.10, 0.12, 0.09])
     for answer, said, figure in (
-        ({"more": "a", "than": "b"}, "held", compared.verdict(gap).rpartition(",")[0]),
+        ({"more": "a", "than": "b"}, "held", gap.text()),
         ({"less": "a", "than": "b"}, "did not hold", "+10.3"),
         ({"less": "b", "than": "a"}, "held", "-10.3"),
         ({"more": "b", "than": "a"}, "did not hold", "-10.3"),
@@ -1056,12 +1046,12 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
 # --- sizes, speed, figures --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", sizes.CELLS)
+@pytest.mark.parametrize("method", sizes.COUNTED)
 def test_sizes_are_those_in_print(method: str) -> None:
     """But for typos, which are named."""
-    cells = sizes.CELLS[method]()
-    assert len(cells) == {"cka": 27, "cmow": 168, "efficient_attention": 18, "xtc": 32}[method]
-    assert not [cell for cell in cells if cell.remark == "MISMATCH"]
+    cells = sizes.cells(method)
+    assert len(cells) == {"cka": 27, "cmow": 166, "efficient_attention": 18, "xtc": 32}[method]
+    assert not [cell for cell in cells if cell.wrong]
     if method == "cmow":
         cell = next(c for c in cells if c.printed == "110,936,21")
         assert (cell.table, cell.row, cell.found) == ("VII", "cmow + bilstm", 11_093_621)
@@ -1107,7 +1097,7 @@ def test_words_alone_do_not_know_their_order() -> None:
 
 # --- the papers' tables -----------------------------------------------------------------------------------------
 
-PAPERS = {method: papers.load(method) for method in papers.methods()}
+PAPERS = {method: published.load(method) for method in published.methods()}
 # The starts of the reasons why a row has no command; others are of the teacher, and of tasks that no hub has
 REASONS = ("from the literature", "from other rows", "counts of examples", "the teacher")
 
@@ -1117,14 +1107,13 @@ def test_every_row_means_something(method: str, capsys: Capture, tmp_path: Path)
     """Each has a command that the script takes, or a reason why it has none; and is printed."""
     paper, lines = PAPERS[method], set()
     for one in paper.tables:
-        for line in one.rows:
-            said = papers.meaning(paper, one, line)
-            commands, why = papers.commands(paper, one, line)
-            assert said.teacher or said.reason or said.values
-            local = said.reason is None  # it runs, on data that --data-dir brings
+        for line in papers.lines_of(paper, one):
+            commands, why = line.commands
+            assert line.teacher or line.reason or line.values
+            local = line.reason is None  # it runs, on data that --data-dir brings
             measured = one.run is None  # times and counts of data: other commands of the bench
-            assert commands or (why and (said.teacher or local or measured or why.startswith(REASONS))), (one.name, why)
-            assert all(papers.filled(paper.columns[column], said.values) for column in one.columns)
+            assert commands or (why and (line.teacher or local or measured or why.startswith(REASONS))), (one.name, why)
+            assert all(papers.filled(paper.columns[column], line.values) for column in one.columns)
             lines |= {tuple(command) for command in commands}
     assert lines
     for command in lines:
@@ -1156,13 +1145,8 @@ def test_means_in_print_are_the_means_of_what_is_printed() -> None:
 
 def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path, capsys: Capture) -> None:
     """A reproduction is the mean of its seeds; a smaller budget is named; another student is of no row."""
-    one = next(found for found in PAPERS["mc3kd"].tables if found.name == "3")
-    said = papers.meaning(PAPERS["mc3kd"], one, one.rows[2])
-    given, _ = papers.options(PAPERS["mc3kd"], one, said.values, "rte")
-    args = papers.wanted_args("mc3kd", ("--task", "rte", *itertools.chain(*given.items())))
-    base = copy.deepcopy(RECORD) | {"variant": args.variant, "source": "hub", "settings": args.settings()}
-    base["budget"] = {"name": "paper", "kind": "paper", "amount": 9960, "comparable": False}
-    base["teacher"] |= {"name": given["--teacher"], "metrics": {"dev": {"accuracy": 0.7}}}
+    base = result_of(PAPERS["mc3kd"], "3", str(table_of(PAPERS["mc3kd"], "3").rows[2]), "rte")
+    base["teacher"] |= {"metrics": {"dev": {"accuracy": 0.7}}}
     base.pop("digest", None)
 
     def printed(accuracy: float, settings: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -1189,25 +1173,26 @@ def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path,
     assert re.search(r"65\.00 +\+4\.71 +beta 5\.0\n", printed(0.65, {"beta": 5.0}, command=typed, seed=9))
 
 
+def table_of(paper: papers.Paper, name: str) -> papers.Table:
+    return next(found for found in paper.tables if found.name == name)
+
+
 def result_of(paper: papers.Paper, name: str, labels: str, task: str, **changes: Any) -> dict[str, Any]:
     """A result of a row's command, as its script would record it."""
-    one = next(found for found in paper.tables if found.name == name)
-    said = papers.meaning(paper, one, next(row for row in one.rows if str(row) == labels))
-    given, _ = papers.options(paper, one, said.values, task)
-    args = papers.wanted_args(paper.method, ("--task", task, *itertools.chain(*given.items())))
+    line = next(line for line in papers.lines_of(paper, table_of(paper, name)) if str(line.row) == labels)
+    args = line.args(task)
     record = copy.deepcopy(RECORD) | {"method": paper.method, "task": task, "source": "hub", "command": "python"}
-    record["variant"] = papers.filled(one.record, {"variant": args.variant} | said.values)
+    record["variant"] = line.variant(args)
     record["settings"] = args.settings() | changes
     record["budget"] = {"name": "paper", "kind": "paper", "amount": 1, "comparable": False}
-    record["teacher"] |= {"name": given["--teacher"]}
+    record["teacher"] |= {"name": line.options(task)[0]["--teacher"]}
     return record
 
 
 def shown_in(paper: papers.Paper, name: str, records: list[dict[str, Any]], task: str) -> dict[str, papers.Found]:
     """Row -> what it shows on a task."""
-    one = next(found for found in paper.tables if found.name == name)
-    meanings = {str(row): papers.meaning(paper, one, row) for row in one.rows}
-    found = {row: papers.find(paper, one, said, task, records) for row, said in meanings.items() if not said.reason}
+    lines = papers.lines_of(paper, table_of(paper, name), records)
+    found = {str(line.row): line.found(task) for line in lines if not line.reason}
     return {row: part for row, part in found.items() if part is not None and not part.teacher}
 
 
@@ -1252,12 +1237,14 @@ def test_a_result_of_two_rows_fills_neither(monkeypatch: pytest.MonkeyPatch, cap
 def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row and its half, full attention and an efficient one, at each length."""
     tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    rows = (("full", "bert", tiny, None, "1", "-"), ("ours", "roberta", tiny | {"pad_token_id": 1}, "lsg", "1", "1"))
-    for name, value in (("EFFICIENT_ATTENTION", rows), ("BATCH", 1), ("ENCODER_LENGTHS", (16, 600))):
+    rows = {"BERT-base": ("bert", tiny, None), "LSG": ("roberta", tiny | {"pad_token_id": 1}, "lsg")}
+    for name, value in (("ENCODERS", rows), ("BATCH", 1), ("ENCODER_LENGTHS", (16, 600))):
         monkeypatch.setattr(speed, name, value)
+    monkeypatch.setattr(sizes, "ENCODERS", rows)
+    monkeypatch.setattr(speed, "cells", lambda _: [sizes.Cell("", "LSG", "half the layers", "1", 1.0, "ok")])
     monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
     report = speed.encoders()
-    assert [*report["encoders"]] == ["full", "ours", "ours, half"]
+    assert [*report["encoders"]] == ["BERT-base", "LSG", "LSG, half"]
     assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
     assert len(speed.encoders_text(report).splitlines()) == 5
 

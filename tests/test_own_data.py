@@ -26,6 +26,7 @@ from test_input import refused, write
 
 from bench import arena, measure
 from bench import rows as compared
+from bench.records import Cell
 from common import data, metrics
 from common.kinds import KINDS
 from common.kinds.sentences import label_order
@@ -662,7 +663,8 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
         variant = place if place in ("kd", "finetune") else "x"
         row = compared.Row(place, "m", variant, "student 2x32", "random", "T")
         more = {"metrics": {"dev": {"majority": 0.4}}, "settings": {"batch_size": 32}}
-        row.records["t"] = {i: {"primary": {"name": "accuracy", "value": v}, **more} for i, v in enumerate(values)}
+        found = [{"primary": {"name": "accuracy", "value": value}, **more} for value in values]
+        row.cells["t"] = {i: Cell(place, "", record) for i, record in enumerate(found)}
         made.append((row, compared.interval(values)))
     return sorted(made, key=lambda pair: -pair[1].mean)
 

@@ -137,8 +137,8 @@ def test_every_command_builds_its_models(method: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(models, "load_model", loaded)
     paper, seen, first = papers.load(method), set[Any](), dict[Any, str]()
     for table in paper.tables:
-        for row in table.rows:
-            for line in papers.commands(paper, table, row)[0]:
+        for row in papers.lines_of(paper, table):
+            for line in row.commands[0]:
                 words = dict(zip(line[2::2], line[3::2], strict=True))
                 tasks = words.pop("--task").split(",")
                 shaping = ("teacher", "student", "init", "keep", "variant", "bits", "lora-rank", "attention", "head",
