@@ -81,7 +81,15 @@ def short_arena(found: Table) -> str:
     shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
     drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items()
              if (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
-    return paragraphs(table.partial(found), *drawn, shown.markdown(), table.footnote(found))
+    return paragraphs(still_to_run(found), table.partial(found), *drawn, shown.markdown(), table.footnote(found))
+
+
+def still_to_run(found: Table) -> str:
+    """How many rows of the arena's file, its kinds' among them, have no result yet."""
+    rows = matrix.read_file(results.ROOT / "bench" / "arena.toml")["rows"]
+    if len(found.rows) == len(rows):
+        return ""
+    return f"{len(found.rows)} of the {len(rows)} rows of `bench/arena.toml` have run; the others have no result yet."
 
 
 def trials() -> str:
