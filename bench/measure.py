@@ -92,12 +92,12 @@ def load_student(folder: Path, kind: str = "classification") -> Any:
     """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
     import methods.cmow  # noqa: F401  # makes its models known to the library
 
-    if (folder / "int8.onnx").exists():
+    if (folder / "model.onnx").exists():
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        session = onnxruntime.InferenceSession(folder / "int8.onnx", options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
         return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
     family: Any = Kind.of(kind).auto
     if hasattr(models.load_config(str(folder)), "efficient_attention"):

@@ -16,7 +16,7 @@ Contenders take turns, so that a noisy machine is noisy for all of them, and rat
 each machine; a ratio that is more than 20% worse than there is called so, and the exit code is 1. Random weights change
 no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
-onnx onnxruntime`), and named with their versions.
+onnx onnxscript onnxruntime`), and named with their versions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bench.measure import FULL, WINDOW, attention_model, medians, memory_of, pac
 from bench.sizes import ENCODERS, cells, encoder
 from common import models, results
 from common.args import BadInput
-from common.layers import attention
+from common.layers import attention, onnx
 
 TOLERANCE = 0.2
 
@@ -67,31 +67,29 @@ def save_torch_int8(folder: Path) -> int:
     return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
 
 
-def save_onnx_int8(folder: Path) -> int:
-    """The same model as ONNX Runtime's own tool rounds it."""
+def save_onnx(bits: int, folder: Path) -> int:
+    """As a graph of ONNX Runtime: packed, or of float32 as its own tool rounds that to 8 bits."""
     from onnxruntime.quantization import quantize_dynamic
 
-    class Logits(nn.ModuleList):
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            return self[0](input_ids=input_ids, attention_mask=attention_mask).logits
-
-    save_packed(32, folder)
-    model, (inputs,), axes = Logits([measure.load_student(folder)]), sentences(2), {0: "batch", 1: "length"}
-    with tempfile.TemporaryDirectory() as place:
-        torch.onnx.export(model, tuple(inputs.values()), f"{place}/float.onnx", input_names=list(inputs),
-                          dynamic_axes=dict.fromkeys(inputs, axes), dynamo=False)  # fmt: skip
-        quantize_dynamic(f"{place}/float.onnx", folder / "int8.onnx")
-    return (folder / "int8.onnx").stat().st_size
+    folder.mkdir()
+    graph = folder / "model.onnx"
+    onnx.save(packed_model(bits), lambda *_, **__: sentences(2)[0], graph)
+    if bits == 32:
+        quantize_dynamic(graph, graph)
+    return graph.stat().st_size
 
 
 def packed() -> dict[str, Any]:
     """BERT-base of random weights, sentences of 32 tokens, from token ids to logits; memory beyond the libraries'."""
     save: dict[str, Callable[[Path], int]] = {"float32": partial(save_packed, 32)}
     save[f"int8 by torch {measure.version('torch')}"] = save_torch_int8
-    if found := measure.version("onnxruntime", "onnx"):
-        save[f"int8 by ONNX Runtime {found}"] = save_onnx_int8
+    found = measure.version("onnxruntime", "onnx", "onnxscript")
+    if found:
+        save[f"int8 by ONNX Runtime {found}"] = partial(save_onnx, 32)
     save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
     save["1 bit, `keep`"] = partial(save_packed, 1, kept=True)
+    if found:
+        save[f"2 bits, ONNX Runtime {found}"] = partial(save_onnx, 2)
     with tempfile.TemporaryDirectory() as place:
         table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
         loaded = {name: measure.load_student(Path(place, name)) for name in table}

@@ -1,10 +1,11 @@
-"""A packed model as a graph for ONNX Runtime, whose weights stay at 2 bits (4, 8) on disk and in memory.
+"""A student as a graph for ONNX Runtime. Packed weights stay at 2 bits (4, 8) on disk and in memory.
 
-    onnx.save(model, tokenizer, Path("student.onnx"))        # model, tokenizer = packed.load(...)
+    onnx.save(model, tokenizer, Path("student.onnx"))
 
-A linear is ONNX Runtime's operator MatMulNBits on the rounded input: whole numbers times whole numbers, whose sums are
-exact in float32. So the logits are the packed model's, up to the rounding of what stands between the linears. One bit
-takes two here, since that operator has no fewer. An embedding looks up bytes, and in a table of 256 rows their codes.
+A packed linear is ONNX Runtime's operator MatMulNBits on the rounded input: whole numbers times whole numbers, whose
+sums are exact in float32. So the logits are the packed model's, up to the rounding of what stands between the linears.
+One bit takes two here, since that operator has no fewer. An embedding looks up bytes, and in a table of 256 rows their
+codes.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Embedding(nn.Module):
 
 
 def save(model: PreTrainedModel, tokenizer: Any, path: Path) -> int:
-    """Write the graph of a packed model, for any batch and length; return its bytes. Needs `onnx` and `onnxscript`.
+    """Write the graph of a model, for any batch and length; return its bytes. Needs `onnx` and `onnxscript`.
 
     Its inputs are called as the tokenizer's outputs, its output is `logits`.
     """
