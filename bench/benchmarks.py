@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import statistics
 import tempfile
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -138,6 +140,34 @@ def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:
                       "unbound": one_by_one(lambda M: M.unbind(1))}, M)  # fmt: skip
 
 
+def step_of_cmow(words: int) -> float:
+    """Processor seconds of a step of the bidirectional hybrid, the median of ten."""
+    from methods import cmow
+
+    config = cmow.MatrixEmbeddingConfig(vocab_size=words, diffcat=False)
+    model, ends = cmow.MatrixEmbeddingForSequenceClassification(config), list[float]()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(10, words, (32, 32))
+    for _ in range(12):
+        model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.logsumexp(-1).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        ends.append(time.process_time())
+    return statistics.median(gaps(ends)[1:])
+
+
+def pages(folder: Path, tiny: bool) -> Contenders:
+    """CMOW's step at the paper's size, whose gradients have 30,522 rows of matrices, in processes of their own: how
+    large the pages of its tensors are, PyTorch asks once."""
+
+    def step(large: str) -> float:
+        with mock.patch.dict(os.environ, THP_MEM_ALLOC_ENABLE=large):
+            return measure.in_own_process(step_of_cmow, 100 if tiny else 30_522)
+
+    return {"pages of 4 KB": partial(step, "0"), "pages of 2 MB": partial(step, "1")}
+
+
 # --- attentions and packed layers ----------------------------------------------------------------------------
 
 
@@ -176,6 +206,7 @@ CASES = {
     "cka loss": Case(alignments, (("grams", "fast"),), 15),
     "cmow product (pooled)": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
     "cmow product (prefix)": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
+    "cmow step (paper's size)": Case(pages, (("pages of 2 MB", "pages of 4 KB"),), 4),
     **{f"efficient_attention ({name})": Case(partial(attentions, name), LIBRARY, 7)
        for name in ("longformer", "bigbird", "nystromformer")},
     **{f"xtc packed layers ({bits}-bit; batch of {batch})": Case(partial(packed_layers, bits, batch), PACKED, 10)
