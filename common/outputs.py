@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ class Outputs:
 
 def parse(rows: Rows) -> Outputs:
     """Find the outputs in the columns of a file. Raises BadInput with its line."""
-    file, ids = rows.files[0], None
+    file, ids = rows.where, None
     columns = {name: values for name, values in rows.columns.items() if name.strip().lower() not in NO_OUTPUTS}
     for column in (name for name in rows.columns if name.strip().lower() == "id"):
         ids = [str(value).strip() for value in rows.columns[column]]
@@ -87,47 +86,46 @@ def join(splits: dict[str, Rows], found: Outputs) -> None:
 
     Raises BadInput where train would lack any.
     """
-    given = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
+    ids = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
     places = {split: rows.columns.pop("row", None) for split, rows in splits.items()}
-    if found.ids is None:
-        train = splits["train"]
-        if places["train"] and len(found.values) == sum(map(len, splits.values())):
-            for split, rows in splits.items():
-                splits[split] = with_outputs(rows, found, places[split] or ())
-                if split != "train":
-                    tell_apart(split, found, len(rows))
-            return
-        if len(found.values) != len(train):
-            raise BadInput(f"--teacher-outputs {found.file}: {len(found.values):,} rows, train has {len(train):,}; one"
-                           " for each is needed, in their order, or an id column in both files")  # fmt: skip
-        splits["train"] = with_outputs(train, found, range(len(train)))
-        return
-    at = {name: i for i, name in enumerate(found.ids)}
+    if found.ids is not None:
+        places = _by_id(splits, ids, found)
+    elif not places["train"] or len(found.values) != sum(map(len, splits.values())):
+        if len(found.values) != len(splits["train"]):
+            raise BadInput(
+                f"--teacher-outputs {found.file}: {len(found.values):,} rows, train has {len(splits['train']):,}; one"
+                " for each is needed, in their order, or an id column in both files"
+            )
+        places = {"train": list(range(len(found.values)))}
+    for split, rows in places.items():
+        splits[split] = replace(splits[split], columns=splits[split].columns | {"outputs": rows}, outputs=found)
+        if split != "train" and (count := sum(row is not None for row in rows)):
+            tell(f"{found.file}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them")
+
+
+def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: Outputs) -> dict[str, list[int | None]]:
+    """Split -> for each of its rows the file's, or None; no id may stand in two splits."""
+    at = {name: i for i, name in enumerate(found.ids or ())}
     seen: dict[str, str] = {}
+    chosen = {}
     for split, rows in splits.items():
         if (values := given[split]) is None:
             raise BadInput(f"--teacher-outputs {found.file}: has ids, {split} no column 'id'; give both, or neither")
         ids = [str(value).strip() for value in values]
         for i, name in enumerate(ids):
             if name in seen:
-                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too; outputs of"
-                               f" {seen[name]} would leak")  # fmt: skip
+                raise BadInput(
+                    f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too; outputs of {seen[name]} would leak"
+                )
             seen[name] = split
-        splits[split] = with_outputs(rows, found, [at.get(name) for name in ids])
-        if split == "train" and (lacking := [i for i, name in enumerate(ids) if name not in at]):
-            raise BadInput(f"--teacher-outputs {found.file}: no outputs for {len(lacking):,} of {len(ids):,} rows of"
-                           f" train, the first is {rows.place(lacking[0])}")  # fmt: skip
-        if split != "train" and (count := sum(name in at for name in ids)):
-            tell_apart(split, found, count)
-
-
-def tell_apart(split: str, found: Outputs, count: int) -> None:
-    tell(f"{found.file}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them")
-
-
-def with_outputs(rows: Rows, found: Outputs, chosen: Sequence[int | None]) -> Rows:
-    """These rows, with the row of the file of each."""
-    return replace(rows, columns=rows.columns | {"outputs": list(chosen)}, outputs=found)
+        chosen[split] = [at.get(name) for name in ids]
+        if split == "train" and (count := chosen[split].count(None)):
+            first = rows.place(chosen[split].index(None))
+            raise BadInput(
+                f"--teacher-outputs {found.file}: no outputs for {count:,} of {len(ids):,} rows of train, the first is"
+                f" {first}"
+            )
+    return chosen
 
 
 def logits(task: Task, rows: Rows) -> np.ndarray | None:

@@ -324,7 +324,7 @@ def test_bad_files(
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
         (
             {"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"},
-            "dev.csv: no column 'text', which train has; it has id, name",
+            "dev.csv: no column 'text'; needs text, has id, name",
         ),
         ({"train.csv": sheet(), "test.csv": "text\nx\n"}, "warning: test is left out: no column 'label', which"),
         ({"state.json": "{}"}, "one split written by save_to_disk"),
@@ -354,7 +354,7 @@ def test_a_thousand_classes(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 def test_a_data_set_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = str(write(tmp_path / "t.csv", sheet(more="one,\n")))
-    open_data(path, Columns())
+    open_data(path)
     assert "have no label" in capsys.readouterr().err
     data.load(path)
     assert "have no label" not in capsys.readouterr().err

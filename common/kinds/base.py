@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from common.errors import BadInput, warn
+from common.errors import BadInput, some, warn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,20 +58,26 @@ class Task:
         return {name: i for i, name in enumerate(self.labels)}
 
 
+LACKING = object()  # the cell of a row that lacks a column, as a line of JSON may
+
+
 @dataclass
 class Rows:
-    """One split as its source gives it, before any check: canonical columns of equal length."""
+    """One split as its source gives it, before any check: all its columns, or those of them that the task takes."""
 
-    columns: dict[str, list[Any]]  # the task's columns, and "id" if the source has unique ones
-    place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
-    chosen: dict[str, str] = field(default_factory=dict)  # these columns as the source calls them
-    names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
+    columns: dict[str, Any]  # of equal length; once taken they are the task's, and "id" if the source has unique ones
+    where: str  # the file, or "pocket/sst2 dev"
+    at: Callable[[int], str] | None = None  # where row i stands, "dev.tsv line 7", if it is not its number that counts
+    chosen: dict[str, str] = field(default_factory=dict)  # the taken columns as the source calls them
+    names: dict[str, Sequence[str]] = field(default_factory=dict)  # what a column's integers are called
     integers: bool = True  # without names: do integers mean the hub's ids?
     blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
     official: bool = False  # a layout of the official release, whose size is known
-    lines: bool = False  # rows are the lines of a running text, not its documents
-    files: list[str] = field(default_factory=list)
     outputs: Any = None  # of a teacher, to whose rows the column "outputs" leads: common/outputs.py
+
+    def place(self, i: int) -> str:
+        """Where row i stands, for error lines."""
+        return self.at(i) if self.at else f"{self.where} row {i}"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -79,7 +85,40 @@ class Rows:
     def keep(self, order: list[int]) -> Rows:
         """These rows, in this order."""
         columns = {name: [values[i] for i in order] for name, values in self.columns.items()}
-        return replace(self, columns=columns, place=lambda i: self.place(order[i]))
+        return replace(self, columns=columns, at=lambda i: self.place(order[i]))
+
+    @property
+    def labelled(self) -> Rows:
+        """Those that have a label."""
+        return self.keep([i for i, label in enumerate(self.columns["label"]) if label is not None])
+
+    def take(self, chosen: dict[str, str]) -> Rows:
+        """The chosen columns, our name -> the source's; labels that are integers by the names that they have."""
+        if lacking := [name for name in chosen.values() if not {*parts_of(name, self.columns)} <= {*self.columns}]:
+            needs, has = ", ".join(chosen.values()), some(list(self.columns))
+            raise BadInput(f"{self.where}: no column {lacking[0]!r}; needs {needs}, has {has}")
+        taken: dict[str, list[Any]] = {}
+        for ours, theirs in chosen.items():
+            cells = {part: self.columns[part][:] for part in parts_of(theirs, self.columns)}
+            for name, column in cells.items():
+                if LACKING in column:
+                    raise BadInput(f"{self.place(column.index(LACKING))}: no {name!r}; every row needs it")
+            rows = zip(*cells.values(), strict=True)
+            taken[ours] = cells[theirs] if theirs in cells else [dict(zip(cells, row, strict=True)) for row in rows]
+        if names := self.names.get(chosen.get("label", "")):
+            taken["label"] = [_named(value, names) for value in taken["label"]]
+        return replace(self, columns=taken, chosen=chosen, names={"label": names} if names else {})
+
+
+def parts_of(name: str, header: Collection[str]) -> list[str]:
+    """The columns that a name means: one, or of several labels "a,b,c", whose cell holds each of them by its name."""
+    return [name] if name in header or "," not in name else [part.strip() for part in name.split(",")]
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 @dataclass(frozen=True)
@@ -243,17 +282,17 @@ class Kind(str):
         """Whether the labels of a data set of one's own are of this kind."""
         return False
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        """A label of one's own data as `read` takes it; `names` are those of its integers, if they have any."""
+    def cell(self, value: Any) -> Any:
+        """A label of one's own data as `read` takes it."""
         return value
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The names of the labels of one's own data; raises BadInput for what the kind cannot read."""
         return ()
 
-    def text(self, value: Any) -> Any:
-        """A cell of texts as the tokenizer reads it."""
-        return value
+    def examples(self, rows: Rows) -> Rows:
+        """What files and repositories hold, as examples."""
+        return rows
 
     def read(self, task: Task, rows: Rows, i: int) -> Any:
         """Row i's label, checked."""

@@ -174,14 +174,13 @@ class TokenClassification(_Windowed):
             raise BadInput(f"{path}: no words with tags")
         texts = ["\n".join(" ".join(word for word, _ in row) for row in document) for document in documents]
         tags = [[tag for row in document for tag in _begun([tag for _, tag in row])] for document in documents]
-        return Rows({"text": texts, "label": tags}, lambda i: f"{path} line {starts[i]}", files=[str(path)])
+        return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {starts[i]}")
 
     def seen(self, rows: Rows) -> bool:
         return any(isinstance(value, list) for value in rows.columns["label"])
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        one = Kind.of("classification").cell
-        return [one(tag, names) for tag in (value if isinstance(value, list) else str(value).split())]
+    def cell(self, value: Any) -> Any:
+        return list(map(Kind.of("classification").cell, value if isinstance(value, list) else str(value).split()))
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
@@ -195,10 +194,12 @@ class TokenClassification(_Windowed):
             raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
         return ["O", *(f"{part}-{name}" for name in sorted(types) for part in "BI")]
 
-    def text(self, value: Any) -> Any:
+    def examples(self, rows: Rows) -> Rows:
         """Words in a list, as the hub has them, become a text."""
-        words = isinstance(value, list) and all(isinstance(word, str) for word in value)
-        return " ".join(value) if words else value
+        texts = rows.columns["text"]
+        listed = (isinstance(words, list) and all(isinstance(word, str) for word in words) for words in texts)
+        texts[:] = [" ".join(words) if several else words for words, several in zip(texts, listed, strict=True)]
+        return rows
 
     def read(self, task: Task, rows: Rows, i: int) -> list[int]:
         """Row i's tags as indices into task.labels, by name; integers only where the source names them."""
@@ -206,12 +207,10 @@ class TokenClassification(_Windowed):
         if not isinstance(value, list) or len(value) != count:
             has = f"{len(value)} tags" if isinstance(value, list) else repr(value)
             raise BadInput(f"{rows.place(i)}: {has} for {count} words; every word needs one")
-        names = rows.names or ()
-        found = [names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else tag for tag in value]
-        for tag in found:
+        for tag in value:
             if tag not in task.labels:
                 raise BadInput(f"{rows.place(i)}: tag {tag!r} is unknown; {task.name} has {', '.join(task.labels)}")
-        return [task.places[tag] for tag in found]
+        return [task.places[tag] for tag in value]
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         return f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
@@ -364,12 +363,12 @@ class SpanQA(_Windowed):
         if not rows:
             raise BadInput(f"{path}: no questions")
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        return Rows(columns, lambda i: f"{path} question {rows[i]['id']}", official=not whole, files=[str(path)])
+        return Rows(columns, str(path), lambda i: f"{path} question {rows[i]['id']}", official=not whole)
 
     def seen(self, rows: Rows) -> bool:
         return all(isinstance(value, dict) for value in rows.columns["label"])
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+    def cell(self, value: Any) -> Any:
         return value if isinstance(value, dict) else {"text": [value]}
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:

@@ -33,8 +33,26 @@ class LanguageModelling(Kind):
         if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
             return None
         lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
-        official = path.name.startswith("wiki.")
-        return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
+        return Rows({"text": lines}, str(path), official=path.name.startswith("wiki."))
+
+    def examples(self, rows: Rows) -> Rows:
+        """The documents of a running text: the articles of WikiText, or else what blank lines separate.
+
+        An article of WikiText starts at a line " = Title = " between blank lines; its text is kept as it is, line ends
+        and headings included. The hub's empty rows are lines of one blank in the files: so they are here.
+        """
+        lines = [line if line.endswith("\n") else f"{line or ' '}\n" for line in rows.columns["text"]]
+        blank = [True, *(not line.strip() for line in lines), True]
+        heading = re.compile(r" = [^=](.*[^=])? = \n")
+        titled = [blank[i] and blank[i + 2] and heading.fullmatch(line) is not None for i, line in enumerate(lines)]
+        starts = titled if any(titled) else blank[:-2]
+        documents: list[str] = []
+        for line, start in zip(lines, starts, strict=True):
+            if start or not documents:
+                documents.append("")
+            documents[-1] += line
+        found = [text for text in documents if text.strip()]
+        return Rows({"text": found}, rows.where, lambda i: f"{rows.where} document {i}")
 
     def read(self, task: Task, rows: Rows, i: int) -> None:
         return None

@@ -42,8 +42,8 @@ print(model.encode(["a text"]))"""
 
     # --- texts and scores ---
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        return KINDS["regression"].cell(value, names)
+    def cell(self, value: Any) -> Any:
+        return KINDS["regression"].cell(value)
 
     def read(self, task: Task, rows: Rows, i: int) -> float:
         if not all(rows.columns[field][i].strip() for field in task.fields):
@@ -52,7 +52,7 @@ print(model.encode(["a text"]))"""
 
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
         if split.outputs is not None and any("".join(texts[1:]).strip() for texts in split.texts):
-            raise BadInput(f"{rows.files[0]}: its rows of two texts have one vector each; --teacher-outputs is for rows"
+            raise BadInput(f"{rows.where}: its rows of two texts have one vector each; --teacher-outputs is for rows"
                            " of one text")  # fmt: skip
         return split
 
