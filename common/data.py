@@ -138,17 +138,22 @@ def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
     in like shares; of rows with labels where there are any. A text that stands twice, and a class of one row, stays in
     train."""
-    texts, alone = Counter(train.texts), task.kind.alone(train.labels)
-    order = [i for i in _permutation(len(train), 0, 0)
-             if texts[train.texts[i]] == 1 and not (alone and train.labels[i] in alone)]  # fmt: skip
+    texts = Counter(train.texts)
+    classes = Counter(label for label in train.labels if task.kind.ordered and isinstance(label, int))
+    order = [
+        i
+        for i in _permutation(len(train), 0, 0)
+        if texts[train.texts[i]] == 1 and (not classes or classes[train.labels[i]] != 1)
+    ]
     if task.kind.ordered and (labelled := [i for i in order if train.labels[i] is not None]):
-        order = labelled
-        order.sort(key=lambda i: train.labels[i])
+        order = sorted(labelled, key=lambda i: train.labels[i])
     held = set(order[9::10])
     if not held:
-        several = " and a class of several rows" if alone else ""
-        raise BadInput(f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that"
-                       f" stands once{several}: too few to hold out a tenth of them")  # fmt: skip
+        several = " and a class of several rows" if 1 in classes.values() else ""
+        raise BadInput(
+            f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that stands"
+            f" once{several}: too few to hold out a tenth of them"
+        )
     return {"train": train.rows([i for i in range(len(train)) if i not in held]), "dev": train.rows(sorted(held))}
 
 

@@ -233,7 +233,6 @@ class Kind(str):
     own_metrics: ClassVar[tuple[str, ...]] = ()
     more_metrics: ClassVar[tuple[str, ...]] = ()
     pair: ClassVar[tuple[str, str]] = ("text1", "text2")  # the canonical names of two texts
-    called: ClassVar[tuple[str, ...]] = ()  # names of a column of labels that no other kind has
     usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
     titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
     labelled: ClassVar[bool] = True  # whether sources hold labels
@@ -246,11 +245,10 @@ class Kind(str):
     architectures: ClassVar[tuple[str, ...]] = ("ForSequenceClassification",)
     sized: ClassVar[bool] = True  # whether it has an output for each label
     pocket_body: ClassVar[str] = ""
-    windowed: ClassVar[bool] = False  # whether documents are read in windows
+    windowed: ClassVar[bool] = False  # whether documents are read in windows, with outputs for each token
     written: ClassVar[bool] = False  # whether the answer is a text that an encoder-decoder writes
     causal: ClassVar[bool] = False  # whether tokens are predicted from those before them
     outputs: ClassVar[tuple[str, ...]] = ()  # the library's names of those that can be kept on disk; () for none
-    by_token: ClassVar[bool] = False  # whether these are one row for each token
     use: ClassVar[str] = "model(**inputs).logits"  # in a student's card
     card: ClassVar[str] = ""  # all of its lines, of students whose files the library alone does not read
     random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
@@ -305,10 +303,6 @@ class Kind(str):
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         """What a data set of one's own holds; warns of what is odd in it."""
         raise NotImplementedError
-
-    def alone(self, labels: Sequence[Any]) -> set[Any]:
-        """Labels that one example has, which is not held out."""
-        return set()
 
     def corpus(self, split: Split) -> list[str]:
         """The texts of a split, each once, to be learnt from without their labels."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,12 +34,9 @@ _CHUNK = 64  # documents per tokeniser call
 class _Windowed(Kind):
     """What both kinds of documents do: windows of a split, and a place in its document for each of their tokens."""
 
-    windowed = by_token = True
+    windowed = True
     context = 0  # which of the texts is cut into windows
-
-    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
-        """The tokens that a window needs."""
-        raise NotImplementedError
+    room = 1  # the tokens that a window needs beside the special ones
 
     def overlap(self, max_length: int) -> int:
         """How many tokens a window shares with the one before it."""
@@ -64,46 +61,41 @@ class _Windowed(Kind):
         """
         import numpy as np
         import torch
+        from tqdm import tqdm
 
-        if max_length < (least := self.least(tokenizer)):
+        least = tokenizer.num_special_tokens_to_add(pair=self.context == 1) + self.room
+        if max_length < least:
             raise BadInput(f"max length {max_length}: {task.name} needs at least {least} tokens")
         if not tokenizer.is_fast:
             raise BadInput(f"{type(tokenizer).__name__} does not say where its tokens stand; {task.name} needs that")
+        how: dict[str, Any] = {"max_length": max_length, "stride": self.overlap(max_length)}
+        how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+        how["truncation"] = "only_second" if self.context else True
         ids: list[str] = []
         labels: list[list[int]] = []
         windows: list[Window] = []
         features: dict[str, list[list[int]]] = {}
         number = 0
-        for document, made, k in self._cut(tokenizer, split, max_length):
-            inside = np.array([part == self.context for part in made.sequence_ids(k)])
-            spans = np.where(inside[:, None], np.array(made["offset_mapping"][k]).reshape(-1, 2), -1)
-            places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
-            number = number + 1 if windows and windows[-1].document == document else 0
-            windows.append(Window(document, places.astype(np.int32)))
-            labels.append(targets)
-            ids.append(f"{split.ids[document]}#{number}")
-            for name, values in made.items():
-                if name not in ("offset_mapping", "overflow_to_sample_mapping"):
-                    features.setdefault(name, []).append(values[k])
-        longest = max(map(len, labels))
-        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
-        return Encoded(ids, features, padded, [len(tokens) for tokens in features["input_ids"]], self, windows)
-
-    def _cut(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Iterator[tuple[int, Any, int]]:
-        """Every window of a split: its document's index, the tokeniser's output that holds it, and its row there."""
-        from tqdm import tqdm
-
-        settings: dict[str, Any] = {"max_length": max_length, "stride": self.overlap(max_length)}
-        settings |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
-        settings["truncation"] = "only_second" if self.context else True
         bar = tqdm(total=len(split), desc="tokenise", unit="doc", disable=None if len(split) >= 20 * _CHUNK else True)
         for start in range(0, len(split), _CHUNK):
             texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
-            made = tokenizer(*self.asked(tokenizer, texts, max_length), **settings)
-            for k, row in enumerate(made["overflow_to_sample_mapping"]):
-                yield start + row, made, k
+            made = tokenizer(*self.asked(tokenizer, texts, max_length), **how)
+            owners, offsets = made.pop("overflow_to_sample_mapping"), made.pop("offset_mapping")
+            for k, document in enumerate(start + row for row in owners):
+                inside = np.array([part == self.context for part in made.sequence_ids(k)])
+                spans = np.where(inside[:, None], np.array(offsets[k]).reshape(-1, 2), -1)
+                places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
+                number = number + 1 if windows and windows[-1].document == document else 0
+                windows.append(Window(document, places.astype(np.int32)))
+                labels.append(targets)
+                ids.append(f"{split.ids[document]}#{number}")
+                for name, values in made.items():
+                    features.setdefault(name, []).append(values[k])
             bar.update(len(texts[0]))
         bar.close()
+        longest = max(map(len, labels))
+        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
+        return Encoded(ids, features, padded, [len(tokens) for tokens in features["input_ids"]], self, windows)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """Logits of every window without its padding, [L, T] or [L, 2], as float32, in order."""
@@ -149,31 +141,28 @@ class TokenClassification(_Windowed):
         """
         if path.suffix.lower() in (".json", ".jsonl"):
             return None
-        documents: list[list[list[tuple[str, str]]]] = []  # of sentences of words with their tags
+        documents: list[list[tuple[list[str], ...]]] = []  # of sentences of words with their tags
         starts: list[int] = []
         whole = whole is not False and "-DOCSTART-" in text
         new = True
-        sentence: list[tuple[str, str]] = []
-        for number, line in enumerate([*text.split("\n"), ""], 1):
-            fields = line.split()
-            marker = bool(fields) and fields[0] == "-DOCSTART-"
-            if fields and not marker:
-                if len(fields) < 2:
-                    raise BadInput(f"{path} line {number}: {line.strip()!r} has no tag; a word and its tag are needed")
-                if new:
-                    documents.append([])
-                    starts.append(number)
-                    new = False
-                sentence.append((fields[0], fields[-1]))
+        lines = ((number, line.split()) for number, line in enumerate(text.split("\n"), 1))
+        for between, block in groupby(lines, key=lambda line: line[1][:1] in ([], ["-DOCSTART-"])):
+            if between:
+                new = new or not whole or any(fields for _, fields in block)
                 continue
-            if sentence:
-                documents[-1].append(sentence)
-                sentence = []
-            new = new or marker or not whole
+            numbers, sentence = zip(*block, strict=True)
+            if short := [i for i, fields in enumerate(sentence) if len(fields) < 2]:
+                word, number = sentence[short[0]][0], numbers[short[0]]
+                raise BadInput(f"{path} line {number}: {word!r} has no tag; a word and its tag are needed")
+            if new:
+                documents.append([])
+                starts.append(numbers[0])
+            documents[-1].append(sentence)
+            new = False
         if not documents:
             raise BadInput(f"{path}: no words with tags")
-        texts = ["\n".join(" ".join(word for word, _ in row) for row in document) for document in documents]
-        tags = [[tag for row in document for tag in _begun([tag for _, tag in row])] for document in documents]
+        texts = ["\n".join(" ".join(word for word, *_ in row) for row in document) for document in documents]
+        tags = [[tag for row in document for tag in _begun([tag for *_, tag in row])] for document in documents]
         return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {starts[i]}")
 
     def seen(self, rows: Rows) -> bool:
@@ -216,9 +205,6 @@ class TokenClassification(_Windowed):
         return f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
 
     # --- windows ---
-
-    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
-        return tokenizer.num_special_tokens_to_add() + 1
 
     def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
         return [[text.replace("\n", " ") for text in texts[0]]]
@@ -319,13 +305,13 @@ class SpanQA(_Windowed):
     name = "span QA"
     own, own_metrics = "spans", ("answer_f1", "exact_match")
     titles: ClassVar = {"answer_f1": "F1", "exact_match": "EM"}
-    pair, called = ("question", "context"), ("answers",)
+    pair = ("question", "context")
     usual: ClassVar = {"question": "question", "context": "context", "label": "answers"}
     head, architectures = "AutoModelForQuestionAnswering", ("ForQuestionAnswering",)
     sized, pocket_body = False, "bert-asked"
     outputs = ("start_logits", "end_logits")
     use = "model(**inputs)"
-    context = 1
+    context, room = 1, 12
 
     def recognises(self, text: str) -> bool:
         return text.lstrip().startswith("{") and '"paragraphs"' in text
@@ -412,9 +398,6 @@ class SpanQA(_Windowed):
         return "spans of a text"
 
     # --- windows ---
-
-    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
-        return tokenizer.num_special_tokens_to_add(pair=True) + 12
 
     def overlap(self, max_length: int) -> int:
         return max_length // 4

@@ -23,7 +23,7 @@ class MultiLabel(Classification):
     own, own_metrics, more_metrics = "labels", ("micro_f1", "macro_f1"), ()
     titles: ClassVar = {"micro_f1": "micro F1"}
     ordered, several = False, True
-    seen, alone = Kind.seen, Kind.alone  # only `--kind labels` says it
+    seen = Kind.seen  # only `--kind labels` says it
 
     def cell(self, value: Any) -> list[str]:
         if isinstance(value, dict):  # column -> its cell

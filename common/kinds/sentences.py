@@ -104,9 +104,6 @@ class Classification(_Sentence):
         shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
         return f"{len(task.labels):,} classes ({some(shares or task.labels, 5)})"
 
-    def alone(self, labels: Sequence[Any]) -> set[Any]:
-        return {label for label, count in Counter(labels).items() if count == 1 and label is not None}
-
     def settings(self, task: Task) -> dict[str, Any]:
         return super().settings(task) | {"problem_type": "single_label_classification"}
 
