@@ -576,9 +576,7 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
                        " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    pairs = [
-        kind.pair for kind in KINDS.values() if columns.kind == kind.own or label.lower() == kind.usual.get("label")
-    ]
+    usually = next((kind for kind in KINDS.values() if kind.usual.get("label") == label.lower()), Kind)
     if columns.kind and len(texts) == 1 and not OWN[columns.kind].taught_by_labels:
         label = ""  # it would say nothing of one text
     names = ("text",) if len(texts) == 1 else (OWN[columns.kind] if columns.kind else usually).pair
