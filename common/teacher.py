@@ -556,7 +556,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
             tensors[name][tokens if per_token else indices] = value
         bar.update(len(indices))
     bar.close()
-    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(kind.by_token))})
+    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(kind.windowed))})
     results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()
