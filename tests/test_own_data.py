@@ -301,10 +301,7 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
         ({}, "no train split; needs train with .csv, .tsv"),
         ({"data.csv": sheet()}, "data.csv"),
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
-        (
-            {"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"},
-            "dev.csv: no column 'text'; needs text, has id, name",
-        ),
+        ({"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text'; needs text, has id, name"),
         ({"train.csv": sheet(), "test.csv": "text\nx\n"}, "warning: test is left out: no column 'label', which"),
         ({"state.json": "{}"}, "one split written by save_to_disk"),
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
@@ -612,8 +609,9 @@ def test_the_arena_from_file_to_advice(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / file, content)
     write(tmp_path / "p.csv", MOODS)
-    words = f"{file} {more.format(easy[easy.index('--teacher') + 1])} --seeds 0 --max-length 16 --out out".split()
-    arena.main([*words, "--cache-dir", "cache", "--student", "2x32"])
+    words = f"{file} {more.format(easy[easy.index('--teacher') + 1])} --seeds 0 --max-length 16".split()
+    words += ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "cache")]
+    arena.main([*words, "--student", "2x32"])
     said = capsys.readouterr().out
     assert all(part in said for part in says)
     assert re.search(r"(undistilled|vanilla KD|kd|cmow-kd|longformer) has the highest score", said)
