@@ -90,7 +90,7 @@ def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
     """A data set of one's own, a tenth of train held out if there is no other split; what it holds is told in a line,
     and what is wrong with it in warnings. Its name ends with a digest of all splits: a name for every content."""
     task, origin = found.task, found.origin
-    splits = {split: _to_split(task, split, rows, task.kind.ordered) for split, rows in found.rows.items()}
+    splits = {split: _to_split(task, split, rows, own=True) for split, rows in found.rows.items()}
     if len(splits) == 1:
         splits = _hold_out(task, splits["train"])
         origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
@@ -201,22 +201,22 @@ def _fingerprint(task: Task, splits: dict[str, Split]) -> str:
 # --- from any source to a split ------------------------------------------------------------------------------
 
 
-def _to_split(task: Task, name: str, rows: Rows, blanks: bool = False) -> Split:
-    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `blanks`: None is
-    no label."""
+def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
+    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `own`: a label may
+    be None."""
     if not len(rows):
         raise BadInput(f"{rows.where}: no rows; the {name} split needs at least one")
     texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
-            if not isinstance(value, str):
-                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text")
-            if SURROGATE.search(value):
-                raise BadInput(f"{rows.place(i)}: {text} has half a character (a lone surrogate); it must be text")
-            if not value.strip() and not (rows.blanks and any(other.strip() for other in row if other)):
+            if not isinstance(value, str) or SURROGATE.search(value):
+                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text without a lone surrogate")
+            if not value.strip() and not ((own or rows.official) and any(other.strip() for other in row if other)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
-    absent = {i for i, value in enumerate(rows.columns["label"]) if value is None} if blanks else set()
-    labels: Any = [None if i in absent else task.kind.read(task, rows, i) for i in range(len(rows))]
+    labels = [
+        None if own and task.kind.ordered and rows.columns["label"][i] is None else task.kind.read(task, rows, i)
+        for i in range(len(rows))
+    ]
     # The position in the source: unique over the splits, and the way back to the row.
     ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(len(rows))]
     split = Split(ids, texts, labels, outputs.logits(task, rows))

@@ -212,7 +212,7 @@ def _rows_of_task(task: Task, split: str, stored: Any, where: str, place: Source
     """A split of a task of the table, of the hub or a folder, as the task reads it."""
     source = HUB.get(task.name)
     if source and place == "hub":
-        rows = replace(_read(stored, where, lambda *_: source.columns, task), blanks=True, official=True)
+        rows = replace(_read(stored, where, lambda *_: source.columns, task), official=True)
     else:
         rows = _read(stored, where, functools.partial(_columns_of_task, task, True), task)
     if source and rows.official and len(rows) != (count := source.rows[task.splits.index(split)]):
@@ -403,7 +403,6 @@ def _table(path: Path, text: str, name: str | None) -> Rows:
         columns,
         str(path),
         lambda i: f"{path} line {rows[i][0]}",
-        blanks=official,
         official=official,
         integers=quoted or name not in _NAMES_ONLY,
     )
@@ -692,7 +691,7 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
             values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
         order = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
         if order:
-            kept[split] = replace(found.keep(order), blanks=len(fields) > 1)
+            kept[split] = found.keep(order)
         elif split == "train":
             raise BadInput(f"{found.where}: no row has both a text and a label")
     return kept

@@ -71,8 +71,7 @@ class Rows:
     chosen: dict[str, str] = field(default_factory=dict)  # the taken columns as the source calls them
     names: dict[str, Sequence[str]] = field(default_factory=dict)  # what a column's integers are called
     integers: bool = True  # without names: do integers mean the hub's ids?
-    blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
-    official: bool = False  # a layout of the official release, whose size is known
+    official: bool = False  # of the official release, whose size is known; one side of a few of its pairs is blank
     outputs: Any = None  # of a teacher, to whose rows the column "outputs" leads: common/outputs.py
 
     def place(self, i: int) -> str:
@@ -170,12 +169,16 @@ class Encoded:
     ids: list[str]
     features: dict[str, list[list[int]]]
     labels: Tensor  # [N, ...], as the kind's `tokenise` says
-    lengths: list[int]  # tokens per example, special ones included
     kind: Kind
     windows: list[Window] | None = None  # the way back to documents
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @functools.cached_property
+    def lengths(self) -> list[int]:
+        """Tokens per example, special ones included."""
+        return [len(tokens) for tokens in self.features["input_ids"]]
 
     @functools.cached_property
     def flat(self) -> dict[str, np.ndarray]:
@@ -197,16 +200,15 @@ class Encoded:
     def select(self, chosen: list[int]) -> Encoded:
         """These examples."""
         features = {name: [values[i] for i in chosen] for name, values in self.features.items()}
-        windows = None if self.windows is None else [self.windows[i] for i in chosen]
-        lengths = [self.lengths[i] for i in chosen]
-        return Encoded([self.ids[i] for i in chosen], features, self.labels[chosen], lengths, self.kind, windows)
+        windows = self.windows and [self.windows[i] for i in chosen]
+        ids = [self.ids[i] for i in chosen]
+        return replace(self, ids=ids, features=features, labels=self.labels[chosen], windows=windows)
 
 
 def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encoded:
     """Blocks of tokens without padding as examples."""
     features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
-    ids = [f"block-{i}" for i in range(len(blocks))]
-    return Encoded(ids, features, labels, [len(block) for block in blocks], kind)
+    return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, kind)
 
 
 # --- a kind --------------------------------------------------------------------------------------------------
@@ -343,10 +345,8 @@ class Kind(str):
                 f"{task.name}: {cut:,} of {len(split):,} texts ({cut / len(split):.1%}) have more than {max_length}"
                 " tokens and lose their ends (see --max-length)"
             )
-        lengths = [len(tokens) for tokens in features["input_ids"]]
-        return Encoded(
-            list(split.ids), features, self.targets(tokenizer, split, task.target_length or max_length), lengths, self
-        )
+        labels = self.targets(tokenizer, split, task.target_length or max_length)
+        return Encoded(list(split.ids), features, labels, self)
 
     def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
         """The labels as a tensor, [N, ...]."""

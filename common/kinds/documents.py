@@ -95,7 +95,7 @@ class _Windowed(Kind):
         bar.close()
         longest = max(map(len, labels))
         padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
-        return Encoded(ids, features, padded, [len(tokens) for tokens in features["input_ids"]], self, windows)
+        return Encoded(ids, features, padded, self, windows)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """Logits of every window without its padding, [L, T] or [L, 2], as float32, in order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -189,7 +190,7 @@ class _Written(Kind):
     ) -> Encoded:
         made = super().tokenise(tokenizer, split, task, max_length, tell)
         features = {name: made.features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
-        return Encoded(made.ids, features, made.labels, made.lengths, self)
+        return replace(made, features=features)
 
     def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
         """The answers' tokens, at most `max_length`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from common.errors import BadInput
@@ -69,7 +70,7 @@ print(model.encode(["a text"]))"""
         made = super().tokenise(tokenizer, alone, Task(task.name, self, ("text",), (), ()), max_length, tell)
         scored = any(label is not None for label in split.labels)
         windows = [Window(i, np.empty(0)) for i, _ in parts] if scored else None
-        return Encoded(made.ids, made.features, made.labels, made.lengths, self, windows)
+        return replace(made, windows=windows)
 
     def targets(self, tokenizer: Any, split: Split, max_length: int) -> Any:
         import torch
