@@ -236,7 +236,14 @@ def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_len
     key = _identity(tokenizer), task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
+        warn_of_cuts(split.encoded[key], task.name, max_length)
     return split.encoded[key]
+
+
+def warn_of_cuts(encoded: Encoded, name: str, max_length: int) -> None:
+    if encoded.cut:
+        share = f"{encoded.cut:,} of {len(encoded):,} texts ({encoded.cut / len(encoded):.1%})"
+        warn(f"{name}: {share} have more than {max_length} tokens and lose their ends (see --max-length)")
 
 
 def _identity(tokenizer: Any) -> Any:

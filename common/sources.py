@@ -315,9 +315,9 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
         return _read_parquet(stored, pick)
     else:
         path, text = plain(stored), _decode(stored)
-        kind = task.kind if task else next((kind for kind in KINDS.values() if kind.recognises(text)), None)
-        if kind and (found := kind.parse(path, text, task.whole if task else None)) is not None:
-            return found
+        for kind in [task.kind] if task else KINDS.values():
+            if (found := kind.parse(path, text, task.whole if task else None)) is not None:
+                return found
         rows = _json(path, text) if suffix in (".jsonl", ".json") else _table(path, text, task.name if task else None)
     return rows.take(pick(list(rows.columns), rows.where))
 

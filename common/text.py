@@ -262,7 +262,8 @@ class Texts:
         `written`: each text is also its label, which an encoder-decoder has to write.
         """
         make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
-        encoded = make(self.head, tell=True)
+        encoded = make(self.head)
+        data.warn_of_cuts(encoded, "text", max_length)
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
         return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded, self)
@@ -437,13 +438,13 @@ _TEXT = Task("text", KINDS["classification"], ("text",), (), ())
 _COPY = Task("copy", KINDS["summarisation"], ("text",), (), ())
 
 
-def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False, tell: bool = False) -> Encoded:
+def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False) -> Encoded:
     """Unlabelled texts as examples of at most `max_length` tokens; labels are 0 or, `written`, the texts themselves."""
     ids = [f"text-{i}" for i in range(len(texts))]
     labels = list(texts) if written else [0] * len(texts)
     split = Split(ids, [(text,) for text in texts], labels)
     task = _COPY if written else _TEXT
-    return in_own_language(task.kind.tokenise(tokenizer, split, task, max_length, tell), texts, tokenizer)
+    return in_own_language(task.kind.tokenise(tokenizer, split, task, max_length), texts, tokenizer)
 
 
 def in_own_language(encoded: Encoded, texts: list[str], tokenizer: Any) -> Encoded:

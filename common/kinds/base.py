@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from common.errors import BadInput, some, warn
+from common.errors import BadInput, some
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 KINDS: dict[str, Kind] = {}  # name -> the kind; every class that has a name enters itself
 
@@ -171,6 +172,7 @@ class Encoded:
     labels: Tensor  # [N, ...], as the kind's `tokenise` says
     kind: Kind
     windows: list[Window] | None = None  # the way back to documents
+    cut: int = 0  # texts that lost their ends
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -270,12 +272,9 @@ class Kind(str):
 
     # --- labels, from any source to what `Split` holds ---
 
-    def recognises(self, text: str) -> bool:
-        """Whether a file is in a layout of this kind's own, which is no table."""
-        return False
-
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
-        """A file in such a layout; None: a table, or JSON lines. `whole` is the task's; None: of one's own data."""
+        """A file in a layout of this kind's own; None: a table, or JSON lines. `whole` is the task's, or None: the file
+        may be of any kind."""
         return None
 
     def seen(self, rows: Rows) -> bool:
@@ -318,10 +317,8 @@ class Kind(str):
 
     # --- encoding ---
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
-        """Tokenise a split, cutting the longest text of a pair first. `tell`: a warning says how many lose their ends.
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
+        """Tokenise a split, cutting the longest text of a pair first.
 
         Raises BadInput if `max_length` leaves no room for text beside the special tokens.
         """
@@ -340,15 +337,10 @@ class Kind(str):
                 for name, values in made.items():
                     features.setdefault(name, []).extend(values)
                 bar.update(len(texts[0]))
-        if cut and tell:
-            warn(
-                f"{task.name}: {cut:,} of {len(split):,} texts ({cut / len(split):.1%}) have more than {max_length}"
-                " tokens and lose their ends (see --max-length)"
-            )
         labels = self.targets(tokenizer, split, task.target_length or max_length)
-        return Encoded(list(split.ids), features, labels, self)
+        return Encoded(list(split.ids), features, labels, self, cut=cut)
 
-    def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
+    def targets(self, tokenizer: Tokenizer, split: Split, max_length: int) -> Tensor:
         """The labels as a tensor, [N, ...]."""
         import torch
 
@@ -403,7 +395,7 @@ class Kind(str):
 
     # --- evaluation ---
 
-    def stream(self, tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor | None:
+    def stream(self, tokenizer: Tokenizer, split: Split) -> Tensor | None:
         """The split as one sequence of tokens, where it is scored as such, and not encoded."""
         return None
 

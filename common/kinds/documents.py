@@ -24,7 +24,7 @@ from common.metrics import entities, questions
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 IGNORED = -100  # the label of a token that is none to predict
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
@@ -42,19 +42,17 @@ class _Windowed(Kind):
         """How many tokens a window shares with the one before it."""
         return 0
 
-    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+    def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """The texts as the tokenizer takes them."""
         raise NotImplementedError
 
     def window(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """A window's `Window.places` and labels, of its tokens and the [L, 2] places of their characters."""
         raise NotImplementedError
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
         """Windows of every document of a split, in order.
 
         Raises BadInput if `max_length` leaves no room for text or the tokenizer cannot say where its tokens stand.
@@ -128,18 +126,16 @@ class TokenClassification(_Windowed):
     pocket_body = "bert-long"
     outputs = ("logits",)
 
-    def recognises(self, text: str) -> bool:
-        lines = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
-        rows = [fields for fields in lines if fields and fields[0] != "-DOCSTART-"]
-        return bool(rows) and all(len(row) > 1 and re.fullmatch(r"O|[BI]-\S+", row[-1]) for row in rows)
-
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
 
         Every sentence is an example; `whole`: every document, if the file says where they start. An I- tag that follows
         no tag of its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
         """
-        if path.suffix.lower() in (".json", ".jsonl"):
+        seen = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
+        last = [row[-1] if len(row) > 1 else "" for row in seen if row and row[0] != "-DOCSTART-"]
+        tagged = bool(last) and all(re.fullmatch(r"O|[BI]-\S+", tag) for tag in last)
+        if path.suffix.lower() in (".json", ".jsonl") or (whole is None and not tagged):
             return None
         documents: list[list[tuple[list[str], ...]]] = []  # of sentences of words with their tags
         starts: list[int] = []
@@ -206,11 +202,11 @@ class TokenClassification(_Windowed):
 
     # --- windows ---
 
-    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+    def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         return [[text.replace("\n", " ") for text in texts[0]]]
 
     def window(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """The word of every token that is the first of one, or -1; and these words' tags."""
         import numpy as np
@@ -313,15 +309,14 @@ class SpanQA(_Windowed):
     use = "model(**inputs)"
     context, room = 1, 12
 
-    def recognises(self, text: str) -> bool:
-        return text.lstrip().startswith("{") and '"paragraphs"' in text
-
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions.
 
         `whole`: a question of SQuAD is asked about its article, or a part of it, and not about its paragraph alone.
         """
         if text.lstrip()[0] not in "[{" or "\n{" in text.strip():
+            return None
+        if whole is None and not (text.lstrip()[0] == "{" and '"paragraphs"' in text):
             return None
         try:
             found = json.loads(text)
@@ -402,7 +397,7 @@ class SpanQA(_Windowed):
     def overlap(self, max_length: int) -> int:
         return max_length // 4
 
-    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+    def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """Questions whose ends are cut off where they have more than a quarter of the tokens; and the contexts."""
         questions = []
         for question in texts[0]:
@@ -412,7 +407,7 @@ class SpanQA(_Windowed):
         return [questions, texts[1]]
 
     def window(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """The places as they are; first and last token of the first answer that the window holds all of."""
         import numpy as np

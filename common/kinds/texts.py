@@ -14,7 +14,7 @@ from common.metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
 
@@ -31,7 +31,7 @@ class LanguageModelling(Kind):
 
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """Lines of a running text, which keep their ends: LF."""
-        if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
+        if whole is None or path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
             return None
         lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
         return Rows({"text": lines}, str(path), official=path.name.startswith("wiki."))
@@ -58,9 +58,7 @@ class LanguageModelling(Kind):
     def read(self, task: Task, rows: Rows, i: int) -> None:
         return None
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
         """`token_stream` in blocks of `max_length` tokens; the remainder, which does not fill one, is left out."""
         stream = token_stream(tokenizer, split)
         count = len(stream) // max_length
@@ -76,7 +74,7 @@ class LanguageModelling(Kind):
         """Position i predicts token i + 1."""
         return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
 
-    def stream(self, tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor | None:
+    def stream(self, tokenizer: Tokenizer, split: Split) -> Tensor | None:
         return token_stream(tokenizer, split)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
@@ -93,7 +91,7 @@ class LanguageModelling(Kind):
         return {"tokens": digest(sorted(tokenizer.get_vocab().items()))[:8], "window": f"{max_length}/2"}
 
 
-def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
+def token_stream(tokenizer: Tokenizer, split: Split) -> Tensor:
     """All documents of a split as one sequence of token ids [n], the end-of-text token before each.
 
     So the first token of every document has something to be predicted from, and the end of a document is one of the
@@ -185,14 +183,12 @@ class _Written(Kind):
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         return "texts to be written"
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
-        made = super().tokenise(tokenizer, split, task, max_length, tell)
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
+        made = super().tokenise(tokenizer, split, task, max_length)
         features = {name: made.features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
         return replace(made, features=features)
 
-    def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
+    def targets(self, tokenizer: Tokenizer, split: Split, max_length: int) -> Tensor:
         """The answers' tokens, at most `max_length`."""
         import torch
 

@@ -60,14 +60,14 @@ print(model.encode(["a text"]))"""
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         return f"texts, for vectors of {len(task.labels):,} dimensions"
 
-    def tokenise(self, tokenizer: Any, split: Split, task: Task, max_length: int, tell: bool = True) -> Encoded:
+    def tokenise(self, tokenizer: Any, split: Split, task: Task, max_length: int) -> Encoded:
         """The texts of a pair apart; of a scored split `windows` say whose they are."""
         import numpy as np
 
         parts = [(i, text) for i, texts in enumerate(split.texts) for text in texts if text.strip()]
         ids = [f"{split.ids[i]}/{k}" if len(task.fields) > 1 else split.ids[i] for k, (i, _) in enumerate(parts)]
         alone = Split(ids, [(text,) for _, text in parts], [None] * len(parts))
-        made = super().tokenise(tokenizer, alone, Task(task.name, self, ("text",), (), ()), max_length, tell)
+        made = super().tokenise(tokenizer, alone, Task(task.name, self, ("text",), (), ()), max_length)
         scored = any(label is not None for label in split.labels)
         windows = [Window(i, np.empty(0)) for i, _ in parts] if scored else None
         return replace(made, windows=windows)
