@@ -229,39 +229,30 @@ TASK = TaskData("rte", TASKS["rte"], "local", "", {"train": Split(["a"], [("a", 
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "content", "says"),
     [
-        (",", "--corpus ',': names no text; give a file"),
-        ("{}/none.txt", "no such file; give a FILE of one passage a line"),
-        ("task,oscar", "'oscar': must be NAME=FILE, or one of task, pocket-short"),
-        ("a={}/none.jsonl", "no such file"),
-        ("a={}/x.csv", "x.csv: must be .txt or .jsonl"),
-        ("a={0}/x.txt,a={0}/y.txt", "names a corpus twice"),
-        ("stream:{}/none.txt", "no such file"),
-        ("stream:{}/x.csv", "must be .txt or .jsonl, or either as .gz or .zst"),
+        (",", "", "--corpus ',': names no text; give a file"),
+        ("{}/none.txt", "", "no such file; give a FILE of one passage a line"),
+        ("task,oscar", "", "'oscar': must be NAME=FILE, or one of task, pocket-short"),
+        ("a={}/none.jsonl", "", "no such file"),
+        ("a={}/x.csv", "", "x.csv: must be .txt or .jsonl"),
+        ("a={0}/x.txt,a={0}/y.txt", "", "names a corpus twice"),
+        ("a:none={}/x.txt", "", "'none' must be how many texts are taken"),
+        ("stream:{}/none.txt", "", "no such file"),
+        ("stream:{}/x.csv", "", "must be .txt or .jsonl, or either as .gz or .zst"),
+        ("x={}/x.jsonl", '{"text": "a"}\n{"text"\n', "x.jsonl line 2: not JSON"),
+        ("{}/x.jsonl", '{"words": "a"}\n', "x.jsonl line 1: needs a text"),
+        ("x={}/x.jsonl", '{"metadata": {}}\n', "line 1: needs a text"),
+        ("x={}/x.jsonl", "", "no text is left (it is empty)"),
+        ("x={}/x.jsonl", '{"content": "a", "metadata": {}}\n', "no text is left (language 1)"),
+        ("{}/x.txt", "\n", "no text is left (it is empty)"),
+        ("{}/x.txt", b"\xff\n", "x.txt: cannot be read"),
+        ("x={}/x.txt.gz", "not packed", "x.txt.gz: cannot be read"),
+        ("stream:{}/x.txt.gz", gzip.compress(b"one line\n" * 2000, mtime=0)[:-20], "x.txt.gz: cannot be read"),
+        ("stream:{}/x.txt", "one\ntwo\n", "2 texts are too few to be streamed"),
     ],
 )
-def test_corpus_arguments(spec: str, says: str, tmp_path: Path) -> None:
-    for name in ("x.csv", "x.txt", "y.txt"):
-        write(tmp_path / name, "")
-    refused(lambda: text.check(spec.format(tmp_path)), says)
-
-
-@pytest.mark.parametrize(
-    ("form", "name", "content", "says"),
-    [
-        ("x={}", "x.jsonl", '{"text": "a"}\n{"text"\n', "x.jsonl line 2: not JSON"),
-        ("{}", "x.jsonl", '{"words": "a"}\n', "x.jsonl line 1: needs a text"),
-        ("x={}", "x.jsonl", '{"metadata": {}}\n', "line 1: needs a text"),
-        ("x={}", "x.jsonl", "", "no text is left (it is empty)"),
-        ("x={}", "x.jsonl", '{"content": "a", "metadata": {}}\n', "no text is left (language 1)"),
-        ("{}", "x.txt", "\n", "no text is left (it is empty)"),
-        ("{}", "x.txt", b"\xff\n", "x.txt: cannot be read"),
-        ("x={}", "x.txt.gz", "not packed", "x.txt.gz: cannot be read"),
-        ("stream:{}", "x.txt.gz", gzip.compress(b"one line\n" * 2000, mtime=0)[:-20], "x.txt.gz: cannot be read"),
-        ("stream:{}", "x.txt", "one\ntwo\n", "2 texts are too few to be streamed"),
-    ],
-)
-def test_corpus_files(form: str, name: str, content: str | bytes, says: str, tmp_path: Path) -> None:
-    path = write(tmp_path / name, content)
-    refused(lambda: text.open_texts(form.format(path), TASK), says)
+def test_corpora(spec: str, content: str | bytes, says: str, tmp_path: Path) -> None:
+    for name in ("x.csv", "x.txt", "y.txt", "x.jsonl", "x.txt.gz"):
+        write(tmp_path / name, content)
+    refused(lambda: text.open_texts(spec.format(tmp_path), TASK), says)
