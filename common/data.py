@@ -48,10 +48,9 @@ def load(
     """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
 
     `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a permutation drawn
-    with `seed` for real data, whose files may be sorted. `seed` does nothing else: the data of a task are the
-    same for all seeds. With `tune`, figures are reported on a split that may be tuned on, never on the one that
-    results are reported on: where that is a test split, on dev; otherwise on every tenth training example, which is
-    held out. `columns` are those of a data set of one's own. Raises BadInput with the file and line where there is one.
+    with `seed` for real data, whose files may be sorted; `seed` does nothing else. With `tune`, figures are reported on
+    a split that results are never reported on: where that is a test split, on dev; otherwise on every tenth training
+    example, which is held out. Raises BadInput with the file and line where there is one.
     """
     if name in READY and not (data_dir or columns.own or columns.outputs):
         ready = READY[name]
@@ -227,12 +226,8 @@ def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
-    """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens. A split that was
-    tokenised before, by this tokenizer or one like it, is not tokenised again.
-
-    How, the task's kind knows: of a running text the examples are blocks, of documents windows. Raises BadInput if
-    `max_length` leaves no room for text.
-    """
+    """Tokenise a split, to at most `max_length` tokens, as the task's kind does: of a running text the examples are
+    blocks, of documents windows. What was tokenised before, by a tokenizer like this one, is not tokenised again."""
     key = _identity(tokenizer), task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
@@ -393,11 +388,8 @@ EVAL_TOKENS = 16_384
 def eval_batches(
     encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-    """Every example exactly once, longest first (little padding, and memory runs out at once or never).
-
-    Yields the examples' indices and their batch; the last one may be smaller. A batch has at most `EVAL_TOKENS` tokens,
-    padding included, or one example.
-    """
+    """Every example's index exactly once, longest first (little padding, and memory runs out at once or never), with
+    their batch: of at most `EVAL_TOKENS` tokens, padding included, or one example."""
     batch_size = max(1, min(batch_size, EVAL_TOKENS // max(encoded.lengths, default=1)))
     order = sorted(range(len(encoded)), key=lambda i: -encoded.lengths[i])
     for start in range(0, len(order), batch_size):

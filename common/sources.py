@@ -245,12 +245,8 @@ def test_rows(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[s
 
 
 def _load(task: str, source: HubSource, instead: str) -> tuple[Any, str]:
-    """What `load_dataset` gives, and "repo@commit": without a revision the hub's newest, or else what the cache has.
-
-    Without a connection the library's own cache is used if it holds that very revision, or one of a branch; that is
-    known after one quick question to the hub, where the library alone retries for half a minute. `instead`: what works
-    without a hub.
-    """
+    """What `load_dataset` gives, and "repo@commit": without a revision the hub's newest. Without a connection the
+    library's own cache is used, if it holds that very revision, or one of a branch. `instead`: what works without."""
     try:
         return _from_hub(source.repo, source.config, source.revision)
     except Exception as error:  # every way in which a hub can fail is one message to the user
@@ -267,7 +263,7 @@ def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any,
         datasets.disable_progress_bars()
     online = datasets.config.HF_HUB_OFFLINE
     try:
-        commit = hub_commit(repo, revision)
+        commit = hub_commit(repo, revision)  # one quick question: the library alone retries for half a minute
     except Exception:
         datasets.config.HF_HUB_OFFLINE = True
         with contextlib.suppress(Exception):  # what the hub said is told
@@ -470,10 +466,8 @@ NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that ar
 
 
 def _own_data(name: str, columns: Columns) -> DataSet:
-    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split.
-
-    Rows without a text or a label are left out, and their number is told. What has not changed since is not read again.
-    """
+    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
+    changed since is not read again."""
     path = Path(name).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
     files += [Path(columns.outputs)] if columns.outputs else []

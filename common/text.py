@@ -257,10 +257,8 @@ class Texts:
 
     def batches(self, tokenizer: Any, max_length: int, batch_size: int, seed: int,
                 written: bool = False) -> data.Batches | StreamBatches:  # fmt: skip
-        """A training stream whose examples are texts, cut to `max_length` tokens; its `.encoded` is the head.
-
-        `written`: each text is also its label, which an encoder-decoder has to write.
-        """
+        """A training stream whose examples are texts, cut to `max_length` tokens, and with `written` also their labels;
+        its `.encoded` is the head."""
         make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
         encoded = make(self.head)
         data.warn_of_cuts(encoded, "text", max_length)
@@ -270,10 +268,8 @@ class Texts:
 
     def pieces(self, tokenizer: Any, length: int, batch_size: int, seed: int,
                most: int | None = None) -> data.Batches | StreamBatches:  # fmt: skip
-        """A training stream whose examples are texts, in pieces where they have more than `length` tokens (`cut`).
-
-        Pieces of like length meet in a batch. `most`: from so many pieces on, no more of the head is tokenised.
-        """
+        """A training stream whose examples are pieces of texts (`pieces_of`); those of like length meet in a batch.
+        `most`: from so many pieces on, no more of the head is tokenised."""
         encoded = as_examples(list(pieces_of(tokenizer, self.head, length, most)))
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed, by_length=True)

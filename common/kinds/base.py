@@ -318,10 +318,7 @@ class Kind(str):
     # --- encoding ---
 
     def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
-        """Tokenise a split, cutting the longest text of a pair first.
-
-        Raises BadInput if `max_length` leaves no room for text beside the special tokens.
-        """
+        """Tokenise a split, cutting the longest text of a pair first; BadInput if no room is left for text."""
         from tqdm import tqdm
 
         special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
@@ -400,10 +397,8 @@ class Kind(str):
         return None
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
-        """What a model says of an encoded split, or of its stream, in order; and of how many examples.
-
-        `forward`: as `evaluate.forward`. Here: (N, C) logits as float32.
-        """
+        """What a model says of an encoded split, or of its stream, in order, here (N, C) logits as float32; and of how
+        many examples. `forward`: as `evaluate.forward`."""
         import numpy as np
         import torch
 

@@ -53,10 +53,7 @@ class _Windowed(Kind):
         raise NotImplementedError
 
     def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
-        """Windows of every document of a split, in order.
-
-        Raises BadInput if `max_length` leaves no room for text or the tokenizer cannot say where its tokens stand.
-        """
+        """Windows of every document of a split, in order."""
         import numpy as np
         import torch
         from tqdm import tqdm
@@ -359,12 +356,8 @@ class SpanQA(_Windowed):
         return ()
 
     def read(self, task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
-        """Row i's answers: texts, and where each stands in the context.
-
-        The offset of the source is kept where the text stands there, or else it is that of the first place where it
-        does. Without offsets (TriviaQA, HotpotQA) every place is one. -1: there is none. Those that are found come
-        first.
-        """
+        """Row i's answers: texts, and where each stands in the context (`answer_start`); -1: nowhere. Those that are
+        found come first. Without offsets (TriviaQA, HotpotQA) every place is one."""
         value, context = rows.columns["label"][i], rows.columns["context"][i]
         texts = value.get("text") if isinstance(value, dict) else None
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
@@ -444,10 +437,8 @@ class SpanQA(_Windowed):
         return logits.masked_fill(~mask.repeat(2, 1), -1e4), torch.cat(labels.unbind(-1))
 
     def answers(self, windows: Sequence[Window], split: Split, logits: Sequence[np.ndarray]) -> list[str]:
-        """The text of every question's answer, from the [L, 2] start and end logits of each window.
-
-        The span of a context with the largest sum of its start and end logits, over all windows; "" if there is none.
-        """
+        """The text of every question's answer: the span of a context with the largest sum of its start and end logits,
+        [L, 2] for each window, over all windows; "" if there is none."""
         import numpy as np
 
         found = [""] * len(split)

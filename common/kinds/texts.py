@@ -92,11 +92,8 @@ class LanguageModelling(Kind):
 
 
 def token_stream(tokenizer: Tokenizer, split: Split) -> Tensor:
-    """All documents of a split as one sequence of token ids [n], the end-of-text token before each.
-
-    So the first token of every document has something to be predicted from, and the end of a document is one of the
-    things to predict. No other special tokens are added.
-    """
+    """All documents of a split as one sequence of token ids [n], the end-of-text token before each: from it a first
+    token is predicted, and the end of a document is one of the things to predict."""
     import torch
 
     if tokenizer.eos_token_id is None:
@@ -128,12 +125,9 @@ def strided_windows(count: int, max_length: int) -> list[tuple[int, int, int]]:
 def perplexity(model: Any, stream: Tensor, max_length: int) -> float:
     """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
 
-    The first token (end-of-text, as `token_stream` makes it) is given; every other one is scored exactly once,
-    in a strided evaluation: windows of `max_length` tokens that lie half of that apart, so each token is predicted
-    from more than half of `max_length` tokens before it, where there are so many.
-    1 or more, lower is better. The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do
-    not compare.
-    Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
+    The first token (end-of-text) is given; every other one is scored exactly once, in `strided_windows`: from more than
+    half of `max_length` tokens before it, where there are so many. Figures of two tokenizers, or for words, do not
+    compare. Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -203,10 +197,8 @@ class _Written(Kind):
         return {}  # the output layer is as large as the vocabulary
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
-        """What the model writes: the library's beam search of `BEAMS` beams.
-
-        At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
-        """
+        """What the model writes, by the library's beam search: at most `max_length` tokens, and no more than 10 beyond
+        twice the longest source of the batch."""
 
         def beam_search(**inputs: Tensor) -> Tensor:
             # a model that does not come to an end is stopped
