@@ -57,7 +57,11 @@ def write(folder: Path, form: str) -> Path:
     if form == "csv of logits":
         logits = [[math.log(p) + 3 for p in row] for row in rows]
         return table(path, "negative,positive,model", [[*row, "large"] for row in logits])
-    if form == "jsonl of the library":
+    if form == "csv of numbered outputs":
+        return table(path, "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
+    if form == "jsonl of lists":
+        lines = [json.dumps({"probs": row}) for row in rows]
+    elif form == "jsonl of the library":
         pairs = [zip(("NEGATIVE", "POSITIVE"), row, strict=True) for row in rows]
         lines = [json.dumps({"probs": [{"label": name, "score": p} for name, p in both][::-1]}) for both in pairs]
     else:
@@ -66,14 +70,19 @@ def write(folder: Path, form: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["csv by id", "csv of logits", "jsonl of the library", "jsonl of classes"])
+UNNAMED = ("csv of numbered outputs", "jsonl of lists")
+
+
+@pytest.mark.parametrize("form", ["csv by id", "csv of logits", "jsonl of the library", "jsonl of classes", *UNNAMED])
 def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
-    """What a batch is taught is what the file says of its texts, whatever their order, here and there."""
-    columns = Columns(outputs=str(write(tmp_path, form)))
+    """What a batch is taught is what the file says of its texts, whatever their order, here and there; LABEL_0 in a
+    file's columns, or the place in a list, is the class that --label-map says."""
+    names = "1=positive,0=negative" if form in UNNAMED else None
+    columns = Columns(outputs=str(write(tmp_path, form)), label_map=names)
     task = data.load(str(unlabelled), columns=columns)
     assert {name.lower() for name in task.task.labels} == set(CLASSES)
     assert "0 of 180 training rows have labels" in task.origin
-    args = CommonArgs(teacher_outputs=columns.outputs, init=str(backbone), max_length=16)
+    args = CommonArgs(teacher_outputs=columns.outputs, label_map=names, init=str(backbone), max_length=16)
     teacher = get_teacher(args, task)
     assert teacher.metrics == {"dev": {"agreement": 1.0}}
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, 16)
@@ -162,25 +171,8 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     table(folder / "train.csv", "id,text,label", rows)
     (folder / "dev.csv").unlink()
     refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "do not say which class is which")
-
-
-def test_names_of_outputs_by_the_label_map(unlabelled: Path, tmp_path: Path) -> None:
-    """LABEL_0 in a file's columns, or the place in a list, is the class that --label-map says."""
-    rows = probabilities()
-    columns = table(tmp_path / "o.csv", "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
-    lists = tmp_path / "o.jsonl"
-    lists.write_text("\n".join(json.dumps({"probs": row}) for row in rows))
-    for file in (columns, lists):
-        task = data.load(str(unlabelled), columns=Columns(outputs=str(file), label_map="1=positive,0=negative"))
-        train = task.splits["train"]
-        assert train.outputs is not None
-        said = [task.task.labels[i] for i in train.outputs.argmax(1)]
-        moods = [CLASSES[any(word in POSITIVE for word in text.split())] for (text,) in train.texts]
-        assert said == moods
-        refused(
-            lambda file=file: data.load(str(unlabelled), columns=Columns(outputs=str(file), label_map="0=negative")),
-            "must name each output of the teacher once",
-        )
+    few = Columns(outputs=str(lists), label_map="0=negative")
+    refused(lambda: data.load(str(folder), columns=few), "must name each output of the teacher once")
 
 
 def test_a_table_of_which_a_column_says_the_splits(tmp_path: Path, capsys: Any) -> None:
