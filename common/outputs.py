@@ -107,9 +107,7 @@ def join(splits: dict[str, Rows], found: Outputs) -> None:
     for split, rows in places.items():
         splits[split] = replace(splits[split], columns=splits[split].columns | {"outputs": rows}, outputs=found)
         if split != "train" and (count := sum(row is not None for row in rows)):
-            tell(
-                f"{found.rows.where}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them"
-            )
+            tell(f"{found.rows.where}: {count:,} of its rows are {split}'s: they score the teacher and teach nothing")
 
 
 def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: Outputs) -> dict[str, list[int | None]]:
