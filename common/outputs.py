@@ -100,9 +100,7 @@ def join(splits: dict[str, Rows], found: Outputs) -> None:
     elif not places["train"] or len(found.values) != sum(map(len, splits.values())):
         if len(found.values) != len(splits["train"]):
             has = f"{len(found.values):,} rows, train has {len(splits['train']):,}"
-            raise BadInput(
-                f"{found.argument}: {has}; needs one for each, in their order, or an id column in both files"
-            )
+            raise BadInput(f"{found.argument}: {has}; one for each, in order, or an id column in both, is needed")
         places = {"train": list(range(len(found.values)))}
     for split, rows in places.items():
         splits[split] = replace(splits[split], columns=splits[split].columns | {"outputs": rows}, outputs=found)
@@ -121,9 +119,7 @@ def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: O
         ids = [str(value).strip() for value in values]
         for i, name in enumerate(ids):
             if name in seen:
-                raise BadInput(
-                    f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too, whose outputs would leak"
-                )
+                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too: its outputs would leak")
             seen[name] = split
         chosen[split] = [at.get(name) for name in ids]
         if split == "train" and (count := chosen[split].count(None)):

@@ -600,10 +600,8 @@ def described(
         known = {split: part for split, found in rows.items() if (part := found.labelled)}
     said = _output_names(rows, known, columns, asked)
     if not (known or said):
-        raise BadInput(
-            f"{name}: no row has a label, and teacher {columns.teacher} no head that names classes; give a"
-            " fine-tuned one, or --teacher-outputs FILE"
-        )
+        lacking = f"no row has a label, and teacher {columns.teacher} no head that names classes"
+        raise BadInput(f"{name}: {lacking}; give a fine-tuned one, or --teacher-outputs FILE")
     kind = asked or _seen_kind(known, said)
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)

@@ -173,15 +173,11 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
     if data_dir is not None:
         if name != task.name:
             real = next((t.name for t in TASKS.values() if t.pocket == task.name and t.splits), task.name)
-            raise BadInput(
-                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {real}"
-            )
+            raise BadInput(f"--data-dir {data_dir}: {name} is built in; for your files, --task {real}")
         find_files(task, data_dir)
     elif name == task.name and not task.hub:
-        raise BadInput(
-            f"--task {name}: no repository of the hub serves it; use `--task {name} --data-dir DIR` (your files) or "
-            f"`--task pocket/{task.pocket}` (built in)"
-        )
+        instead = f"`--data-dir DIR` (your files) or `--task pocket/{task.pocket}` (built in)"
+        raise BadInput(f"--task {name}: no repository of the hub serves it; use {instead}")
     return task
 
 

@@ -231,10 +231,7 @@ def _streamed(spec: str, parts: list[Corpus], task: TaskData) -> Texts:
             signatures[i] += f"@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}"
     head = list(islice(start(), HEAD + 1))
     if len(head) <= HEAD:
-        raise BadInput(
-            f"--corpus {spec}: {len(head)} texts are too few to be streamed, more than {HEAD} are needed; --corpus"
-            f" {spec.replace('stream:', '')} reads them at once"
-        )
+        raise BadInput(f"--corpus {spec}: {len(head)} texts are too few to be streamed; leave `stream:` out")
     return Texts(head[:HEAD], "+".join(signatures), start)
 
 

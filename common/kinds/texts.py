@@ -97,10 +97,8 @@ def token_stream(tokenizer: Tokenizer, split: Split) -> Tensor:
     import torch
 
     if tokenizer.eos_token_id is None:
-        raise BadInput(
-            f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
-            " give a causal language model, such as GPT-2"
-        )
+        name = type(tokenizer).__name__
+        raise BadInput(f"--teacher: its {name} has no end-of-text token; give a causal model, such as GPT-2")
     texts: Any = tokenizer([text for (text,) in split.texts], add_special_tokens=False, verbose=False)["input_ids"]
     return torch.tensor([i for tokens in texts for i in (tokenizer.eos_token_id, *tokens)])
 
