@@ -41,7 +41,7 @@ TRAINING_BUDGET = "640"
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
     """The first texts of the reported split in batches, without labels."""
     split = data.head(task.splits[task.reported[0]], size * count)
-    encoded = task.task.kind.tokenise(tokenizer, split, task.task, max_length, tell=False)
+    encoded = task.task.kind.tokenise(tokenizer, split, task.task, max_length)
     chunks = [list(range(i, min(i + size, len(encoded)))) for i in range(0, len(encoded), size)]
     return [{k: v for k, v in data.collate(tokenizer, encoded, c).items() if k != "labels"} for c in chunks]
 

@@ -19,7 +19,6 @@ import functools
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,25 +33,8 @@ from common import outputs
 from common.errors import BadInput, shown, tell, warn
 from common.kinds import Encoded, Rows, Split, Task
 from common.kinds.texts import SURROGATE
-from common.sources import (
-    HUB,
-    DataSet,
-    check_task,
-    described,
-    hub_rows,
-    local_rows,
-    open_data,
-    pocket_rows,
-    stored_outputs,
-)
-from common.tasks import (
-    NO_COLUMNS,
-    TASKS,
-    Columns,
-    Source,
-    TaskData,
-    is_data_set,
-)
+from common.sources import DataSet, described, open_data
+from common.tasks import NO_COLUMNS, TASKS, Columns, TaskData, is_data_set
 
 # --- loading -------------------------------------------------------------------------------------------------
 
@@ -66,35 +48,27 @@ def load(
     """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
 
     `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a permutation drawn
-    with `seed` for real data, whose files may be sorted. `seed` does nothing else: the data of a task are the
-    same for all seeds. With `tune`, figures are reported on a split that may be tuned on, never on the one that
-    results are reported on: where that is a test split, on dev; otherwise on every tenth training example, which is
-    held out. `columns` are those of a data set of one's own. Raises BadInput with the file and line where there is one.
+    with `seed` for real data, whose files may be sorted; `seed` does nothing else. With `tune`, figures are reported on
+    a split that results are never reported on: where that is a test split, on dev; otherwise on every tenth training
+    example, which is held out. Raises BadInput with the file and line where there is one.
     """
-    task = check_task(name, data_dir, columns)
+    if name in READY and not (data_dir or columns.own or columns.outputs):
+        ready = READY[name]
+        return _made(ready, name, dict(ready.splits), seed, limit, tune)
+    found = open_data(name, data_dir, columns)
     if is_data_set(name):
-        return _own(open_data(name, columns), seed, limit, tune)
-    if name in READY and columns.outputs is None:
-        return _made(name, task, "pocket", READY[name].origin, dict(READY[name].splits), seed, limit, tune)
-    source: Source
-    if name.startswith("pocket/"):
-        source, (rows, origin) = "pocket", pocket_rows(task)
-    elif data_dir is None:
-        source, (rows, origin) = "hub", hub_rows(task)
-    else:
-        source, (rows, origin) = "local", local_rows(task, data_dir)
-    if columns.outputs is not None:
-        outputs.join(rows, stored_outputs(columns))
-    splits = {split: _to_split(task, split, found) for split, found in rows.items()}
-    if any(found.official for found in rows.values()):
-        for split, count in zip(task.splits, HUB[task.name].rows, strict=True):  # a subset is legitimate
-            if split in rows and len(rows[split]) != count:
-                warn(f"{task.name} {split} has {len(rows[split])} rows; the official split has {count}")
-    return _made(name, task, source, origin, splits, seed, limit, tune)
+        return _own(found, seed, limit, tune)
+    splits = {split: _to_split(found.task, split, rows) for split, rows in found.rows.items()}
+    return _made(found, name, splits, seed, limit, tune)
 
 
-def from_lists(texts: Sequence[Any], labels: Sequence[Any], name: str = "lists",
-               columns: Columns = NO_COLUMNS, **others: tuple[Sequence[Any], Sequence[Any]]) -> TaskData:  # fmt: skip
+def from_lists(
+    texts: Sequence[Any],
+    labels: Sequence[Any],
+    name: str = "lists",
+    columns: Columns = NO_COLUMNS,
+    **others: tuple[Sequence[Any], Sequence[Any]],
+) -> TaskData:
     """The task of texts, or tuples of two texts, and their labels in memory; further splits as `dev=(texts, labels)`.
 
     Without one a tenth is held out. Kind, classes and checks are those of a file with the same content.
@@ -104,33 +78,41 @@ def from_lists(texts: Sequence[Any], labels: Sequence[Any], name: str = "lists",
         inputs, answers = (list(values.tolist() if hasattr(values, "tolist") else values) for values in both)
         if not inputs or len(inputs) != len(answers):
             raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
-        sides = zip(*inputs, strict=True) if isinstance(inputs[0], tuple) else [inputs]
-        found = {name: list(side) for name, side in zip(("text1", "text2"), sides, strict=False)}
-        found = found if len(found) == 2 else {"text": found["text1"]}
-        rows[split] = Rows(found | {"label": answers}, functools.partial("{} row {}".format, split))
+        found = {"text": inputs}
+        if isinstance(inputs[0], tuple):
+            found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
+        rows[split] = Rows(found | {"label": answers}, split)
     return _own(described(name, rows, columns), 0, None, False)
 
 
-def _made(name: str, task: Task, source: Source, origin: str, splits: dict[str, Split], seed: int, limit: int | None,
-          tune: bool) -> TaskData:  # fmt: skip
+def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
+    """A data set of one's own, a tenth of train held out if there is no other split; what it holds is told in a line,
+    and what is wrong with it in warnings. Its name ends with a digest of all splits: a name for every content."""
+    task, origin = found.task, found.origin
+    splits = {split: _to_split(task, split, rows, own=True) for split, rows in found.rows.items()}
+    if len(splits) == 1:
+        splits = _hold_out(task, splits["train"])
+        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
+    _tell(task, origin, found.rows["train"], splits)
+    name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
+    return _made(found._replace(origin=origin), name, splits, seed, limit, tune)
+
+
+def _made(
+    found: DataSet | TaskData, name: str, splits: dict[str, Split], seed: int, limit: int | None, tune: bool
+) -> TaskData:
     """What is read of the splits: `limit`, `tune` and what is reported, as `load` says."""
+    task, origin = found.task, found.origin
     if limit is not None and limit < len(splits["train"]):
         order, how = list(range(limit)), f"first {limit} training examples"
-        if source != "pocket":
+        if found.source != "pocket":
             order = _permutation(len(splits["train"]), seed, 0)[:limit]
             how = f"{limit} training examples drawn with seed {seed}"
         splits["train"] = splits["train"].rows(order)
         origin += f", {how}"
-    classes = set(splits["train"].labels) if task.kind.ordered else set()
-    if len(classes - {None}) == 1 == len(classes):
-        only = task.labels[int(classes.pop())] if task.labels else classes.pop()
-        raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
-    tests = tuple(split for split in splits if split.startswith("test"))
-    dev = tuple(split for split in splits if split.startswith("dev"))
-    reported = tests or dev
-    if tune and tests and dev:
-        reported = dev
-    elif tune:
+    tests, dev = (tuple(split for split in splits if split.startswith(start)) for start in ("test", "dev"))
+    reported = dev if tune else tests or dev
+    if tune and not (tests and dev):
         train = splits["train"]
         if len(train) < 10:
             raise BadInput(f"--tune: {len(train)} training examples are too few to hold out a tenth of them")
@@ -138,46 +120,39 @@ def _made(name: str, task: Task, source: Source, origin: str, splits: dict[str, 
         splits = {"train": train.rows(kept), "held_out": train.rows(range(9, len(train), 10))}
         origin += ", a tenth of train held out"
         reported = ("held_out",)
-    taught, count = splits["train"], len(splits["train"].labelled)
-    if task.kind.ordered and count < len(taught):
-        origin += f", {count:,} of {len(taught):,} training rows have labels"
-    if task.kind.ordered and not any(len(splits[split].labelled) for split in reported):
-        task = replace(task, metrics=("agreement",))
-        origin += f", {'+'.join(reported)} without labels: its score is agreement with the teacher"
-    return TaskData(name, task, source, origin, splits, _fingerprint(task, splits), reported)
-
-
-# --- a data set of one's own ---------------------------------------------------------------------------------
-
-
-def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
-    """Its splits, a tenth of train among them if there is no other; what it holds is told in a line, and what is
-    wrong with it in warnings. Its name ends with a digest of all splits: a name of its own for every content."""
-    task, origin = found.task, found.origin
-    splits = {split: _to_split(task, split, rows, task.kind.ordered) for split, rows in found.rows.items()}
-    if len(splits) == 1:
-        splits = _hold_out(task, splits["train"])
-        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
-    _tell(task, origin, found.rows["train"], splits)
-    name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
-    return _made(name, task, found.source, origin, splits, seed, limit, tune)
+    if task.kind.ordered:
+        train, labelled = splits["train"], splits["train"].labelled
+        if len(set(train.labels)) == 1 and len(labelled):
+            only = task.labels[int(train.labels[0])] if task.labels else train.labels[0]
+            raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
+        if len(labelled) < len(train):
+            origin += f", {len(labelled):,} of {len(train):,} training rows have labels"
+        if not any(len(splits[split].labelled) for split in reported):
+            task = replace(task, metrics=("agreement",))
+            origin += f", {'+'.join(reported)} without labels: its score is agreement with the teacher"
+    return TaskData(name, task, found.source, origin, splits, _fingerprint(task, splits), reported)
 
 
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
     in like shares; of rows with labels where there are any. A text that stands twice, and a class of one row, stays in
     train."""
-    texts, alone = Counter(train.texts), task.kind.alone(train.labels)
-    order = [i for i in _permutation(len(train), 0, 0)
-             if texts[train.texts[i]] == 1 and not (alone and train.labels[i] in alone)]  # fmt: skip
+    texts = Counter(train.texts)
+    classes = Counter(label for label in train.labels if task.kind.ordered and isinstance(label, int))
+    order = [
+        i
+        for i in _permutation(len(train), 0, 0)
+        if texts[train.texts[i]] == 1 and (not classes or classes[train.labels[i]] != 1)
+    ]
     if task.kind.ordered and (labelled := [i for i in order if train.labels[i] is not None]):
-        order = labelled
-        order.sort(key=lambda i: train.labels[i])
+        order = sorted(labelled, key=lambda i: train.labels[i])
     held = set(order[9::10])
     if not held:
-        several = " and a class of several rows" if alone else ""
-        raise BadInput(f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that"
-                       f" stands once{several}: too few to hold out a tenth of them")  # fmt: skip
+        several = " and a class of several rows" if 1 in classes.values() else ""
+        raise BadInput(
+            f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that stands"
+            f" once{several}: too few to hold out a tenth of them"
+        )
     return {"train": train.rows([i for i in range(len(train)) if i not in held]), "dev": train.rows(sorted(held))}
 
 
@@ -225,66 +200,45 @@ def _fingerprint(task: Task, splits: dict[str, Split]) -> str:
 # --- from any source to a split ------------------------------------------------------------------------------
 
 
-def _to_split(task: Task, name: str, rows: Rows, blanks: bool = False) -> Split:
-    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `blanks`: None is
-    no label."""
-    if rows.lines:
-        rows = Rows({"text": _documents(rows.columns["text"])}, lambda i: f"{name} document {i}", files=rows.files)
-    total = len(rows)
-    if not total:
-        raise BadInput(f"{rows.files[0] if rows.files else name}: no rows; the {name} split needs at least one")
-    for text in task.fields:
-        rows.columns[text] = [task.kind.text(value) for value in rows.columns[text]]
+def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
+    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `own`: a label may
+    be None."""
+    if not len(rows):
+        raise BadInput(f"{rows.where}: no rows; the {name} split needs at least one")
     texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
-            if not isinstance(value, str):
-                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text")
-            if SURROGATE.search(value):
-                raise BadInput(f"{rows.place(i)}: {text} has half a character (a lone surrogate); it must be text")
-            if not value.strip() and not (rows.blanks and any(other.strip() for other in row if other)):
+            if not isinstance(value, str) or SURROGATE.search(value):
+                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text without a lone surrogate")
+            if not value.strip() and not ((own or rows.official) and any(other.strip() for other in row if other)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
-    absent = {i for i, value in enumerate(rows.columns["label"]) if value is None} if blanks else set()
-    labels: Any = [None if i in absent else task.kind.read(task, rows, i) for i in range(total)]
+    labels = [
+        None if own and task.kind.ordered and rows.columns["label"][i] is None else task.kind.read(task, rows, i)
+        for i in range(len(rows))
+    ]
     # The position in the source: unique over the splits, and the way back to the row.
-    ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(total)]
+    ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(len(rows))]
     split = Split(ids, texts, labels, outputs.logits(task, rows))
     return task.kind.taught(task, split, rows) if name == "train" else split
-
-
-def _documents(lines: list[str]) -> list[str]:
-    """The documents of a running text: the articles of WikiText, or else what blank lines separate.
-
-    An article of WikiText starts at a line " = Title = " between blank lines; its text is kept as it is, line ends
-    and headings included. The hub's empty rows are lines of one blank in the files: so they are here.
-    """
-    lines = [line if line.endswith("\n") else f"{line or ' '}\n" for line in lines]
-    blank = [True, *(not line.strip() for line in lines), True]
-    heading = re.compile(r" = [^=](.*[^=])? = \n")
-    titled = [blank[i] and blank[i + 2] and heading.fullmatch(line) is not None for i, line in enumerate(lines)]
-    starts = titled if any(titled) else blank[:-2]
-    documents: list[str] = []
-    for line, start in zip(lines, starts, strict=True):
-        if start or not documents:
-            documents.append("")
-        documents[-1] += line
-    return [text for text in documents if text.strip()]
 
 
 # --- tokenising and batching ---------------------------------------------------------------------------------
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
-    """Tokenise a split, cutting the longest text of a pair first, to at most `max_length` tokens. A split that was
-    tokenised before, by this tokenizer or one like it, is not tokenised again.
-
-    How, the task's kind knows: of a running text the examples are blocks, of documents windows. Raises BadInput if
-    `max_length` leaves no room for text.
-    """
+    """Tokenise a split, to at most `max_length` tokens, as the task's kind does: of a running text the examples are
+    blocks, of documents windows. What was tokenised before, by a tokenizer like this one, is not tokenised again."""
     key = _identity(tokenizer), task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
+        warn_of_cuts(split.encoded[key], task.name, max_length)
     return split.encoded[key]
+
+
+def warn_of_cuts(encoded: Encoded, name: str, max_length: int) -> None:
+    if encoded.cut:
+        share = f"{encoded.cut:,} of {len(encoded):,} texts ({encoded.cut / len(encoded):.1%})"
+        warn(f"{name}: {share} have more than {max_length} tokens and lose their ends (see --max-length)")
 
 
 def _identity(tokenizer: Any) -> Any:
@@ -434,11 +388,8 @@ EVAL_TOKENS = 16_384
 def eval_batches(
     encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-    """Every example exactly once, longest first (little padding, and memory runs out at once or never).
-
-    Yields the examples' indices and their batch; the last one may be smaller. A batch has at most `EVAL_TOKENS` tokens,
-    padding included, or one example.
-    """
+    """Every example's index exactly once, longest first (little padding, and memory runs out at once or never), with
+    their batch: of at most `EVAL_TOKENS` tokens, padding included, or one example."""
     batch_size = max(1, min(batch_size, EVAL_TOKENS // max(encoded.lengths, default=1)))
     order = sorted(range(len(encoded)), key=lambda i: -encoded.lengths[i])
     for start in range(0, len(order), batch_size):

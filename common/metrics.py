@@ -20,26 +20,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+Metric = Callable[[Any, Any], float]  # of predictions and labels, [N]
+
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
     """The share of predictions that equal the label."""
     import numpy as np
 
     return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
-
-
-def f1(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Binary F1 of class 1 (MRPC: equivalent, QQP: duplicate); 0.0 if it is neither predicted nor there."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, average="binary", pos_label=1, zero_division=0.0))
-
-
-def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """The mean of the classes' F1, over those that are there or predicted: rare classes count as much as frequent."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
 
 
 def majority(predictions: ArrayLike, labels: ArrayLike) -> float:
@@ -49,47 +37,36 @@ def majority(predictions: ArrayLike, labels: ArrayLike) -> float:
     return float(np.unique(np.asarray(labels), return_counts=True)[1].max() / np.asarray(labels).size)
 
 
-def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Matthews correlation (CoLA); 0.0 if predictions or labels are all of one class."""
-    from sklearn.metrics import matthews_corrcoef
+def _sklearn(name: str, **how: Any) -> Metric:
+    def metric(predictions: ArrayLike, labels: ArrayLike) -> float:
+        import sklearn.metrics
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one class alone is a defined case here
-        return float(matthews_corrcoef(labels, predictions))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one class alone is a defined case here
+            return float(getattr(sklearn.metrics, name)(labels, predictions, **how))
 
-
-def pearson(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Pearson correlation (STS-B); 0.0 if either side is constant."""
-    from scipy.stats import pearsonr
-
-    return _correlation(pearsonr, predictions, labels)
+    return metric
 
 
-def spearman(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Spearman rank correlation (STS-B), ties with their average rank; 0.0 if either side is constant."""
-    from scipy.stats import spearmanr
+def _scipy(name: str) -> Metric:
+    def metric(predictions: ArrayLike, labels: ArrayLike) -> float:
+        import numpy as np
+        import scipy.stats
 
-    return _correlation(spearmanr, predictions, labels)
+        x, y = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+        if (x == x[0]).all() or (y == y[0]).all():  # scipy answers NaN
+            return 0.0
+        return float(getattr(scipy.stats, name)(x, y).statistic)
 
-
-def _correlation(function: Callable[..., Any], predictions: ArrayLike, labels: ArrayLike) -> float:
-    import numpy as np
-
-    x, y = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if (x == x[0]).all() or (y == y[0]).all():  # scipy answers NaN
-        return 0.0
-    return float(function(x, y).statistic)
+    return metric
 
 
-METRICS: dict[str, Callable[[Any, Any], float]] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "majority": majority,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
-}
+f1 = _sklearn("f1_score", average="binary", pos_label=1, zero_division=0.0)  # of MRPC's and QQP's class 1
+macro_f1 = _sklearn("f1_score", average="macro", zero_division=0.0)  # over the classes that are there or predicted
+matthews = _sklearn("matthews_corrcoef")
+pearson, spearman = _scipy("pearsonr"), _scipy("spearmanr")
+METRICS: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "majority": majority}
+METRICS |= {"matthews": matthews, "pearson": pearson, "spearman": spearman}
 
 
 def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:

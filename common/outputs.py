@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,19 @@ NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outp
 class Outputs:
     """Rows of numbers; `names`: of the classes, () of a list, which says none."""
 
-    file: str
     names: tuple[str, ...]
     values: list[list[float]]
     ids: list[str] | None
-    rows: Rows
+    rows: Rows  # of the file, for what is wrong in it
+
+    @property
+    def argument(self) -> str:
+        return f"--teacher-outputs {self.rows.where}"
 
 
 def parse(rows: Rows) -> Outputs:
     """Find the outputs in the columns of a file. Raises BadInput with its line."""
-    file, ids = rows.files[0], None
+    ids = None
     columns = {name: values for name, values in rows.columns.items() if name.strip().lower() not in NO_OUTPUTS}
     for column in (name for name in rows.columns if name.strip().lower() == "id"):
         ids = [str(value).strip() for value in rows.columns[column]]
@@ -48,25 +50,29 @@ def parse(rows: Rows) -> Outputs:
     whole = [name for name, values in columns.items() if isinstance(_cell(values[0]), (list, dict))]
     single = [name for name, values in columns.items() if number(values[0]) is not None]
     if len(whole) > 1 or not (whole or single):
-        raise BadInput(f"--teacher-outputs {file}: needs a column of numbers for each class, or one column of lists;"
-                       f" it has {some(list(rows.columns))}")  # fmt: skip
+        needs = "needs a column of numbers for each class, or one column of lists"
+        raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
     cells: list[Any] = [{name: columns[name][i] for name in single} for i in range(len(rows))]
     if whole:
         cells = [_cell(value) for value in columns[whole[0]]]
     names = tuple(cells[0]) if isinstance(cells[0], dict) else ()
     values: list[list[float]] = []
     for i, cell in enumerate(cells):
-        if isinstance(cell, dict) != bool(names) or (names and set(cell) != set(names)):
-            raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {some(names) or 'a list'}")
-        numbers = [cell[name] for name in names] if names else cell
-        if not isinstance(numbers, list) or len(numbers) != len(values[0] if values else numbers):
-            raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {len(values[0])} numbers")
-        read = [number(value) for value in numbers]
-        if wrong := [k for k, value in enumerate(read) if value is None or not -1e9 < value < 1e9]:
-            what = f" of {names[wrong[0]]!r}" if names else ""
-            raise BadInput(f"{rows.place(i)}: output {shown(numbers[wrong[0]])}{what} is no finite number")
-        values.append([float(value) for value in read if value is not None])
-    return Outputs(file, names, values, ids, rows)
+        if not isinstance(cell, (list, dict)) or _shape(cell) != _shape(cells[0]):
+            needs = some(names) if names else f"{len(cells[0])} numbers"
+            raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {needs}")
+        values.append([])
+        for k, said in enumerate([cell[name] for name in names] if names else cell):
+            value = number(said)
+            if value is None or not -1e9 < value < 1e9:
+                what = f" of {names[k]!r}" if names else ""
+                raise BadInput(f"{rows.place(i)}: output {shown(said)}{what} is no finite number")
+            values[-1].append(value)
+    return Outputs(names, values, ids, rows)
+
+
+def _shape(cell: Any) -> Any:
+    return set(cell) if isinstance(cell, dict) else len(cell)
 
 
 def _cell(value: Any) -> Any:
@@ -87,47 +93,40 @@ def join(splits: dict[str, Rows], found: Outputs) -> None:
 
     Raises BadInput where train would lack any.
     """
-    given = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
+    ids = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
     places = {split: rows.columns.pop("row", None) for split, rows in splits.items()}
-    if found.ids is None:
-        train = splits["train"]
-        if places["train"] and len(found.values) == sum(map(len, splits.values())):
-            for split, rows in splits.items():
-                splits[split] = with_outputs(rows, found, places[split] or ())
-                if split != "train":
-                    tell_apart(split, found, len(rows))
-            return
-        if len(found.values) != len(train):
-            raise BadInput(f"--teacher-outputs {found.file}: {len(found.values):,} rows, train has {len(train):,}; one"
-                           " for each is needed, in their order, or an id column in both files")  # fmt: skip
-        splits["train"] = with_outputs(train, found, range(len(train)))
-        return
-    at = {name: i for i, name in enumerate(found.ids)}
+    if found.ids is not None:
+        places = _by_id(splits, ids, found)
+    elif not places["train"] or len(found.values) != sum(map(len, splits.values())):
+        if len(found.values) != len(splits["train"]):
+            has = f"{len(found.values):,} rows, train has {len(splits['train']):,}"
+            raise BadInput(f"{found.argument}: {has}; one for each, in order, or an id column in both, is needed")
+        places = {"train": list(range(len(found.values)))}
+    for split, rows in places.items():
+        splits[split] = replace(splits[split], columns=splits[split].columns | {"outputs": rows}, outputs=found)
+        if split != "train" and (count := sum(row is not None for row in rows)):
+            tell(f"{found.rows.where}: {count:,} of its rows are {split}'s: they score the teacher and teach nothing")
+
+
+def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: Outputs) -> dict[str, list[int | None]]:
+    """Split -> for each of its rows the file's, or None; no id may stand in two splits."""
+    at = {name: i for i, name in enumerate(found.ids or ())}
     seen: dict[str, str] = {}
+    chosen = {}
     for split, rows in splits.items():
         if (values := given[split]) is None:
-            raise BadInput(f"--teacher-outputs {found.file}: has ids, {split} no column 'id'; give both, or neither")
+            raise BadInput(f"{found.argument}: has ids, {split} no column 'id'; give both, or neither")
         ids = [str(value).strip() for value in values]
         for i, name in enumerate(ids):
             if name in seen:
-                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too; outputs of"
-                               f" {seen[name]} would leak")  # fmt: skip
+                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too: its outputs would leak")
             seen[name] = split
-        splits[split] = with_outputs(rows, found, [at.get(name) for name in ids])
-        if split == "train" and (lacking := [i for i, name in enumerate(ids) if name not in at]):
-            raise BadInput(f"--teacher-outputs {found.file}: no outputs for {len(lacking):,} of {len(ids):,} rows of"
-                           f" train, the first is {rows.place(lacking[0])}")  # fmt: skip
-        if split != "train" and (count := sum(name in at for name in ids)):
-            tell_apart(split, found, count)
-
-
-def tell_apart(split: str, found: Outputs, count: int) -> None:
-    tell(f"{found.file}: {count:,} of its rows are {split}'s: they score the teacher, no student learns them")
-
-
-def with_outputs(rows: Rows, found: Outputs, chosen: Sequence[int | None]) -> Rows:
-    """These rows, with the row of the file of each."""
-    return replace(rows, columns=rows.columns | {"outputs": list(chosen)}, outputs=found)
+        chosen[split] = [at.get(name) for name in ids]
+        if split == "train" and (count := chosen[split].count(None)):
+            lacking = f"{count:,} of {len(ids):,} rows of train"
+            first = rows.place(chosen[split].index(None))
+            raise BadInput(f"{found.argument}: no outputs for {lacking}, the first is {first}")
+    return chosen
 
 
 def logits(task: Task, rows: Rows) -> np.ndarray | None:
@@ -147,7 +146,7 @@ def logits(task: Task, rows: Rows) -> np.ndarray | None:
 
 def order_of(task: Task, found: Outputs) -> list[int]:
     """For each of the task's labels its place in a row of the file. Raises BadInput where that would be a guess."""
-    where, count = f"--teacher-outputs {found.file}", len(found.values[0])
+    where, count = found.argument, len(found.values[0])
     if count != len(task.labels or "1"):
         wants = some(task.labels) if task.labels else "one score"
         raise BadInput(f"{where}: {count} numbers a row ({some(found.names) or 'a list'}); {task.name} has {wants}")

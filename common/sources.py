@@ -1,9 +1,11 @@
-"""Where a task's data comes from: the pocket suite, the hub, or local files. Every reader ends in `Rows`.
+"""Where a task's data comes from: the pocket suite, the hub, or local files.
 
-    rows, origin = pocket_rows(task)
-    rows, origin = hub_rows(task)               # at a pinned revision
-    rows, origin = local_rows(task, "DIR")      # GLUE's layout, named columns, SQuAD, CoNLL, plain text, `save_to_disk`
-    found = open_data("tickets.csv", columns)   # a data set of one's own, whose kind and labels are seen from it
+    found = open_data("pocket/sst2")                    # the embedded suite
+    found = open_data("sst2")                           # the hub, at a pinned revision
+    found = open_data("sst2", "DIR")                    # GLUE's layout, named columns, SQuAD, CoNLL, `save_to_disk`
+    found = open_data("tickets.csv", columns=columns)   # a data set of one's own: what it holds is seen from it
+
+A reader makes `Rows` of all columns that there are; then those that are the task's are taken.
 
 CSV, TSV and JSON lines are read here and not by `datasets`: its readers guess types (a text "1.0" or "null" becomes a
 number or nothing), take quotation marks of the official TSV files for quotes, and do not say in which line a mistake
@@ -22,14 +24,15 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pocket
 from common.errors import BadInput, first_line, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
+from common.kinds.base import LACKING, parts_of
 from common.kinds.documents import hotpot_row, trivia_row
 from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
@@ -42,23 +45,74 @@ from common.tasks import (
     check_name,
     files_of,
     find_files,
+    folder_of,
     is_data_set,
     names_of,
     plain,
 )
 from common.values import TIMEOUT_SECONDS
 
-
-def pocket_rows(task: Task) -> tuple[dict[str, Rows], str]:
-    """The splits of the embedded suite: the same for every seed of a run, the suite's own seed being 0."""
-    rows = {}
-    for split in pocket.SPLITS[task.name]:
-        where = f"pocket/{task.name} {split}"
-        rows[split] = Rows(dict(pocket.generate(task.name, split)), lambda i, where=where: f"{where} row {i}")  # type: ignore[misc]
-    return rows, f"pocket v{str(pocket.VERSION).removeprefix('v')}"
+Pick = Callable[[Sequence[str], str], dict[str, str]]  # the columns that there are, and where -> our name: the column
 
 
-# --- the hub -------------------------------------------------------------------------------------------------
+class DataSet(NamedTuple):
+    """A task, its rows by split, and where they are from."""
+
+    task: Task
+    rows: dict[str, Rows]
+    source: Source
+    origin: str
+
+
+def check_task(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> Task:
+    """The task called `name`, after every check that needs no model. Raises BadInput. Reads no data but those of a data
+    set of one's own, whose kind is seen from them."""
+    if not is_data_set(name):
+        if columns.own:
+            raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
+        return check_name(name, data_dir)
+    if data_dir is not None:
+        raise BadInput(f"--data-dir {data_dir}: --task {name} says itself where its data are; leave it out")
+    return _own_data(name, columns).task
+
+
+def open_data(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> DataSet:
+    """The rows of a task, from the source that `name` and `data_dir` say. Raises BadInput, within seconds where the hub
+    cannot be reached: then it names the commands that work without."""
+    task = check_task(name, data_dir, columns)
+    if is_data_set(name):
+        return _own_data(name, columns)
+    source: Source = "local" if data_dir is not None else "hub" if name == task.name else "pocket"
+    if source == "pocket":  # the same for every seed of a run, the suite's own seed being 0
+        generated: dict[str, dict[str, Any]] = {
+            split: dict(pocket.generate(task.name, split))  # type: ignore[misc]
+            for split in pocket.SPLITS[task.name]
+        }
+        rows = {split: Rows(found, f"{name} {split}") for split, found in generated.items()}
+        origin = f"pocket v{str(pocket.VERSION).removeprefix('v')}"
+    else:
+        if data_dir is not None:
+            found, origin = _opened(find_files(task, data_dir))
+        else:
+            instead = f"`--task pocket/{task.pocket}` (built in) or `--task {name} --data-dir DIR` (your own files)"
+            found, origin = _load(name, HUB[name], instead)
+        stored = _splits(found, task.splits, task.splits, origin)
+        rows = {split: _rows_of_task(task, split, one, f"{origin} {split}", source) for split, one in stored.items()}
+    if columns.outputs is not None:
+        join(rows, stored_outputs(columns))
+    return DataSet(task, rows, source, origin)
+
+
+def _splits(found: Mapping[str, Any], splits: Sequence[str], needed: Sequence[str], where: str) -> dict[str, Any]:
+    """What is there of these splits: a DatasetDict may have "validation" where it is "dev" here."""
+    for split in needed:
+        if not set(found) & set(names_of(split)):
+            theirs = split.replace("dev", "validation")
+            raise BadInput(f"{where}: no {split} split; needs {theirs!r}, has {some(list(found))}")
+    return {split: found[name] for split in splits for name in names_of(split) if name in found}
+
+
+# --- the table of sources ------------------------------------------------------------------------------------
 
 # A commit that holds Parquet files, so that no loading script is run; likewise those in the table.
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -77,23 +131,15 @@ class HubSource:
 
     repo: str
     config: str | None
-    revision: str
-    rows: tuple[int, ...]
-    columns: dict[str, str]
+    revision: str | None
+    rows: tuple[int, ...] = ()
+    columns: dict[str, str] = field(default_factory=dict)
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
-def _glue(name: str, *rows: int) -> HubSource:
-    """A configuration of GLUE, whose columns have the canonical names."""
-    return HubSource("nyu-mll/glue", name, GLUE_REVISION, rows, {column: column for column in TASKS[name].columns})
-
-
-GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
-
-
-def _translation(repo: str, config: str, revision: str, name: str, *rows: int) -> HubSource:
-    """A pair of languages, "wmt16/en-ro": one column holds both sides of a sentence pair."""
-    ours, theirs = name.rpartition("/")[2].split("-")
+def _translation(repo: str, config: str, revision: str, languages: str, *rows: int) -> HubSource:
+    """A pair of languages, "en-ro": one column holds both sides of a sentence pair."""
+    ours, theirs = languages.split("-")
 
     def sides(row: dict[str, Any]) -> dict[str, Any]:
         return {"source": row["source"][ours], "label": row["source"][theirs]}
@@ -101,18 +147,22 @@ def _translation(repo: str, config: str, revision: str, name: str, *rows: int) -
     return HubSource(repo, config, revision, rows, {"source": "translation", "label": "translation"}, sides)
 
 
+GLUE = {
+    "cola": (8551, 1043),
+    "sst2": (67349, 872),
+    "mrpc": (3668, 408),
+    "qqp": (363846, 40430),
+    "stsb": (5749, 1500),
+    "mnli": (392702, 9815, 9832),
+    "qnli": (104743, 5463),
+    "rte": (2490, 277),
+    "wnli": (635, 71),
+}
 _QUESTION = {"question": "question", "context": "context"}
-
 HUB: dict[str, HubSource] = {
-    "cola": _glue("cola", 8551, 1043),
-    "sst2": _glue("sst2", 67349, 872),
-    "mrpc": _glue("mrpc", 3668, 408),
-    "qqp": _glue("qqp", 363846, 40430),
-    "stsb": _glue("stsb", 5749, 1500),
-    "mnli": _glue("mnli", 392702, 9815, 9832),
-    "qnli": _glue("qnli", 104743, 5463),
-    "rte": _glue("rte", 2490, 277),
-    "wnli": _glue("wnli", 635, 71),
+    name: HubSource("nyu-mll/glue", name, GLUE_REVISION, rows, {column: column for column in TASKS[name].columns})
+    for name, rows in GLUE.items()
+} | {
     # a row is a line of the text
     "wikitext-2": HubSource("Salesforce/wikitext", "wikitext-2-raw-v1", "b08601e04326c79dfdd32d625aee71d232d685c3",
                             (36718, 3760, 4358), {"text": "text"}),
@@ -127,54 +177,82 @@ HUB: dict[str, HubSource] = {
                                (287113, 13368, 11490), {"document": "article", "label": "highlights", "id": "id"}),
     "xsum": HubSource("EdinburghNLP/xsum", "default", CONVERTED,
                       (204045, 11332, 11334), {"document": "document", "label": "summary", "id": "id"}),
-    "wmt16/en-ro": _translation("wmt/wmt16", "ro-en", "41d8a4013aa1489f28fea60ec0932af246086482", "wmt16/en-ro",
+    "wmt16/en-ro": _translation("wmt/wmt16", "ro-en", "41d8a4013aa1489f28fea60ec0932af246086482", "en-ro",
                                 610320, 1999, 1999),
-    "wmt14/en-fr": _translation("wmt/wmt14", "fr-en", "b199e406369ec1b7634206d3ded5ba45de2fe696", "wmt14/en-fr",
+    "wmt14/en-fr": _translation("wmt/wmt14", "fr-en", "b199e406369ec1b7634206d3ded5ba45de2fe696", "en-fr",
                                 40836715, 3000, 3003),
-    "iwslt2017/en-fr": _translation("IWSLT/iwslt2017", "iwslt2017-en-fr", CONVERTED, "iwslt2017/en-fr",
-                                    232825, 890, 8597),
+    "iwslt2017/en-fr": _translation("IWSLT/iwslt2017", "iwslt2017-en-fr", CONVERTED, "en-fr", 232825, 890, 8597),
     # a row is a sentence, its words and tags in lists
     "conll2003": HubSource("lukasgarbas/conll-03", None, "1301e71165e0ddf97d086eaea193f8f4ecdd46e3",
                            (14041, 3250, 3453), {"text": "tokens", "label": "ner_tags"}),
 }  # fmt: skip
 
-
-def hub_rows(task: Task) -> tuple[dict[str, Rows], str]:
-    """The splits of the hub's repository at the pinned revision.
-
-    Without a connection the library's own cache is used if it holds that very revision, or one of a branch. Raises
-    BadInput, within seconds, if the data cannot be had, and names the commands that work without a hub.
-    """
-    source = HUB[task.name]
-    instead = f"`--task pocket/{task.pocket}` (built in) or `--task {task.name} --data-dir DIR` (your own files)"
-    found, revision = _load(task.name, source.repo, source.config, source.revision, instead)
-    origin, rows = f"{source.repo}@{revision}", {}
-    for split, stored in _splits(found, task.splits, task.splits, origin).items():
-        made = _converted(_dataset_rows(stored, source.columns, f"{origin} {split}"), source)
-        rows[split] = replace(made, blanks=True, official=True)
-    return rows, origin
+_OFFICIAL: dict[str, dict[str, str]] = {  # header names of the official TSV files, where they are not the hub's
+    "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
+    "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
+    "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
+    "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
+}
+_COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
+_NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels out: integers there are a mistake
 
 
-def _splits(found: Mapping[str, Any], splits: Sequence[str], needed: Sequence[str], where: str) -> dict[str, Any]:
-    """What is there of these splits: a DatasetDict may have "validation" where it is "dev" here."""
-    for split in needed:
-        if not set(found) & set(names_of(split)):
-            theirs = split.replace("dev", "validation")
-            raise BadInput(f"{where}: no {split} split; needs {theirs!r}, has {some(list(found))}")
-    return {split: found[name] for split in splits for name in names_of(split) if name in found}
+def _columns_of_task(task: Task, labels: bool, header: Sequence[str], _where: str) -> dict[str, str]:
+    """Canonical name -> the source's column: the canonical ones if all are there, else the official release's, those
+    that are usual for the kind, or the hub's."""
+    same = {name: name for name in task.columns}
+    usual = task.kind.usual or same
+    tables = [same, _OFFICIAL.get(task.name, usual), usual, HUB[task.name].columns if task.name in HUB else usual]
+    if not labels:
+        tables = [{ours: theirs for ours, theirs in table.items() if ours != "label"} for table in tables]
+    return next((table for table in tables if set(table.values()) <= set(header)), tables[2])
 
 
-def _load(task: str, repo: str, config: str | None, revision: str | None, instead: str) -> tuple[Any, str]:
-    """What `load_dataset` gives, and its revision: the hub's newest, or else what the cache has, if none is asked for.
+def _rows_of_task(task: Task, split: str, stored: Any, where: str, place: Source) -> Rows:
+    """A split of a task of the table, of the hub or a folder, as the task reads it."""
+    source = HUB.get(task.name)
+    if source and place == "hub":
+        rows = replace(_read(stored, where, lambda *_: source.columns, task), official=True)
+    else:
+        rows = _read(stored, where, functools.partial(_columns_of_task, task, True), task)
+    if source and rows.official and len(rows) != (count := source.rows[task.splits.index(split)]):
+        warn(f"{task.name} {split} has {len(rows)} rows; the official split has {count}")  # a subset is legitimate
+    if source and source.convert and rows.chosen == source.columns:
+        made: list[dict[str, Any]] = []
+        try:
+            for row in zip(*rows.columns.values(), strict=True):
+                made.append(source.convert(dict(zip(rows.columns, row, strict=True))))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{rows.place(len(made))}: not as {source.repo} has it ({error!r})") from error
+        rows = replace(rows, columns={name: [row[name] for row in made] for name in rows.columns})
+    return task.kind.examples(rows)
 
-    After one quick question to the hub: the library alone retries for half a minute. `instead`: what works without it.
-    """
+
+def test_rows(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[str, Rows]:
+    """The texts of GLUE's test splits, which have no labels, in the order of their indices."""
+    if data_dir is None:
+        found, origin = _load(task.name, HUB[task.name], "--data-dir DIR with GLUE's test.tsv")
+    else:
+        folder = folder_of(task, data_dir)
+        found, origin = {split: folder / f"{split}.tsv" for split in splits}, folder.name
+        if lacking := [path for path in found.values() if not path.is_file()]:
+            raise BadInput(f"--write-test: {lacking[0]} is not there; it is GLUE's file of texts without labels")
+    pick = functools.partial(_columns_of_task, task, False)
+    return {split: _read(found[split], f"{origin} {split}", pick, task) for split in splits}
+
+
+# --- the hub -------------------------------------------------------------------------------------------------
+
+
+def _load(task: str, source: HubSource, instead: str) -> tuple[Any, str]:
+    """What `load_dataset` gives, and "repo@commit": without a revision the hub's newest. Without a connection the
+    library's own cache is used, if it holds that very revision, or one of a branch. `instead`: what works without."""
     try:
-        return _from_hub(repo, config, revision)
+        return _from_hub(source.repo, source.config, source.revision)
     except Exception as error:  # every way in which a hub can fail is one message to the user
         raise BadInput(
-            f"--task {task}: {repo}{f'@{revision}' if revision else ''} could not be loaded from the hub or its cache"
-            f" ({type(error).__name__}: {first_line(error)}); without a hub, use {instead}"
+            f"--task {task}: {source.repo}{f'@{source.revision}' if source.revision else ''} could not be loaded from"
+            f" the hub or its cache ({type(error).__name__}: {first_line(error)}); without a hub, use {instead}"
         ) from error
 
 
@@ -185,7 +263,7 @@ def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any,
         datasets.disable_progress_bars()
     online = datasets.config.HF_HUB_OFFLINE
     try:
-        commit = hub_commit(repo, revision)
+        commit = hub_commit(repo, revision)  # one quick question: the library alone retries for half a minute
     except Exception:
         datasets.config.HF_HUB_OFFLINE = True
         with contextlib.suppress(Exception):  # what the hub said is told
@@ -195,11 +273,11 @@ def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any,
             there = set(re.findall(r"\b[0-9a-f]{40}\b", " ".join(files)))
             named = re.fullmatch("[0-9a-f]{40}", revision or "")  # a branch may be at any commit
             if len(there) == 1 and (not named or revision in there):
-                return found, there.pop()
+                return found, f"{repo}@{there.pop()}"
         raise
     finally:
         datasets.config.HF_HUB_OFFLINE = online
-    return datasets.load_dataset(repo, config, revision=commit), commit
+    return datasets.load_dataset(repo, config, revision=commit), f"{repo}@{commit}"
 
 
 def hub_commit(repo: str, revision: str | None = None) -> str:
@@ -209,64 +287,7 @@ def hub_commit(repo: str, revision: str | None = None) -> str:
     return str(HfApi().dataset_info(repo, revision=revision, timeout=TIMEOUT_SECONDS).sha)
 
 
-def _dataset_rows(data: Any, columns: dict[str, str], where: str) -> Rows:
-    """Rows of a `datasets.Dataset`; `columns` maps canonical names to the dataset's."""
-    for theirs in columns.values():
-        if not set(_parts(theirs, data.column_names)) <= set(data.column_names):
-            raise BadInput(f"{where}: no column {theirs!r}, only {', '.join(data.column_names)}")
-    names = None
-    if columns.get("label") in data.column_names:  # what the integers of the feature, or those of its lists, are called
-        feature = data.features[columns["label"]]
-        names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
-    table = data.select_columns(
-        list({name: 0 for theirs in columns.values() for name in _parts(theirs, data.column_names)})
-    )
-    found = _taken(columns, data.column_names, table.to_dict().__getitem__)
-    return Rows(found, lambda i: f"{where} row {i}", columns, names, lines="label" not in columns, files=[where])
-
-
-def _converted(rows: Rows, source: HubSource | None) -> Rows:
-    """Rows with the hub's columns, wherever they were read, as the task reads them."""
-    if source is None or source.convert is None or rows.chosen != source.columns or not len(rows):
-        return rows
-    made: list[dict[str, Any]] = []
-    try:
-        for row in zip(*rows.columns.values(), strict=True):
-            made.append(source.convert(dict(zip(rows.columns, row, strict=True))))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{rows.place(len(made))}: not as {source.repo} has it ({error!r})") from error
-    return replace(rows, columns=_by_column(made))
-
-
-def _by_column(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
 # --- local files ---------------------------------------------------------------------------------------------
-
-_OFFICIAL_COLUMNS = {  # header names of the official release, where they are not the hub's
-    "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
-    "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
-    "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
-    "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
-}
-# What is known to be wrong in rows of official files, which are left out; anything else is a mistake
-_WRONG: dict[str, tuple[str, Callable[[list[str], list[str]], bool]]] = {
-    "qqp": ("with too few or too many columns", lambda header, row: len(row) != len(header)),
-    "mnli": ("without an agreed label", lambda header, row: ("gold_label", "-") in zip(header, row, strict=False)),
-}
-_COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
-_NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels out: integers there are a mistake
-
-
-def local_rows(task: Task, data_dir: str) -> tuple[dict[str, Rows], str]:
-    """The splits of a folder, and their file names. Test files of GLUE carry no labels and are not read."""
-    found, origin = _opened(find_files(task, data_dir))
-    rows = {}
-    for split, stored in _splits(found, task.splits, task.splits, origin).items():
-        made = _read(stored, f"{origin} {split}", functools.partial(_pick_columns, task), task)
-        rows[split] = _converted(made, HUB.get(task.name))
-    return rows, origin
 
 
 def _opened(files: dict[str, Path]) -> tuple[Mapping[str, Any], str]:
@@ -281,60 +302,40 @@ def _opened(files: dict[str, Path]) -> tuple[Mapping[str, Any], str]:
         raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
 
 
-Pick = Callable[[Sequence[str], str | Path], dict[str, str]]  # header, where it stands -> our name: the file's column
-
-
-def _pick_columns(task: Task, header: Sequence[str], where: str | Path) -> dict[str, str]:
-    """Canonical name -> the file's column: the canonical ones if all are there, else the official release's, or the
-    hub's."""
-    needed = task.columns
-    other = _OFFICIAL_COLUMNS.get(task.name) or task.kind.usual
-    for columns in ({name: name for name in needed}, other, HUB[task.name].columns if task.name in HUB else None):
-        if columns and all(name in header for name in columns.values()):
-            return columns
-    if task.kind.written:
-        needed = tuple(other.values())
-    missing = [name for name in needed if name not in header]
-    raise BadInput(f"{where}: no column {missing[0]!r}; {task.name} needs {', '.join(needed)}, the file has"
-                   f" {some(header)}")  # fmt: skip
-
-
 def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
-    """One split, a `datasets.Dataset` or a file, whose suffix says how it is read, and of a data set of one's own (no
-    task yet) also what is in it."""
+    """The picked columns of one split, a `datasets.Dataset` or a file, whose suffix says how it is read, and of a data
+    set of one's own (no task yet) also what is in it."""
     if not isinstance(stored, Path):
-        stored = stored.rename_columns({name: name.strip() for name in stored.column_names})
-        return _dataset_rows(stored, pick(stored.column_names, where), where)
-    path, suffix = plain(stored), plain(stored).suffix.lower()
-    if suffix == ".parquet":
+        rows = _dataset(stored, where)
+    elif (suffix := plain(stored).suffix.lower()) == ".parquet":
         return _read_parquet(stored, pick)
-    text = _decode(stored)
-    kind = task.kind if task else next((kind for kind in KINDS.values() if kind.recognises(text)), None)
-    if kind and (rows := kind.parse(path, text, task.whole if task else None)) is not None:
-        return rows
-    if suffix in (".jsonl", ".json"):
-        return _read_json(path, text, pick)
-    return _read_table(path, text, pick, task.name if task else None)
+    else:
+        path, text = plain(stored), _decode(stored)
+        for kind in [task.kind] if task else KINDS.values():
+            if (found := kind.parse(path, text, task.whole if task else None)) is not None:
+                return found
+        rows = _json(path, text) if suffix in (".jsonl", ".json") else _table(path, text, task.name if task else None)
+    return rows.take(pick(list(rows.columns), rows.where))
 
 
-def _parts(name: str, header: Collection[str]) -> list[str]:
-    """The columns that a name means: one, or of several labels "a,b,c"."""
-    return [name] if name in header or "," not in name else [part.strip() for part in name.split(",")]
+def _dataset(data: Any, where: str) -> Rows:
+    """A `datasets.Dataset`, of which only the columns that are taken are decoded."""
+    data = data.rename_columns({name: name.strip() for name in data.column_names})
+    lists = {name: getattr(feature, "feature", feature) for name, feature in data.features.items()}
+    names = {name: feature.names for name, feature in lists.items() if getattr(feature, "names", None)}
+    return Rows({name: data[name] for name in data.column_names}, where, names=names)
 
 
-def _taken(
-    columns: dict[str, str], header: Collection[str], column: Callable[[str], list[Any]]
-) -> dict[str, list[Any]]:
-    """These columns under our names; a cell of several columns holds each of them by its name."""
-    taken = {}
-    for ours, theirs in columns.items():
-        parts = _parts(theirs, header)
-        cells = [column(part) for part in parts]
-        one = parts == [theirs]
-        taken[ours] = (
-            list(cells[0]) if one else [dict(zip(parts, row, strict=True)) for row in zip(*cells, strict=True)]
-        )
-    return taken
+def _read_parquet(path: Path, pick: Pick) -> Rows:
+    """A Parquet file, or those of a pattern; class names that `datasets` stored in their schema are used."""
+    import datasets
+    import pyarrow.parquet
+
+    try:
+        parts = path if path.is_file() else sorted(path.parent.glob(path.name))
+        return _read(datasets.Dataset(pyarrow.parquet.read_table(parts)), str(path), pick)
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
+        raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error
 
 
 def _decode(path: Path) -> str:
@@ -365,56 +366,64 @@ def _separator(header: str, suffix: str) -> str:
     return max(usual + ",;\t|", key=lambda one: len(next(csv.reader([header], delimiter=one))))
 
 
-def _read_table(path: Path, text: str, pick: Pick, name: str | None) -> Rows:
+def _table(path: Path, text: str, name: str | None) -> Rows:
     """CSV with the usual quoting; TSV of a task (its `name`) without any: a quotation mark is just text there, as it is
     in a TSV of one's own whose marks do not come in pairs."""
-    csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
     suffix = path.suffix.lower()
     quoted = suffix == ".csv" or name is None
     separator = _separator(re.split("[\r\n]", text.lstrip(" \r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
-
-    def numbered(**quotes: Any) -> list[tuple[int, list[str]]]:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **quotes)
-        try:
-            return [(reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip()]  # no blank lines
-        except csv.Error as error:
-            raise BadInput(f"{path} line {reader.line_num}: {error}; check the quotes and separators") from error
-
-    try:
-        rows = numbered(strict=True) if quoted else numbered(quoting=csv.QUOTE_NONE)
-        for line, row in rows if separator == "\t" else ():  # two marks that are no pair, and all between them
-            if any("\n" in cell and "\t" in cell for cell in row):
-                raise BadInput(f"{path} line {line}: a quotation mark closes a cell that began lines before")
-    except BadInput as error:
-        if separator != "\t":
-            raise
-        warn(f"{error}; all its quotation marks are read as text")
-        rows = numbered(quoting=csv.QUOTE_NONE)
-    header = [title.strip() for title in rows[0][1]]
-    if headless := name == "cola" and not quoted and not {"sentence", "label"} <= set(header):
-        header = _COLA_HEADER
-    rows = rows[not headless :]
-    columns = pick(header, path)
     if quoted and (separator == ",") != (suffix == ".csv") and separator != "\t":
         warn(f"{path}: its columns are separated by {separator!r}, and read so")
-    # SST-2's official header is the hub's; the others are known by their further columns or none.
-    official = not quoted and name in HUB and (
-        headless or columns is _OFFICIAL_COLUMNS.get(name) or "index" in header or name == "sst2"
-    )  # fmt: skip
-    if columns is _OFFICIAL_COLUMNS.get(name or ""):
-        what, is_wrong = _WRONG.get(str(name), ("", lambda *_: False))
-        good = [(line, row) for line, row in rows if not is_wrong(header, row)]
+    rows = _cells(path, text, separator, quoted)
+    header = [title.strip() for title in rows[0][1]]
+    if headless := name == "cola" and not quoted and "sentence" not in header:
+        header = _COLA_HEADER
+    rows = rows[not headless :]
+    released = not quoted and name in _OFFICIAL and set(_OFFICIAL[name].values()) <= set(header)
+    if released and name in ("qqp", "mnli"):  # what is known to be wrong in the official files is left out
+        if name == "qqp":
+            what, good = "with too few or too many columns", [row for row in rows if len(row[1]) == len(header)]
+        else:
+            what, at = "without an agreed label", header.index("gold_label")
+            good = [row for row in rows if row[1][at : at + 1] != ["-"]]
         if len(good) < len(rows):
             warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
         rows = good
     for line, row in rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
+    # SST-2's official header is the hub's; the others are known by their further columns or none.
+    official = not quoted and name in HUB and (headless or released or "index" in header or name == "sst2")
+    columns = {title: [row[i] for _, row in rows] for title, i in zip(header, map(header.index, header), strict=True)}
     return Rows(
-        _taken(columns, header, lambda name: [row[header.index(name)] for _, row in rows]),
-        lambda i: f"{path} line {rows[i][0]}", columns, integers=quoted or name not in _NAMES_ONLY,
-        blanks=official, official=official, files=[str(path)],
-    )  # fmt: skip
+        columns,
+        str(path),
+        lambda i: f"{path} line {rows[i][0]}",
+        official=official,
+        integers=quoted or name not in _NAMES_ONLY,
+    )
+
+
+def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[int, list[str]]]:
+    """Every row that is not blank, with its line."""
+    csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
+    how: dict[str, Any] = {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **how)
+    rows, wrong = [], ""
+    try:
+        rows = [(reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip()]
+    except csv.Error as error:
+        wrong = f"{path} line {reader.line_num}: {error}; check the quotes and separators"
+    if separator == "\t" and quoted:  # two marks that are no pair, and all between them
+        broken = (line for line, row in rows if any("\n" in cell and "\t" in cell for cell in row))
+        if line := next(broken, None):
+            wrong = f"{path} line {line}: a quotation mark closes a cell that began lines before"
+    if wrong and separator == "\t" and quoted:
+        warn(f"{wrong}; all its quotation marks are read as text")
+        return _cells(path, text, separator, quoted=False)
+    if wrong:
+        raise BadInput(wrong)
+    return rows
 
 
 def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -429,96 +438,53 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         yield number, record
 
 
-def _read_json(path: Path, text: str, pick: Pick) -> Rows:
-    """One JSON object a line, or one list of objects."""
+def _json(path: Path, text: str) -> Rows:
+    """One JSON object a line, or one list of objects; the first says which columns there are."""
     what, numbered = "line", json_lines(path, text.split("\n"))
     if text.lstrip().startswith("["):
         try:
             what, numbered = "row", enumerate(json.loads(text), 1)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{path}: not JSON ({error}); a list of objects, or one a line is expected") from error
-    columns: dict[str, str] = {}
-    rows = []
+    numbers, rows = [], []
     for number, record in numbered:
-        where = f"{path} {what} {number}"
         if not isinstance(record, dict):
-            raise BadInput(f"{where}: {type(record).__name__}; one JSON object a line is expected")
-        record = {name.strip(): value for name, value in record.items()}
-        columns = columns or pick(list(record), where)
-        needed = [name for theirs in columns.values() for name in _parts(theirs, record)]
-        if lacking := [name for name in needed if name not in record]:
-            raise BadInput(f"{where}: no {lacking[0]!r}; every row needs {', '.join(needed)}")
-        rows.append((where, record))
+            raise BadInput(f"{path} {what} {number}: {type(record).__name__}; one JSON object a line is expected")
+        numbers.append(number)
+        rows.append({name.strip(): value for name, value in record.items()})
     if not rows:
         raise BadInput(f"{path}: no rows; one JSON object a line is expected")
-    found = _taken(columns, rows[0][1], lambda name: [record[name] for _, record in rows])
-    return Rows(found, lambda i: rows[i][0], columns, files=[str(path)])
-
-
-def _read_parquet(path: Path, pick: Pick) -> Rows:
-    """A Parquet file, or those of a pattern; class names that `datasets` stored in their schema are used."""
-    import datasets
-    import pyarrow.parquet
-
-    try:
-        parts = path if path.is_file() else sorted(path.parent.glob(path.name))
-        table = datasets.Dataset(pyarrow.parquet.read_table(parts))
-        return _read(table, str(path), pick)
-    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
-        raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error
+    columns = {name: [record.get(name, LACKING) for record in rows] for name in rows[0]}
+    return Rows(columns, str(path), lambda i: f"{path} {what} {numbers[i]}")
 
 
 # --- a data set of one's own ---------------------------------------------------------------------------------
 
 
-class DataSet(NamedTuple):
-    """The task that a data set of one's own was seen to be, its rows by split, and where they are from."""
-
-    task: Task
-    rows: dict[str, Rows]
-    source: Source
-    origin: str
+SPLITS = ("train", "dev", "test")
+NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
 
 
-def check_task(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> Task:
-    """The task called `name`, after every check that needs no model. Raises BadInput. Reads no data but those of a data
-    set of one's own, whose kind is seen from them."""
-    if not is_data_set(name):
-        if columns.own:
-            raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
-        return check_name(name, data_dir)
-    if data_dir is not None:
-        raise BadInput(f"--data-dir {data_dir}: --task {name} says itself where its data are; leave it out")
-    return open_data(name, columns).task
-
-
-def open_data(name: str, columns: Columns) -> DataSet:
-    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split.
-
-    Rows without a text or a label are left out, and their number is told. Raises BadInput. What has not changed since
-    is not read again.
-    """
+def _own_data(name: str, columns: Columns) -> DataSet:
+    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
+    changed since is not read again."""
     path = Path(name).expanduser()
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
     files += [Path(columns.outputs)] if columns.outputs else []
     stamp = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files if file.exists())
-    return _open(name, columns, stamp)
-
-
-SPLITS = ("train", "dev", "test")
+    return _read_own(name, columns, stamp)
 
 
 @functools.lru_cache(maxsize=16)
-def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
+def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
     path = Path(name).expanduser()
     found: Mapping[str, Any] = {"train": path}  # a split's file, or its `datasets.Dataset`
-    source: Source = "local"
     origin = title = path.resolve().name
     if name.startswith("hub:"):
-        repo, _, config = name.removeprefix("hub:").partition(":")
-        repo, _, asked = repo.partition("@")
-        found, revision = _load(name, repo, config or None, asked or None, "--task FILE or --task FOLDER")
-        source, origin, title = "hub", f"{repo}@{revision}", repo
+        place, _, config = name.removeprefix("hub:").partition(":")
+        title, _, revision = place.partition("@")
+        source = HubSource(title, config or None, revision or None)
+        found, origin = _load(name, source, "--task FILE or --task FOLDER")
     elif path.is_dir():
         found, origin = _opened(files_of(path, SPLITS, ("train",)))
     elif not path.is_file():
@@ -532,15 +498,15 @@ def _open(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> D
         made = _read(stored, f"{origin} {split}", pick)
         label = rows["train"].chosen.get("label") if rows else None
         if label is not None and "label" not in made.columns:
-            warn(f"{split} is left out: no column {label!r}, which train has, in {made.files[0]}")
+            warn(f"{split} is left out: no column {label!r}, which train has, in {made.where}")
             continue
-        made = replace(made, columns=made.columns | {"label": made.columns.get("label", [None] * len(made))})
+        made.columns.setdefault("label", [None] * len(made))
         rows |= _by_split(split, made)
         if split == "train" and "label" in made.chosen:
             pick = functools.partial(_same_columns, made.chosen)
     if columns.outputs is not None:
         join(rows, stored_outputs(columns))
-    return described(plain(Path(title)).stem, rows, columns, source, origin)
+    return described(plain(Path(title)).stem, rows, columns, "hub" if name.startswith("hub:") else "local", origin)
 
 
 def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
@@ -551,7 +517,7 @@ def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
     column = rows.chosen.pop("split")
     said = [of_name.get(str(value).strip().lower()) for value in rows.columns.pop("split")]
     if "train" not in said or None in said:
-        where = rows.place(said.index(None)) if None in said else rows.files[0]
+        where = rows.place(said.index(None)) if None in said else rows.where
         raise BadInput(f"{where}: its column {column!r} must say train, dev or test, and train of some rows; another"
                        " name for it, or a file for each split, would do")  # fmt: skip
     rows.columns["row"] = list(range(len(rows)))
@@ -561,107 +527,11 @@ def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
 def stored_outputs(columns: Columns) -> Outputs:
     """What `--teacher-outputs` names, with the names of `--label-map`."""
     path = Path(str(columns.outputs))
-    found = _stored_outputs(path, path.stat().st_mtime_ns)
+    found = parse(_read(path, str(path), lambda header, _: {name: name for name in header}))
     if columns.label_map is None:
         return found
     return replace(found, names=renamed(columns.label_map, found.names or tuple(map(str, range(len(found.values[0]))))))
 
-
-@functools.lru_cache(maxsize=4)
-def _stored_outputs(path: Path, _stamp: int) -> Outputs:
-    return parse(_read(path, str(path), lambda header, _: {name: name for name in header}))
-
-
-def described(
-    name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
-) -> DataSet:
-    """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
-    a task of. Their labels become those that `data` reads for a task of the table."""
-    asked = OWN[columns.kind] if columns.kind else None
-    rows, known = _with_and_without_labels(rows, columns, asked)
-    said = _output_names(rows, known, columns, asked)
-    if not (known or said):
-        raise BadInput(f"{name}: no row has a label, and teacher {columns.teacher} no head that names classes; give a"
-                       " fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
-    kind = asked or _seen_kind(known, said)
-    if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
-        kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
-    known = _with_cells(kind, known)
-    rows = _with_cells(kind, rows) if kind.ordered else known  # of others, only what has its tags or answer teaches
-    labels = _label_names(kind, known, said, stored=rows["train"].outputs is not None)
-    # a number is an id only where nobody says what the classes are called, or they are called by numbers
-    integers = not said or any(label.isdigit() for label in labels)
-    rows = {split: replace(found, names=None, integers=integers) for split, found in rows.items()}
-    metrics = kind.own_metrics
-    if columns.metric is not None:
-        allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
-        if columns.metric not in allowed:
-            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
-        metrics = (columns.metric, *(metric for metric in metrics if metric != columns.metric))
-        origin += f", by {columns.metric}"
-    fields = tuple(field for field in rows["train"].columns if field not in NO_TEXTS)
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
-    return DataSet(Task(safe, kind, fields, labels, metrics, splits=tuple(rows)), rows, source, origin)
-
-
-def _with_and_without_labels(
-    rows: dict[str, Rows], columns: Columns, asked: Kind | None
-) -> tuple[dict[str, Rows], dict[str, Rows]]:
-    """The rows that can be learnt from or scored; and of each split that has any, those with a label."""
-    several = asked is not None and asked.several
-    unlabelled = columns.unlabelled and (asked is None or asked.ordered)
-    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
-    cleaned = {split: _without_blanks(split, found, several, unlabelled if split == "train" else none)
-               for split, found in rows.items()}  # fmt: skip
-    rows = {split: found for split, found in cleaned.items() if found is not None}
-    known = {split: found.keep([i for i, value in enumerate(found.columns["label"]) if several or value is not None])
-             for split, found in rows.items()}  # fmt: skip
-    return rows, {split: found for split, found in known.items() if len(found)}
-
-
-def _output_names(
-    rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, asked: Kind | None
-) -> tuple[str, ...]:
-    """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
-    scores, () if nobody says it."""
-    stored = rows["train"].outputs
-    unnamed = asked is not None and not asked.taught_by_labels  # vectors
-    if stored is not None:
-        numbered = tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ()
-        return stored.names or numbered
-    lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
-    if not (columns.unlabelled and columns.teacher and (lacking or unnamed)):
-        return ()
-    from common import models  # with torch, which few need so early
-
-    config: Any = models.load_config(models.source(columns.teacher.split(",")[0].strip()))
-    if columns.label_map:
-        return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
-    return (asked or KINDS["classification"]).output_names(config)
-
-
-def _with_cells(kind: Kind, rows: dict[str, Rows]) -> dict[str, Rows]:
-    """The labels as the kind takes them."""
-    made = {}
-    for split, found in rows.items():
-        values = [None if value is None and kind.ordered else kind.cell(value, found.names)
-                  for value in found.columns["label"]]  # fmt: skip
-        made[split] = replace(found, columns=found.columns | {"label": values})
-    return made
-
-
-def _label_names(kind: Kind, known: dict[str, Rows], said: tuple[str, ...], stored: bool) -> tuple[str, ...]:
-    """Task.labels: those that there are or, where a teacher's outputs are their names, all of these."""
-    if not kind.taught_by_labels:
-        return said
-    if not known:
-        return said if len(said) > 1 else ()
-    labels = tuple(kind.label_names(known))
-    # a column of outputs names its class
-    return said if labels and said and (stored or set(labels) <= set(said)) else labels
-
-
-NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
 
 # Names of columns, as data sets have them; the first that is there is taken
 _LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
@@ -672,10 +542,10 @@ _TEXTS = (
 )
 
 
-def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) -> dict[str, str]:
+def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict[str, str]:
     """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
     several = columns.kind is not None and OWN[columns.kind].several
-    labels = _parts(columns.label, header) if columns.label and several else [columns.label]
+    labels = parts_of(columns.label, header) if columns.label and several else [columns.label]
     for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels]:
         if name is not None and name not in header:
             hint = "; a name with a comma stands in quotation marks" if any("," in other for other in header) else ""
@@ -699,27 +569,88 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str | Path) 
                        " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    pairs = [kind.pair for kind in KINDS.values() if columns.kind == kind.own or label.lower() in kind.called]
+    usually = next((kind for kind in KINDS.values() if kind.usual.get("label") == label.lower()), Kind)
     if columns.kind and len(texts) == 1 and not OWN[columns.kind].taught_by_labels:
         label = ""  # it would say nothing of one text
-    names = ("text",) if len(texts) == 1 else pairs[0] if pairs else Kind.pair
+    names = ("text",) if len(texts) == 1 else (OWN[columns.kind] if columns.kind else usually).pair
     beside = {"label": label, "id": id if columns.outputs else ""}
     if usual.get("split", label) not in (label, *texts):
         beside["split"] = usual["split"]
     return dict(zip(names, texts, strict=True)) | {ours: theirs for ours, theirs in beside.items() if theirs}
 
 
-def _same_columns(chosen: dict[str, str], header: Sequence[str], where: str | Path) -> dict[str, str]:
-    """The columns of train in another split, which may lack the label's: then the texts' alone."""
-    labelled = set(_parts(chosen["label"], header)) <= set(header)
-    there = {ours: theirs for ours, theirs in chosen.items()
-             if (labelled if ours == "label" else ours != "id" or theirs in header)}  # fmt: skip
-    if lacking := [theirs for theirs in there.values() if not set(_parts(theirs, header)) <= set(header)]:
-        raise BadInput(f"{where}: no column {lacking[0]!r}, which train has; it has {some(header)}")
-    return there
+def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
+    """The columns of train in another split, which may lack the label's and the id."""
+    lacking = {name for name in ("label", "id") if not set(parts_of(chosen.get(name, ""), header)) <= set(header)}
+    return {ours: theirs for ours, theirs in chosen.items() if ours not in lacking}
 
 
 # --- what its labels are -------------------------------------------------------------------------------------
+
+
+def described(
+    name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
+) -> DataSet:
+    """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
+    a task of. Their labels become those that `data` reads for a task of the table."""
+    asked = OWN[columns.kind] if columns.kind else None
+    rows = _without_blanks(rows, columns, asked)
+    known = rows
+    if asked is None or not asked.several:
+        known = {split: part for split, found in rows.items() if (part := found.labelled)}
+    said = _output_names(rows, known, columns, asked)
+    if not (known or said):
+        lacking = f"no row has a label, and teacher {columns.teacher} no head that names classes"
+        raise BadInput(f"{name}: {lacking}; give a fine-tuned one, or --teacher-outputs FILE")
+    kind = asked or _seen_kind(known, said)
+    if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
+        kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
+    rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
+    for found in rows.values():
+        labels = found.columns["label"]
+        labels[:] = [None if value is None and kind.ordered else kind.cell(value) for value in labels]
+    if not kind.taught_by_labels:
+        names = said
+    elif known:
+        names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
+        # a column of outputs names its class
+        names = said if names and said and (rows["train"].outputs or set(names) <= set(said)) else names
+    else:
+        names = said if len(said) > 1 else ()
+    metrics = kind.own_metrics
+    if columns.metric is not None:
+        allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
+        if columns.metric not in allowed:
+            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
+        metrics = tuple(dict.fromkeys((columns.metric, *metrics)))
+        origin += f", by {columns.metric}"
+    # a number is an id only where nobody says what the classes are called, or they are called by numbers
+    integers = not said or any(label.isdigit() for label in names)
+    rows = {split: kind.examples(replace(found, integers=integers)) for split, found in rows.items()}
+    fields = tuple(field for field in rows["train"].columns if field not in NO_TEXTS)
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
+    return DataSet(Task(safe, kind, fields, names, metrics, splits=tuple(rows)), rows, source, origin)
+
+
+def _output_names(
+    rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, asked: Kind | None
+) -> tuple[str, ...]:
+    """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
+    scores, () if nobody says it."""
+    stored = rows["train"].outputs
+    unnamed = asked is not None and not asked.taught_by_labels  # vectors
+    if stored is not None:
+        numbered = tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ()
+        return stored.names or numbered
+    lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
+    if not (columns.unlabelled and columns.teacher and (lacking or unnamed)):
+        return ()
+    from common import models  # with torch, which few need so early
+
+    config: Any = models.load_config(models.source(columns.teacher.split(",")[0].strip()))
+    if columns.label_map:
+        return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
+    return (asked or KINDS["classification"]).output_names(config)
 
 
 def _blank(value: Any) -> bool:
@@ -727,28 +658,35 @@ def _blank(value: Any) -> bool:
     return value is None or value != value or value in ([], {}) or not str(value).strip()
 
 
-def _without_blanks(split: str, rows: Rows, several: bool, unlabelled: bool) -> Rows | None:
-    """The rows that have a text and a label; None for a split, other than train, that has no labels at all.
+def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None) -> dict[str, Rows]:
+    """The rows that can be learnt from or scored: without blank texts and, unless the kind has several, blank labels.
 
-    Where it may be `unlabelled` the label is None instead, in train also of some rows."""
-    fields = [column for name, column in rows.columns.items() if name not in NO_TEXTS]
-    lacks = {
-        "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
-        "label": [not several and (_blank(v) or (rows.names is not None and v == -1)) for v in rows.columns["label"]],
-    }
-    if unlabelled and (split == "train" or all(lacks["label"])):
-        labels = [None if no else value for no, value in zip(lacks["label"], rows.columns["label"], strict=True)]
-        rows, lacks["label"] = replace(rows, columns=rows.columns | {"label": labels}), [False] * len(rows)
-    for what, lacking in lacks.items():
-        if count := sum(lacking):
-            first = rows.place(lacking.index(True))
-            warn(f"{split}: {count:,} of {len(rows):,} rows have no {what} and are left out; the first is {first}")
-    kept = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
-    for values in fields:  # one side of a pair may be blank: null is
-        values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
-    if not kept and split == "train":
-        raise BadInput(f"{rows.files[0] if rows.files else split}: no row has both a text and a label")
-    return replace(rows.keep(kept), blanks=len(fields) > 1) if kept else None
+    Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
+    """
+    several = asked is not None and asked.several
+    unlabelled = columns.unlabelled and (asked is None or asked.ordered)
+    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
+    kept: dict[str, Rows] = {}
+    for split, found in rows.items():
+        labels = found.columns["label"]
+        fields = [column for name, column in found.columns.items() if name not in NO_TEXTS]
+        lacks = {"text": [all(map(_blank, row)) for row in zip(*fields, strict=True)]}
+        lacks["label"] = [not several and (_blank(v) or ("label" in found.names and v == -1)) for v in labels]
+        if (unlabelled and split == "train") or (none and all(lacks["label"])):
+            labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
+            lacks["label"] = [False] * len(found)
+        for what, lacking in lacks.items():
+            if count := sum(lacking):
+                first = found.place(lacking.index(True))
+                warn(f"{split}: {count:,} of {len(found):,} rows have no {what} and are left out; the first is {first}")
+        for values in fields:  # one side of a pair may be blank: null is
+            values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
+        order = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
+        if order:
+            kept[split] = found.keep(order)
+        elif split == "train":
+            raise BadInput(f"{found.where}: no row has both a text and a label")
+    return kept
 
 
 def _seen_kind(known: dict[str, Rows], said: tuple[str, ...]) -> Kind:

@@ -6,15 +6,12 @@ write(run, student)                        # <result>/test/CoLA.tsv: index, pred
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 from common import data, evaluate
-from common.errors import BadInput
 from common.kinds import Split, Task
 from common.results import replacing
-from common.sources import _OFFICIAL_COLUMNS, HUB, _load
+from common.sources import test_rows
 
 # Task -> its test splits, and what the server calls their files
 FILES = {name: {"test": file} for name, file in (
@@ -26,29 +23,10 @@ SPELT = ("mnli", "qnli", "rte")  # whose classes the server takes by name; of th
 
 def test_texts(task: Task, data_dir: str | None) -> dict[str, list[tuple[str, ...]]]:
     """The texts of each test split, in the order of their indices; `BadInput` where there are none."""
-    if data_dir is None:
-        source = HUB[task.name]
-        found, _ = _load(task.name, source.repo, source.config, source.revision, "--data-dir DIR with GLUE's test.tsv")
-        return {split: list(zip(*(found[split][source.columns[field]] for field in task.fields), strict=True))
-                for split in FILES[task.name]}  # fmt: skip
-    root = Path(data_dir).expanduser()
-    folder = next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
-    return {split: _texts_of(folder / f"{split}.tsv", task) for split in FILES[task.name]}
-
-
-def _texts_of(path: Path, task: Task) -> list[tuple[str, ...]]:
-    if not path.is_file():
-        raise BadInput(f"--write-test: {path} is not there; it is GLUE's file of texts without labels")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-    official = _OFFICIAL_COLUMNS.get(task.name, {})
-    names = [field if field in header else official.get(field, field) for field in task.fields]
-    if lacking := [name for name in names if name not in header]:
-        raise BadInput(f"{path}: no column {lacking[0]!r}, only {', '.join(header)}")
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise BadInput(f"{path} line {number}: {len(row)} columns where {len(header)} are needed")
-    return [tuple(row[header.index(name)] for name in names) for row in rows]
+    found = test_rows(task, data_dir, FILES[task.name])
+    return {
+        split: list(zip(*(rows.columns[field] for field in task.fields), strict=True)) for split, rows in found.items()
+    }
 
 
 def write(run: Any, student: Any) -> None:

@@ -173,15 +173,11 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
     if data_dir is not None:
         if name != task.name:
             real = next((t.name for t in TASKS.values() if t.pocket == task.name and t.splits), task.name)
-            raise BadInput(
-                f"--data-dir {data_dir}: {name} is built in and reads no files; for your files, --task {real}"
-            )
+            raise BadInput(f"--data-dir {data_dir}: {name} is built in; for your files, --task {real}")
         find_files(task, data_dir)
     elif name == task.name and not task.hub:
-        raise BadInput(
-            f"--task {name}: no repository of the hub serves it; use `--task {name} --data-dir DIR` (your files) or "
-            f"`--task pocket/{task.pocket}` (built in)"
-        )
+        instead = f"`--data-dir DIR` (your files) or `--task pocket/{task.pocket}` (built in)"
+        raise BadInput(f"--task {name}: no repository of the hub serves it; use {instead}")
     return task
 
 
@@ -208,13 +204,17 @@ def names_of(split: str) -> list[str]:
     return [f"{name}_{half}".rstrip("_") for name in _NAMES[stem]]
 
 
-def find_files(task: Task, data_dir: str) -> dict[str, Path]:
-    """Split -> file, or {"": folder} for a folder of `save_to_disk`. Reads nothing. Raises BadInput."""
+def folder_of(task: Task, data_dir: str) -> Path:
+    """The task's folder in DIR, or DIR itself."""
     root = Path(data_dir).expanduser()
     if not root.is_dir():
         raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
-    folder = next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
-    return files_of(folder, task.splits, task.splits)
+    return next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
+
+
+def find_files(task: Task, data_dir: str) -> dict[str, Path]:
+    """Split -> file, or {"": folder} for a folder of `save_to_disk`. Reads nothing. Raises BadInput."""
+    return files_of(folder_of(task, data_dir), task.splits, task.splits)
 
 
 def files_of(folder: Path, splits: Sequence[str], needed: Sequence[str]) -> dict[str, Path]:

@@ -435,7 +435,7 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
     """A teacher that says what these say, the mean of their probabilities, or without names what `--teacher-outputs`
     holds; to a student of `base`, or of the first."""
     kind, examples = task.task.kind, task.splits["train"]
-    if kind.outputs != ("logits",) or kind.by_token:
+    if kind.outputs != ("logits",) or kind.windowed:
         raise BadInput(f"--task {task.name}: is {kind}; only classes and scores of texts are learnt from outputs alone")
     teachers, cost = [load_teacher(args, task, name) for name in names], Ledger()
     if teachers:
@@ -543,7 +543,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
             torch.from_numpy(x) for x in data.places(encoded, indices, inputs["input_ids"].shape[1], side)
         )
         tokens = places[~padding]
-        rows = [(name, outputs[name], kind.by_token) for name in kind.outputs]
+        rows = [(name, outputs[name], kind.windowed) for name in kind.outputs]
         rows += [(f"hidden_states.{l}", outputs.hidden_states[l], True) for l in layers]
         for name, value, per_token in rows:
             value = value.to("cpu", torch.float32)
@@ -556,7 +556,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
             tensors[name][tokens if per_token else indices] = value
         bar.update(len(indices))
     bar.close()
-    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(kind.by_token))})
+    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(kind.windowed))})
     results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()

@@ -18,11 +18,12 @@ import functools
 import gzip
 import hashlib
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -42,7 +43,6 @@ from common.tasks import TaskData
 from common.teacher import Teacher, frozen
 from common.train import Loop, Shared, Stage
 
-STREAM, HUB = "stream:", "stream:hub:"
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
 PASSAGES = 60_000  # of the pocket suite, where no corpus is named
 SHORT = 20_000  # documents of pocket-short
@@ -66,7 +66,13 @@ HARMFUL = {
 # --- what --corpus names -------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class Text(str):
+    """A text that knows what its corpus is called, for models that are told the language of a text."""
+
+    corpus = ""
+
+
+class Corpus(NamedTuple):
     """One corpus of `--corpus`: a file, a data set of the hub (`place` is REPO:CONFIG), or one of NAMED."""
 
     name: str  # "" of a file that stands alone, which holds a passage a line
@@ -75,63 +81,98 @@ class Part(NamedTuple):
     streamed: bool
     hub: bool
 
+    @classmethod
+    def parse(cls, said: str) -> Corpus:
+        """[stream:][NAME[:COUNT]=]PLACE, or one of NAMED; `BadInput` for what cannot be. Reads no text."""
+        match = re.fullmatch(r"(stream:)?(?:([^=:]*)(:[^=]*)?=)?(.*)", said, re.DOTALL)
+        stream, name, count, place = match.groups() if match else ()
+        hub = bool(stream) and place.startswith("hub:")
+        if place in NAMED and not stream and name is None:
+            return cls(place, "", None, False, False)
+        if count and not (count[1:].isdecimal() and int(count[1:])):
+            raise BadInput(f"--corpus {said}: {count[1:]!r} must be how many texts are taken, 1 or more")
+        most = int(count[1:]) if count else None
+        if hub:
+            return cls(name or place, place.removeprefix("hub:"), most, True, True)
+        return cls(name or "", place, most, bool(stream), False)
+
     @property
-    def named(self) -> str:
+    def called(self) -> str:
         """A file by its name and a digest of its content, wherever it is; others as they are called."""
         name = f"{self.name}:{self.most}" if self.most else self.name
-        if self.hub and self.place != self.name:
-            return f"{name}=hub:{self.place}"
-        if self.hub or not self.place:
+        if self.hub:
+            return name if self.name == f"hub:{self.place}" else f"{name}=hub:{self.place}"
+        if not self.place:
             return name
         with Path(self.place).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
         return f"{name or Path(self.place).name}@{digest}"
 
+    def texts(self, task: TaskData, dropped: Counter[str]) -> Iterator[Text]:
+        """Its texts, from the first; counts in `dropped` why others are left out."""
+        found: Iterable[str]
+        if self.place:
+            found = (text for where, record in self.records() for text in _text_of(record, where, dropped))
+        elif self.name == "task":
+            found = dict.fromkeys(" ".join(text.split()) for text in task_texts(task))
+        elif self.name == "pocket-short":
+            found = pocket.unlabelled(SHORT)
+        else:
+            rows = pocket.generate("hotpot", "train")
+            found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
+            found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
+        for found_text in islice(found, self.most):
+            text = Text(found_text)
+            text.corpus = self.place.rpartition(":")[2] if self.hub else self.name
+            yield text
 
-def parts_of(spec: str) -> list[Part]:
+    def records(self) -> Iterator[tuple[str, Any]]:
+        """What a file or a data set holds, and where. A .txt file holds a passage a line or, where it has a name,
+        documents between blank lines."""
+        if self.hub:
+            yield from _hub_rows(self.place)
+        elif _suffix(self.place) == ".jsonl":
+            for number, record in json_lines(Path(self.place), _lines(Path(self.place))):
+                yield f"{self.place} line {number}", record
+        else:
+            for blank, lines in groupby((line.strip() for line in _lines(Path(self.place))), key=lambda line: not line):
+                if not blank:
+                    for text in ["\n".join(lines)] if self.name else lines:
+                        yield self.place, {"text": text}
+
+
+def corpora(spec: str) -> list[Corpus]:
     """What `--corpus` names; `BadInput` for what cannot be. Reads no text."""
-    parts = []
-    for text in split_list(spec):
-        streamed, hub = text.startswith(STREAM), text.startswith(HUB)
-        label, named, file = text.removeprefix(HUB if hub else STREAM).partition("=")
-        if hub or (label in NAMED and not named and not streamed):
-            parts.append(Part(label, label if hub else "", None, streamed, hub))
-            continue
-        name, counted, count = label.partition(":") if named else ("", "", "")
-        hub, file = streamed and file.startswith("hub:"), file.removeprefix("hub:")
-        if counted and not (count.isdecimal() and int(count)):
-            raise BadInput(f"--corpus {text}: {count!r} must be how many texts are taken, 1 or more")
-        parts.append(Part(name, file if named else label, int(count) if counted else None, streamed, hub))
-    if not parts:
+    found = [Corpus.parse(text) for text in split_list(spec)]
+    if not found:
         raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
-    names = [part.name for part in parts]
-    if len(set(names)) < len(names):
+    if len({corpus.name for corpus in found}) < len(found):
         raise BadInput(f"--corpus {spec!r}: names a corpus twice")
-    for part in parts:
-        if part.hub or not part.place:
+    for corpus in found:
+        place = corpus.place
+        if corpus.hub or not place:
             continue
-        if not part.name and len(parts) > 1:
-            raise BadInput(f"--corpus {part.place!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
-        if not Path(part.place).is_file():
-            raise BadInput(f"--corpus {part.place}: no such file; give a FILE of one passage a line, NAME=FILE,...,"
-                           f" {STREAM}FILE, {HUB}REPO, or one or several of {', '.join(NAMED)}")  # fmt: skip
-        if _suffix(Path(part.place)) not in (".jsonl", ".txt"):
-            raise BadInput(f"--corpus {part.place}: must be .txt or .jsonl, or either as .gz or .zst")
-    return parts
+        if len(found) > 1 and not corpus.name:
+            raise BadInput(f"--corpus {place!r}: must be NAME=FILE, or one of {', '.join(NAMED)}")
+        if not Path(place).is_file():
+            raise BadInput(
+                f"--corpus {place}: no such file; give a FILE of one passage a line, NAME=FILE,..., stream:FILE,"
+                f" stream:hub:REPO, or one or several of {', '.join(NAMED)}"
+            )
+        if _suffix(place) not in (".jsonl", ".txt"):
+            raise BadInput(f"--corpus {place}: must be .txt or .jsonl, or either as .gz or .zst")
+    return found
 
 
 def named(spec: str) -> str:
     """`--corpus` as a result's settings hold it: two files of one name and other content are told apart."""
-    return ",".join(
-        f"{(HUB if part.hub and part.place == part.name else STREAM) * part.streamed}{part.named}"
-        for part in parts_of(spec)
-    )
+    return ",".join("stream:" * corpus.streamed + corpus.called for corpus in corpora(spec))
 
 
 def check(spec: str | None) -> None:
     """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text."""
     if spec is not None:
-        parts_of(spec)
+        corpora(spec)
 
 
 def open_texts(spec: str | None, task: TaskData, passages: int | None = None) -> Texts:
@@ -154,18 +195,18 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
     Files may be packed, `.gz` or `.zst`; `check` has let the argument pass. Raises `BadInput` for what cannot be read,
     with the file and its line.
     """
-    sizes = list[str]()
+    sizes: list[str] = []
     if spec is None:
         count = min(passages or PASSAGES, PASSAGES)
         texts = task.task.kind.unlabelled(count) if task.source == "pocket" else task_texts(task)
     else:
-        parts = parts_of(spec)
+        parts = corpora(spec)
         if any(part.streamed for part in parts):
             return _streamed(spec, parts, task)
         texts = []
         for part in sorted(parts, key=lambda part: part.name == "task"):
             dropped = Counter[str]()
-            found = list(_texts_of(part, task, dropped))
+            found = list(part.texts(task, dropped))
             if not found:
                 why = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
                 raise BadInput(f"--corpus {part.name or part.place}: no text is left ({why or 'it is empty'})")
@@ -177,54 +218,20 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
     return Texts(texts, f"{'+'.join(sizes)}#{digest}" if sizes else digest)
 
 
-class Text(str):
-    """A text that knows what its corpus is called, for models that are told the language of a text."""
-
-    corpus = ""
-
-
-def _texts_of(part: Part, task: TaskData, dropped: Counter[str] | None = None) -> Iterator[Text]:
-    """The texts of one corpus, from the first."""
-    dropped = Counter() if dropped is None else dropped
-    found: Iterable[str]
-    if part.hub:
-        found = _hub_texts(part.place, dropped)
-    elif part.place:
-        found = (documents if part.name else _passages_of)(Path(part.place), dropped)
-    elif part.name == "task":
-        found = dict.fromkeys(" ".join(text.split()) for text in task_texts(task))
-    elif part.name == "pocket-short":
-        found = pocket.unlabelled(SHORT)
-    else:
-        rows = pocket.generate("hotpot", "train")
-        found = [text.replace("\n", " ") for text in pocket.generate("ner", "train")["text"]]
-        found += [f"{asked} {context}" for asked, context in zip(rows["question"], rows["context"], strict=True)]
-    for found_text in islice(found, part.most):
-        text = Text(found_text)
-        text.corpus = part.place.rpartition(":")[2] if part.hub else part.name
-        yield text
-
-
-def _in_turn(parts: list[Part], task: TaskData) -> Iterator[str]:
-    """A text of each corpus in turn, until all have ended."""
-    for texts in zip_longest(*(_texts_of(part, task) for part in parts)):
-        yield from (text for text in texts if text is not None)
-
-
-def _streamed(spec: str, parts: list[Part], task: TaskData) -> Texts:
+def _streamed(spec: str, parts: list[Corpus], task: TaskData) -> Texts:
     """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
-    signatures = []
-    for part in parts:
+
+    def start() -> Iterator[str]:
+        for texts in zip_longest(*(part.texts(task, Counter()) for part in parts)):
+            yield from (text for text in texts if text is not None)
+
+    signatures = [f"task@{task.fingerprint}" if part.name == "task" else part.called for part in parts]
+    for i, part in enumerate(parts):
         if part.hub:
-            name = f"hub:{part.place}" if part.name == part.place else part.named
-            signatures.append(f"{name}@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}")
-        else:
-            signatures.append(f"task@{task.fingerprint}" if part.name == "task" else part.named)
-    start = functools.partial(_in_turn, parts, task)
+            signatures[i] += f"@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}"
     head = list(islice(start(), HEAD + 1))
     if len(head) <= HEAD:
-        raise BadInput(f"--corpus {spec}: {len(head)} texts are too few to be streamed, more than {HEAD} are needed;"
-                       f" --corpus {spec.replace(STREAM, '')} reads them at once")  # fmt: skip
+        raise BadInput(f"--corpus {spec}: {len(head)} texts are too few to be streamed; leave `stream:` out")
     return Texts(head[:HEAD], "+".join(signatures), start)
 
 
@@ -247,22 +254,19 @@ class Texts:
 
     def batches(self, tokenizer: Any, max_length: int, batch_size: int, seed: int,
                 written: bool = False) -> data.Batches | StreamBatches:  # fmt: skip
-        """A training stream whose examples are texts, cut to `max_length` tokens; its `.encoded` is the head.
-
-        `written`: each text is also its label, which an encoder-decoder has to write.
-        """
+        """A training stream whose examples are texts, cut to `max_length` tokens, and with `written` also their labels;
+        its `.encoded` is the head."""
         make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
-        encoded = make(self.head, tell=True)
+        encoded = make(self.head)
+        data.warn_of_cuts(encoded, "text", max_length)
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
         return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded, self)
 
     def pieces(self, tokenizer: Any, length: int, batch_size: int, seed: int,
                most: int | None = None) -> data.Batches | StreamBatches:  # fmt: skip
-        """A training stream whose examples are texts, in pieces where they have more than `length` tokens (`cut`).
-
-        Pieces of like length meet in a batch. `most`: from so many pieces on, no more of the head is tokenised.
-        """
+        """A training stream whose examples are pieces of texts (`pieces_of`); those of like length meet in a batch.
+        `most`: from so many pieces on, no more of the head is tokenised."""
         encoded = as_examples(list(pieces_of(tokenizer, self.head, length, most)))
         if self.start is None:
             return data.Batches(encoded, tokenizer, batch_size, seed, by_length=True)
@@ -341,21 +345,6 @@ def task_texts(task: TaskData) -> list[str]:
     return task.task.kind.corpus(task.splits["train"])
 
 
-def documents(path: Path, dropped: Counter[str]) -> Iterator[str]:
-    """The documents of a .txt or .jsonl file that pass OSCAR's filters; counts in `dropped` why others do not."""
-    if _suffix(path) == ".txt":
-        paragraph: list[str] = []
-        for line in (*_lines(path), ""):
-            if line.strip():
-                paragraph.append(line.strip())
-            elif paragraph:
-                yield "\n".join(paragraph)
-                paragraph = []
-        return
-    for number, record in json_lines(path, _lines(path)):
-        yield from _text_of(record, f"{path} line {number}", dropped)
-
-
 def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
     """The text of a record, if it passes: its "text", or OSCAR's "content", which the hub's calls "text" too."""
     record = record if isinstance(record, dict) else {}
@@ -390,16 +379,9 @@ def dropped_by(metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def _passages_of(path: Path, dropped: Counter[str]) -> Iterator[str]:
-    """The texts of a file that holds one a line."""
-    if _suffix(path) == ".jsonl":
-        return documents(path, dropped)
-    return (line.strip() for line in _lines(path) if line.strip())
-
-
-def _suffix(path: Path) -> str:
+def _suffix(path: str) -> str:
     """What a file's name ends with, the packing left out: .txt, .jsonl."""
-    return Path(str(path).removesuffix(".gz").removesuffix(".zst")).suffix
+    return Path(path.removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -418,17 +400,18 @@ def _lines(path: Path) -> Iterator[str]:
         raise BadInput(f"{path}: cannot be read ({error})") from error
 
 
-def _hub_texts(place: str, dropped: Counter[str]) -> Iterator[str]:
+def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
     from datasets import load_dataset
 
     repo, _, config = place.partition(":")
+    where = f"--corpus stream:hub:{repo}"
     try:
         for row in load_dataset(repo, config or None, split="train", streaming=True, revision=_commit(repo)):
-            yield from _text_of(row, f"--corpus {HUB}{repo}", dropped)
+            yield where, row
     except BadInput:
         raise
     except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
-        raise BadInput(f"--corpus {HUB}{repo}: cannot be streamed ({first_line(error)})") from error
+        raise BadInput(f"{where}: cannot be streamed ({first_line(error)})") from error
 
 
 @functools.cache
@@ -439,7 +422,7 @@ def _commit(repo: str) -> str | None:
     try:
         return hub_commit(repo)
     except Exception as error:
-        raise BadInput(f"--corpus {HUB}{repo}: not to be had from the hub ({type(error).__name__})") from error
+        raise BadInput(f"--corpus stream:hub:{repo}: not to be had from the hub ({type(error).__name__})") from error
 
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------
@@ -448,13 +431,13 @@ _TEXT = Task("text", KINDS["classification"], ("text",), (), ())
 _COPY = Task("copy", KINDS["summarisation"], ("text",), (), ())
 
 
-def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False, tell: bool = False) -> Encoded:
+def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False) -> Encoded:
     """Unlabelled texts as examples of at most `max_length` tokens; labels are 0 or, `written`, the texts themselves."""
     ids = [f"text-{i}" for i in range(len(texts))]
     labels = list(texts) if written else [0] * len(texts)
     split = Split(ids, [(text,) for text in texts], labels)
     task = _COPY if written else _TEXT
-    return in_own_language(task.kind.tokenise(tokenizer, split, task, max_length, tell), texts, tokenizer)
+    return in_own_language(task.kind.tokenise(tokenizer, split, task, max_length), texts, tokenizer)
 
 
 def in_own_language(encoded: Encoded, texts: list[str], tokenizer: Any) -> Encoded:
@@ -506,7 +489,11 @@ class Masked:
                  everywhere: bool = False) -> None:  # fmt: skip
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
         self.encoded = batches.encoded
-        self.weights = token_weights(batches.encoded, tokenizer, smoothing)
+        # (V,): how readily each token is chosen; special ones never are
+        tokens = torch.tensor([*chain.from_iterable(batches.encoded.features["input_ids"])])
+        weights = torch.bincount(tokens, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
+        weights[tokenizer.all_special_ids] = 0
+        self.weights = weights.float()
 
     def ids(self, step: int) -> list[str]:
         """The ids of the examples of batch `step`."""
@@ -517,38 +504,22 @@ class Masked:
         return self.mask(self.batches[step])
 
     def mask(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Any batch of this tokenizer, masked."""
+        """Any batch of this tokenizer, masked: SHARE of its valid tokens are chosen, by `weights`."""
         ids, mask = batch["input_ids"].clone(), batch["attention_mask"]
-        labels = mask_tokens(ids, mask, self.weights, self.tokenizer)
+        if self.tokenizer.mask_token_id is None:
+            raise BadInput("--teacher: its tokenizer has no token for what is masked; rows without masked LMs work")
+        chances = (self.weights[ids] * mask).flatten()
+        count = min(math.ceil(SHARE * int(mask.sum())), int((chances > 0).sum()))
+        chosen = torch.zeros_like(chances, dtype=torch.bool)
+        if count:
+            chosen[torch.multinomial(chances, count)] = True
+        dice = torch.rand(ids.shape)
+        words = (self.weights > 0).nonzero().flatten()
+        other = words[torch.randint(len(words), ids.shape)]
+        labels = hide(ids, chosen.view_as(ids), dice, other, self.tokenizer.mask_token_id)
         if self.everywhere:
             labels = torch.where(mask > 0, batch["input_ids"], -100)
         return batch | {"input_ids": ids, "labels": labels}
-
-
-def token_weights(encoded: Encoded, tokenizer: Any, smoothing: float) -> Tensor:
-    """(V,): how readily each token is chosen for masking, count^-smoothing; special tokens never are."""
-    ids = torch.tensor([i for tokens in encoded.features["input_ids"] for i in tokens])
-    weights = torch.bincount(ids, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
-    weights[tokenizer.all_special_ids] = 0
-    return weights.float()
-
-
-def mask_tokens(ids: Tensor, mask: Tensor, weights: Tensor, tokenizer: Any) -> Tensor:
-    """BERT's masking (`hide`) of (B, L) ids, in place: SHARE of the batch's valid tokens are chosen, by `weights`.
-
-    Returns labels (B, L). Draws from torch's global generator.
-    """
-    if tokenizer.mask_token_id is None:
-        raise BadInput("--teacher: its tokenizer has no token for what is masked; rows without masked LMs work")
-    chances = (weights[ids] * mask).flatten()
-    count = min(math.ceil(SHARE * int(mask.sum())), int((chances > 0).sum()))
-    chosen = torch.zeros_like(chances, dtype=torch.bool)
-    if count:
-        chosen[torch.multinomial(chances, count)] = True
-    dice = torch.rand(ids.shape)
-    words = (weights > 0).nonzero().flatten()
-    other = words[torch.randint(len(words), ids.shape)]
-    return hide(ids, chosen.view_as(ids), dice, other, tokenizer.mask_token_id)
 
 
 def hide(ids: Tensor, chosen: Tensor, dice: Tensor, other: Tensor, mask_token_id: int) -> Tensor:

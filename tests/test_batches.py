@@ -302,7 +302,7 @@ def test_an_answer_without_offsets_is_wherever_it_stands() -> None:
     """In every window that holds one of its places the first of these is to be found; in the others nothing is."""
     task, tokenizer = TASKS["trivia_qa"], word_tokenizer()
     context = " ".join(["the", "film", "was"] * 3 + ["good"] + ["a", "story"] * 9 + ["good", "cast"])
-    rows = Rows({"question": ["the film"], "context": [context], "label": [{"text": ["good", "bad"]}]}, str)
+    rows = Rows({"question": ["the film"], "context": [context], "label": [{"text": ["good", "bad"]}]}, "")
     answers = task.kind.read(task, rows, 0)
     assert answers == [("good", 39), ("good", context.rindex("good")), ("bad", -1)]
     encoded = data.encode(tokenizer, Split(["0"], [("the film", context)], [answers]), task, 16)

@@ -57,7 +57,11 @@ def write(folder: Path, form: str) -> Path:
     if form == "csv of logits":
         logits = [[math.log(p) + 3 for p in row] for row in rows]
         return table(path, "negative,positive,model", [[*row, "large"] for row in logits])
-    if form == "jsonl of the library":
+    if form == "csv of numbered outputs":
+        return table(path, "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
+    if form == "jsonl of lists":
+        lines = [json.dumps({"probs": row}) for row in rows]
+    elif form == "jsonl of the library":
         pairs = [zip(("NEGATIVE", "POSITIVE"), row, strict=True) for row in rows]
         lines = [json.dumps({"probs": [{"label": name, "score": p} for name, p in both][::-1]}) for both in pairs]
     else:
@@ -66,14 +70,19 @@ def write(folder: Path, form: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["csv by id", "csv of logits", "jsonl of the library", "jsonl of classes"])
+UNNAMED = ("csv of numbered outputs", "jsonl of lists")
+
+
+@pytest.mark.parametrize("form", ["csv by id", "csv of logits", "jsonl of the library", "jsonl of classes", *UNNAMED])
 def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
-    """What a batch is taught is what the file says of its texts, whatever their order, here and there."""
-    columns = Columns(outputs=str(write(tmp_path, form)))
+    """What a batch is taught is what the file says of its texts, whatever their order, here and there; LABEL_0 in a
+    file's columns, or the place in a list, is the class that --label-map says."""
+    names = "1=positive,0=negative" if form in UNNAMED else None
+    columns = Columns(outputs=str(write(tmp_path, form)), label_map=names)
     task = data.load(str(unlabelled), columns=columns)
     assert {name.lower() for name in task.task.labels} == set(CLASSES)
     assert "0 of 180 training rows have labels" in task.origin
-    args = CommonArgs(teacher_outputs=columns.outputs, init=str(backbone), max_length=16)
+    args = CommonArgs(teacher_outputs=columns.outputs, label_map=names, init=str(backbone), max_length=16)
     teacher = get_teacher(args, task)
     assert teacher.metrics == {"dev": {"agreement": 1.0}}
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, 16)
@@ -107,27 +116,22 @@ def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: P
     assert code == 0, err
 
 
-BAD = [
-    ("id,negative,positive", lambda i: [f"r{i}", 0.5, 0.4 if i == 7 else 0.5], "line 9: its probabilities sum to 0.9"),
-    ("id,negative,positive", lambda i: [f"r{i}", 0.5, "" if i == 7 else 0.5], "line 9: output '' of 'positive'"),
-    ("id,negative,positive", lambda i: [f"x{i}" if i == 7 else f"r{i}", 0.5, 0.5], "no outputs for 1 of 200 rows"),
-    ("id,negative,positive", lambda i: [f"r{i % 199}", 0.5, 0.5], "id 'r0' stands twice"),
-    ("negative,positive", lambda i: None if i > 150 else [0.5, 0.5], "151 rows, train has 200"),
-    ("name,model", lambda i: ["a", "b"], "needs a column of numbers for each class"),
-]  # fmt: skip
+def csv_of(header: str, row: Any) -> str:
+    return "\n".join([header, *(",".join(map(str, found)) for i in range(200) if (found := row(i)))])
 
 
-@pytest.mark.parametrize(("header", "row", "says"), BAD, ids=[says for *_, says in BAD])
-def test_a_bad_file_of_outputs_is_one_line(header: str, row: Any, says: str, unlabelled: Path, tmp_path: Path) -> None:
-    rows = [found for i in range(200) if (found := row(i)) is not None]
-    refused(
-        lambda: data.load(str(unlabelled), columns=Columns(outputs=str(table(tmp_path / "o.csv", header, rows)))), says
-    )
+IDS = "id,negative,positive"
 
 
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
+        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 0.5, 0.4 if i == 7 else 0.5]), "line 9: its probabilities sum to 0"),
+        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 0.5, "" if i == 7 else 0.5]), "line 9: output '' of 'positive'"),
+        ("o.csv", csv_of(IDS, lambda i: [f"x{i}" if i == 7 else f"r{i}", 0.5, 0.5]), "no outputs for 1 of 200 rows"),
+        ("o.csv", csv_of(IDS, lambda i: [f"r{i % 199}", 0.5, 0.5]), "id 'r0' stands twice"),
+        ("o.csv", csv_of("negative,positive", lambda i: [0.5, 0.5] if i < 151 else []), "151 rows, train has 200"),
+        ("o.csv", csv_of("name,model", lambda i: ["a", "b"]), "needs a column of numbers for each class"),
         ("o.csv", "", "o.csv: the file is empty"),
         ("o.csv", "a,b\n0.5\n", "o.csv line 2: 1 columns where 2 are needed"),
         ("o.csv", "a,b\n0.5,\xe9\n".encode("latin-1"), "o.csv line 2: not UTF-8"),
@@ -139,8 +143,9 @@ def test_a_bad_file_of_outputs_is_one_line(header: str, row: Any, says: str, unl
         ("o.jsonl", '{"p": [1, 2], "q": [1, 2]}', "needs a column of numbers for each class, or one column of lists"),
         ("o.parquet", b"PAR1", "o.parquet: not a readable Parquet file"),
     ],
+    ids=lambda value: str(value)[-40:],
 )
-def test_a_damaged_file_of_outputs_is_one_line(
+def test_a_bad_file_of_outputs_is_one_line(
     file: str, content: str | bytes, says: str, unlabelled: Path, tmp_path: Path
 ) -> None:
     (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -166,25 +171,8 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     table(folder / "train.csv", "id,text,label", rows)
     (folder / "dev.csv").unlink()
     refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "do not say which class is which")
-
-
-def test_names_of_outputs_by_the_label_map(unlabelled: Path, tmp_path: Path) -> None:
-    """LABEL_0 in a file's columns, or the place in a list, is the class that --label-map says."""
-    rows = probabilities()
-    columns = table(tmp_path / "o.csv", "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
-    lists = tmp_path / "o.jsonl"
-    lists.write_text("\n".join(json.dumps({"probs": row}) for row in rows))
-    for file in (columns, lists):
-        task = data.load(str(unlabelled), columns=Columns(outputs=str(file), label_map="1=positive,0=negative"))
-        train = task.splits["train"]
-        assert train.outputs is not None
-        said = [task.task.labels[i] for i in train.outputs.argmax(1)]
-        moods = [CLASSES[any(word in POSITIVE for word in text.split())] for (text,) in train.texts]
-        assert said == moods
-        refused(
-            lambda file=file: data.load(str(unlabelled), columns=Columns(outputs=str(file), label_map="0=negative")),
-            "must name each output of the teacher once",
-        )
+    few = Columns(outputs=str(lists), label_map="0=negative")
+    refused(lambda: data.load(str(folder), columns=few), "must name each output of the teacher once")
 
 
 def test_a_table_of_which_a_column_says_the_splits(tmp_path: Path, capsys: Any) -> None:

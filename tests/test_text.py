@@ -311,7 +311,7 @@ def test_masking(everywhere: bool) -> None:
 def test_labels_and_weights_of_texts() -> None:
     """Rare tokens are masked more readily, special ones never; a text that is written again is its own label."""
     tokenizer = word_tokenizer()
-    weights = text.token_weights(text.encode(tokenizer, ["the the the the film"], 16), tokenizer, 0.7)
+    weights = text.Masked(text.Texts(["the the the the film"], "").batches(tokenizer, 16, 1, 0), tokenizer, 0.7).weights
     the, film, unseen = tokenizer.convert_tokens_to_ids(["the", "film", "plot"])
     assert weights[[the, film, unseen]].tolist() == pytest.approx([4**-0.7, 1, 1])
     assert not weights[tokenizer.all_special_ids].any()

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from common.errors import BadInput, warn
+from common.errors import BadInput, some
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 KINDS: dict[str, Kind] = {}  # name -> the kind; every class that has a name enters itself
 
@@ -58,20 +59,25 @@ class Task:
         return {name: i for i, name in enumerate(self.labels)}
 
 
+LACKING = object()  # the cell of a row that lacks a column, as a line of JSON may
+
+
 @dataclass
 class Rows:
-    """One split as its source gives it, before any check: canonical columns of equal length."""
+    """One split as its source gives it, before any check: all its columns, or those of them that the task takes."""
 
-    columns: dict[str, list[Any]]  # the task's columns, and "id" if the source has unique ones
-    place: Callable[[int], str]  # where row i stands: "dev.tsv line 7"
-    chosen: dict[str, str] = field(default_factory=dict)  # these columns as the source calls them
-    names: Sequence[str] | None = None  # what the integers of "label" are called, if the source says so
+    columns: dict[str, Any]  # of equal length; once taken they are the task's, and "id" if the source has unique ones
+    where: str  # the file, or "pocket/sst2 dev"
+    at: Callable[[int], str] | None = None  # where row i stands, "dev.tsv line 7", if it is not its number that counts
+    chosen: dict[str, str] = field(default_factory=dict)  # the taken columns as the source calls them
+    names: dict[str, Sequence[str]] = field(default_factory=dict)  # what a column's integers are called
     integers: bool = True  # without names: do integers mean the hub's ids?
-    blanks: bool = False  # may one side of a pair be blank? (a few are, in the official data)
-    official: bool = False  # a layout of the official release, whose size is known
-    lines: bool = False  # rows are the lines of a running text, not its documents
-    files: list[str] = field(default_factory=list)
+    official: bool = False  # of the official release, whose size is known; one side of a few of its pairs is blank
     outputs: Any = None  # of a teacher, to whose rows the column "outputs" leads: common/outputs.py
+
+    def place(self, i: int) -> str:
+        """Where row i stands, for error lines."""
+        return self.at(i) if self.at else f"{self.where} row {i}"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -79,7 +85,40 @@ class Rows:
     def keep(self, order: list[int]) -> Rows:
         """These rows, in this order."""
         columns = {name: [values[i] for i in order] for name, values in self.columns.items()}
-        return replace(self, columns=columns, place=lambda i: self.place(order[i]))
+        return replace(self, columns=columns, at=lambda i: self.place(order[i]))
+
+    @property
+    def labelled(self) -> Rows:
+        """Those that have a label."""
+        return self.keep([i for i, label in enumerate(self.columns["label"]) if label is not None])
+
+    def take(self, chosen: dict[str, str]) -> Rows:
+        """The chosen columns, our name -> the source's; labels that are integers by the names that they have."""
+        if lacking := [name for name in chosen.values() if not {*parts_of(name, self.columns)} <= {*self.columns}]:
+            needs, has = ", ".join(chosen.values()), some(list(self.columns))
+            raise BadInput(f"{self.where}: no column {lacking[0]!r}; needs {needs}, has {has}")
+        taken: dict[str, list[Any]] = {}
+        for ours, theirs in chosen.items():
+            cells = {part: self.columns[part][:] for part in parts_of(theirs, self.columns)}
+            for name, column in cells.items():
+                if LACKING in column:
+                    raise BadInput(f"{self.place(column.index(LACKING))}: no {name!r}; every row needs it")
+            rows = zip(*cells.values(), strict=True)
+            taken[ours] = cells[theirs] if theirs in cells else [dict(zip(cells, row, strict=True)) for row in rows]
+        if names := self.names.get(chosen.get("label", "")):
+            taken["label"] = [_named(value, names) for value in taken["label"]]
+        return replace(self, columns=taken, chosen=chosen, names={"label": names} if names else {})
+
+
+def parts_of(name: str, header: Collection[str]) -> list[str]:
+    """The columns that a name means: one, or of several labels "a,b,c", whose cell holds each of them by its name."""
+    return [name] if name in header or "," not in name else [part.strip() for part in name.split(",")]
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 @dataclass(frozen=True)
@@ -131,12 +170,17 @@ class Encoded:
     ids: list[str]
     features: dict[str, list[list[int]]]
     labels: Tensor  # [N, ...], as the kind's `tokenise` says
-    lengths: list[int]  # tokens per example, special ones included
     kind: Kind
     windows: list[Window] | None = None  # the way back to documents
+    cut: int = 0  # texts that lost their ends
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @functools.cached_property
+    def lengths(self) -> list[int]:
+        """Tokens per example, special ones included."""
+        return [len(tokens) for tokens in self.features["input_ids"]]
 
     @functools.cached_property
     def flat(self) -> dict[str, np.ndarray]:
@@ -158,16 +202,15 @@ class Encoded:
     def select(self, chosen: list[int]) -> Encoded:
         """These examples."""
         features = {name: [values[i] for i in chosen] for name, values in self.features.items()}
-        windows = None if self.windows is None else [self.windows[i] for i in chosen]
-        lengths = [self.lengths[i] for i in chosen]
-        return Encoded([self.ids[i] for i in chosen], features, self.labels[chosen], lengths, self.kind, windows)
+        windows = self.windows and [self.windows[i] for i in chosen]
+        ids = [self.ids[i] for i in chosen]
+        return replace(self, ids=ids, features=features, labels=self.labels[chosen], windows=windows)
 
 
 def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encoded:
     """Blocks of tokens without padding as examples."""
     features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
-    ids = [f"block-{i}" for i in range(len(blocks))]
-    return Encoded(ids, features, labels, [len(block) for block in blocks], kind)
+    return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, kind)
 
 
 # --- a kind --------------------------------------------------------------------------------------------------
@@ -194,7 +237,6 @@ class Kind(str):
     own_metrics: ClassVar[tuple[str, ...]] = ()
     more_metrics: ClassVar[tuple[str, ...]] = ()
     pair: ClassVar[tuple[str, str]] = ("text1", "text2")  # the canonical names of two texts
-    called: ClassVar[tuple[str, ...]] = ()  # names of a column of labels that no other kind has
     usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
     titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
     labelled: ClassVar[bool] = True  # whether sources hold labels
@@ -207,11 +249,10 @@ class Kind(str):
     architectures: ClassVar[tuple[str, ...]] = ("ForSequenceClassification",)
     sized: ClassVar[bool] = True  # whether it has an output for each label
     pocket_body: ClassVar[str] = ""
-    windowed: ClassVar[bool] = False  # whether documents are read in windows
+    windowed: ClassVar[bool] = False  # whether documents are read in windows, with outputs for each token
     written: ClassVar[bool] = False  # whether the answer is a text that an encoder-decoder writes
     causal: ClassVar[bool] = False  # whether tokens are predicted from those before them
     outputs: ClassVar[tuple[str, ...]] = ()  # the library's names of those that can be kept on disk; () for none
-    by_token: ClassVar[bool] = False  # whether these are one row for each token
     use: ClassVar[str] = "model(**inputs).logits"  # in a student's card
     card: ClassVar[str] = ""  # all of its lines, of students whose files the library alone does not read
     random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
@@ -231,29 +272,26 @@ class Kind(str):
 
     # --- labels, from any source to what `Split` holds ---
 
-    def recognises(self, text: str) -> bool:
-        """Whether a file is in a layout of this kind's own, which is no table."""
-        return False
-
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
-        """A file in such a layout; None: a table, or JSON lines. `whole` is the task's; None: of one's own data."""
+        """A file in a layout of this kind's own; None: a table, or JSON lines. `whole` is the task's, or None: the file
+        may be of any kind."""
         return None
 
     def seen(self, rows: Rows) -> bool:
         """Whether the labels of a data set of one's own are of this kind."""
         return False
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        """A label of one's own data as `read` takes it; `names` are those of its integers, if they have any."""
+    def cell(self, value: Any) -> Any:
+        """A label of one's own data as `read` takes it."""
         return value
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The names of the labels of one's own data; raises BadInput for what the kind cannot read."""
         return ()
 
-    def text(self, value: Any) -> Any:
-        """A cell of texts as the tokenizer reads it."""
-        return value
+    def examples(self, rows: Rows) -> Rows:
+        """What files and repositories hold, as examples."""
+        return rows
 
     def read(self, task: Task, rows: Rows, i: int) -> Any:
         """Row i's label, checked."""
@@ -267,10 +305,6 @@ class Kind(str):
         """What a data set of one's own holds; warns of what is odd in it."""
         raise NotImplementedError
 
-    def alone(self, labels: Sequence[Any]) -> set[Any]:
-        """Labels that one example has, which is not held out."""
-        return set()
-
     def corpus(self, split: Split) -> list[str]:
         """The texts of a split, each once, to be learnt from without their labels."""
         return list(dict.fromkeys(text for texts in split.texts for text in texts if text.strip()))
@@ -283,13 +317,8 @@ class Kind(str):
 
     # --- encoding ---
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
-        """Tokenise a split, cutting the longest text of a pair first. `tell`: a warning says how many lose their ends.
-
-        Raises BadInput if `max_length` leaves no room for text beside the special tokens.
-        """
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
+        """Tokenise a split, cutting the longest text of a pair first; BadInput if no room is left for text."""
         from tqdm import tqdm
 
         special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
@@ -305,20 +334,13 @@ class Kind(str):
                 for name, values in made.items():
                     features.setdefault(name, []).extend(values)
                 bar.update(len(texts[0]))
-        if cut and tell:
-            warn(
-                f"{task.name}: {cut:,} of {len(split):,} texts ({cut / len(split):.1%}) have more than {max_length}"
-                " tokens and lose their ends (see --max-length)"
-            )
-        lengths = [len(tokens) for tokens in features["input_ids"]]
-        if 0 in lengths:  # a decoder's tokenizer adds none of its own
-            empty = split.ids[lengths.index(0)]
-            raise BadInput(f"{task.name} {empty}: {type(tokenizer).__name__} makes no tokens of it; leave it out")
-        return Encoded(
-            list(split.ids), features, self.targets(tokenizer, split, task.target_length or max_length), lengths, self
-        )
+        if empty := [name for name, tokens in zip(split.ids, features["input_ids"], strict=True) if not tokens]:
+            said = f"{type(tokenizer).__name__} makes no tokens of it"  # a decoder's adds none of its own
+            raise BadInput(f"{task.name} {empty[0]}: {said}; leave it out")
+        labels = self.targets(tokenizer, split, task.target_length or max_length)
+        return Encoded(list(split.ids), features, labels, self, cut=cut)
 
-    def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
+    def targets(self, tokenizer: Tokenizer, split: Split, max_length: int) -> Tensor:
         """The labels as a tensor, [N, ...]."""
         import torch
 
@@ -373,15 +395,13 @@ class Kind(str):
 
     # --- evaluation ---
 
-    def stream(self, tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor | None:
+    def stream(self, tokenizer: Tokenizer, split: Split) -> Tensor | None:
         """The split as one sequence of tokens, where it is scored as such, and not encoded."""
         return None
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
-        """What a model says of an encoded split, or of its stream, in order; and of how many examples.
-
-        `forward`: as `evaluate.forward`. Here: (N, C) logits as float32.
-        """
+        """What a model says of an encoded split, or of its stream, in order, here (N, C) logits as float32; and of how
+        many examples. `forward`: as `evaluate.forward`."""
         import numpy as np
         import torch
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +24,7 @@ from common.metrics import entities, questions
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 IGNORED = -100  # the label of a token that is none to predict
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
@@ -34,76 +34,63 @@ _CHUNK = 64  # documents per tokeniser call
 class _Windowed(Kind):
     """What both kinds of documents do: windows of a split, and a place in its document for each of their tokens."""
 
-    windowed = by_token = True
+    windowed = True
     context = 0  # which of the texts is cut into windows
-
-    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
-        """The tokens that a window needs."""
-        raise NotImplementedError
+    room = 1  # the tokens that a window needs beside the special ones
 
     def overlap(self, max_length: int) -> int:
         """How many tokens a window shares with the one before it."""
         return 0
 
-    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+    def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """The texts as the tokenizer takes them."""
         raise NotImplementedError
 
     def window(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """A window's `Window.places` and labels, of its tokens and the [L, 2] places of their characters."""
         raise NotImplementedError
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
-        """Windows of every document of a split, in order.
-
-        Raises BadInput if `max_length` leaves no room for text or the tokenizer cannot say where its tokens stand.
-        """
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
+        """Windows of every document of a split, in order."""
         import numpy as np
         import torch
+        from tqdm import tqdm
 
-        if max_length < (least := self.least(tokenizer)):
+        least = tokenizer.num_special_tokens_to_add(pair=self.context == 1) + self.room
+        if max_length < least:
             raise BadInput(f"max length {max_length}: {task.name} needs at least {least} tokens")
         if not tokenizer.is_fast:
             raise BadInput(f"{type(tokenizer).__name__} does not say where its tokens stand; {task.name} needs that")
+        how: dict[str, Any] = {"max_length": max_length, "stride": self.overlap(max_length)}
+        how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+        how["truncation"] = "only_second" if self.context else True
         ids: list[str] = []
         labels: list[list[int]] = []
         windows: list[Window] = []
         features: dict[str, list[list[int]]] = {}
         number = 0
-        for document, made, k in self._cut(tokenizer, split, max_length):
-            inside = np.array([part == self.context for part in made.sequence_ids(k)])
-            spans = np.where(inside[:, None], np.array(made["offset_mapping"][k]).reshape(-1, 2), -1)
-            places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
-            number = number + 1 if windows and windows[-1].document == document else 0
-            windows.append(Window(document, places.astype(np.int32)))
-            labels.append(targets)
-            ids.append(f"{split.ids[document]}#{number}")
-            for name, values in made.items():
-                if name not in ("offset_mapping", "overflow_to_sample_mapping"):
-                    features.setdefault(name, []).append(values[k])
-        longest = max(map(len, labels))
-        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
-        return Encoded(ids, features, padded, [len(tokens) for tokens in features["input_ids"]], self, windows)
-
-    def _cut(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Iterator[tuple[int, Any, int]]:
-        """Every window of a split: its document's index, the tokeniser's output that holds it, and its row there."""
-        from tqdm import tqdm
-
-        settings: dict[str, Any] = {"max_length": max_length, "stride": self.overlap(max_length)}
-        settings |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
-        settings["truncation"] = "only_second" if self.context else True
         bar = tqdm(total=len(split), desc="tokenise", unit="doc", disable=None if len(split) >= 20 * _CHUNK else True)
         for start in range(0, len(split), _CHUNK):
             texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
-            made = tokenizer(*self.asked(tokenizer, texts, max_length), **settings)
-            for k, row in enumerate(made["overflow_to_sample_mapping"]):
-                yield start + row, made, k
+            made = tokenizer(*self.asked(tokenizer, texts, max_length), **how)
+            owners, offsets = made.pop("overflow_to_sample_mapping"), made.pop("offset_mapping")
+            for k, document in enumerate(start + row for row in owners):
+                inside = np.array([part == self.context for part in made.sequence_ids(k)])
+                spans = np.where(inside[:, None], np.array(offsets[k]).reshape(-1, 2), -1)
+                places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
+                number = number + 1 if windows and windows[-1].document == document else 0
+                windows.append(Window(document, places.astype(np.int32)))
+                labels.append(targets)
+                ids.append(f"{split.ids[document]}#{number}")
+                for name, values in made.items():
+                    features.setdefault(name, []).append(values[k])
             bar.update(len(texts[0]))
         bar.close()
+        longest = max(map(len, labels))
+        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
+        return Encoded(ids, features, padded, self, windows)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """Logits of every window without its padding, [L, T] or [L, 2], as float32, in order."""
@@ -136,52 +123,46 @@ class TokenClassification(_Windowed):
     pocket_body = "bert-long"
     outputs = ("logits",)
 
-    def recognises(self, text: str) -> bool:
-        lines = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
-        rows = [fields for fields in lines if fields and fields[0] != "-DOCSTART-"]
-        return bool(rows) and all(len(row) > 1 and re.fullmatch(r"O|[BI]-\S+", row[-1]) for row in rows)
-
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
 
         Every sentence is an example; `whole`: every document, if the file says where they start. An I- tag that follows
         no tag of its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
         """
-        if path.suffix.lower() in (".json", ".jsonl"):
+        seen = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
+        last = [row[-1] if len(row) > 1 else "" for row in seen if row and row[0] != "-DOCSTART-"]
+        tagged = bool(last) and all(re.fullmatch(r"O|[BI]-\S+", tag) for tag in last)
+        if path.suffix.lower() in (".json", ".jsonl") or (whole is None and not tagged):
             return None
-        documents: list[list[list[tuple[str, str]]]] = []  # of sentences of words with their tags
+        documents: list[list[tuple[list[str], ...]]] = []  # of sentences of words with their tags
         starts: list[int] = []
         whole = whole is not False and "-DOCSTART-" in text
         new = True
-        sentence: list[tuple[str, str]] = []
-        for number, line in enumerate([*text.split("\n"), ""], 1):
-            fields = line.split()
-            marker = bool(fields) and fields[0] == "-DOCSTART-"
-            if fields and not marker:
-                if len(fields) < 2:
-                    raise BadInput(f"{path} line {number}: {line.strip()!r} has no tag; a word and its tag are needed")
-                if new:
-                    documents.append([])
-                    starts.append(number)
-                    new = False
-                sentence.append((fields[0], fields[-1]))
+        lines = ((number, line.split()) for number, line in enumerate(text.split("\n"), 1))
+        for between, block in groupby(lines, key=lambda line: line[1][:1] in ([], ["-DOCSTART-"])):
+            if between:
+                new = new or not whole or any(fields for _, fields in block)
                 continue
-            if sentence:
-                documents[-1].append(sentence)
-                sentence = []
-            new = new or marker or not whole
+            numbers, sentence = zip(*block, strict=True)
+            if short := [i for i, fields in enumerate(sentence) if len(fields) < 2]:
+                word, number = sentence[short[0]][0], numbers[short[0]]
+                raise BadInput(f"{path} line {number}: {word!r} has no tag; a word and its tag are needed")
+            if new:
+                documents.append([])
+                starts.append(numbers[0])
+            documents[-1].append(sentence)
+            new = False
         if not documents:
             raise BadInput(f"{path}: no words with tags")
-        texts = ["\n".join(" ".join(word for word, _ in row) for row in document) for document in documents]
-        tags = [[tag for row in document for tag in _begun([tag for _, tag in row])] for document in documents]
-        return Rows({"text": texts, "label": tags}, lambda i: f"{path} line {starts[i]}", files=[str(path)])
+        texts = ["\n".join(" ".join(word for word, *_ in row) for row in document) for document in documents]
+        tags = [[tag for row in document for tag in _begun([tag for *_, tag in row])] for document in documents]
+        return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {starts[i]}")
 
     def seen(self, rows: Rows) -> bool:
         return any(isinstance(value, list) for value in rows.columns["label"])
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        one = Kind.of("classification").cell
-        return [one(tag, names) for tag in (value if isinstance(value, list) else str(value).split())]
+    def cell(self, value: Any) -> Any:
+        return list(map(Kind.of("classification").cell, value if isinstance(value, list) else str(value).split()))
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
@@ -195,10 +176,12 @@ class TokenClassification(_Windowed):
             raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
         return ["O", *(f"{part}-{name}" for name in sorted(types) for part in "BI")]
 
-    def text(self, value: Any) -> Any:
+    def examples(self, rows: Rows) -> Rows:
         """Words in a list, as the hub has them, become a text."""
-        words = isinstance(value, list) and all(isinstance(word, str) for word in value)
-        return " ".join(value) if words else value
+        texts = rows.columns["text"]
+        listed = (isinstance(words, list) and all(isinstance(word, str) for word in words) for words in texts)
+        texts[:] = [" ".join(words) if several else words for words, several in zip(texts, listed, strict=True)]
+        return rows
 
     def read(self, task: Task, rows: Rows, i: int) -> list[int]:
         """Row i's tags as indices into task.labels, by name; integers only where the source names them."""
@@ -206,26 +189,21 @@ class TokenClassification(_Windowed):
         if not isinstance(value, list) or len(value) != count:
             has = f"{len(value)} tags" if isinstance(value, list) else repr(value)
             raise BadInput(f"{rows.place(i)}: {has} for {count} words; every word needs one")
-        names = rows.names or ()
-        found = [names[tag] if isinstance(tag, int) and 0 <= tag < len(names) else tag for tag in value]
-        for tag in found:
+        for tag in value:
             if tag not in task.labels:
                 raise BadInput(f"{rows.place(i)}: tag {tag!r} is unknown; {task.name} has {', '.join(task.labels)}")
-        return [task.places[tag] for tag in found]
+        return [task.places[tag] for tag in value]
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         return f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
 
     # --- windows ---
 
-    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
-        return tokenizer.num_special_tokens_to_add() + 1
-
-    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+    def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         return [[text.replace("\n", " ") for text in texts[0]]]
 
     def window(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """The word of every token that is the first of one, or -1; and these words' tags."""
         import numpy as np
@@ -320,16 +298,13 @@ class SpanQA(_Windowed):
     name = "span QA"
     own, own_metrics = "spans", ("answer_f1", "exact_match")
     titles: ClassVar = {"answer_f1": "F1", "exact_match": "EM"}
-    pair, called = ("question", "context"), ("answers",)
+    pair = ("question", "context")
     usual: ClassVar = {"question": "question", "context": "context", "label": "answers"}
     head, architectures = "AutoModelForQuestionAnswering", ("ForQuestionAnswering",)
     sized, pocket_body = False, "bert-asked"
     outputs = ("start_logits", "end_logits")
     use = "model(**inputs)"
-    context = 1
-
-    def recognises(self, text: str) -> bool:
-        return text.lstrip().startswith("{") and '"paragraphs"' in text
+    context, room = 1, 12
 
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions.
@@ -337,6 +312,8 @@ class SpanQA(_Windowed):
         `whole`: a question of SQuAD is asked about its article, or a part of it, and not about its paragraph alone.
         """
         if text.lstrip()[0] not in "[{" or "\n{" in text.strip():
+            return None
+        if whole is None and not (text.lstrip()[0] == "{" and '"paragraphs"' in text):
             return None
         try:
             found = json.loads(text)
@@ -364,12 +341,12 @@ class SpanQA(_Windowed):
         if not rows:
             raise BadInput(f"{path}: no questions")
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        return Rows(columns, lambda i: f"{path} question {rows[i]['id']}", official=not whole, files=[str(path)])
+        return Rows(columns, str(path), lambda i: f"{path} question {rows[i]['id']}", official=not whole)
 
     def seen(self, rows: Rows) -> bool:
         return all(isinstance(value, dict) for value in rows.columns["label"])
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+    def cell(self, value: Any) -> Any:
         return value if isinstance(value, dict) else {"text": [value]}
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
@@ -379,12 +356,8 @@ class SpanQA(_Windowed):
         return ()
 
     def read(self, task: Task, rows: Rows, i: int) -> list[tuple[str, int]]:
-        """Row i's answers: texts, and where each stands in the context.
-
-        The offset of the source is kept where the text stands there, or else it is that of the first place where it
-        does. Without offsets (TriviaQA, HotpotQA) every place is one. -1: there is none. Those that are found come
-        first.
-        """
+        """Row i's answers: texts, and where each stands in the context (`answer_start`); -1: nowhere. Those that are
+        found come first. Without offsets (TriviaQA, HotpotQA) every place is one."""
         value, context = rows.columns["label"][i], rows.columns["context"][i]
         texts = value.get("text") if isinstance(value, dict) else None
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
@@ -414,13 +387,10 @@ class SpanQA(_Windowed):
 
     # --- windows ---
 
-    def least(self, tokenizer: PreTrainedTokenizerBase) -> int:
-        return tokenizer.num_special_tokens_to_add(pair=True) + 12
-
     def overlap(self, max_length: int) -> int:
         return max_length // 4
 
-    def asked(self, tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], max_length: int) -> list[list[str]]:
+    def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """Questions whose ends are cut off where they have more than a quarter of the tokens; and the contexts."""
         questions = []
         for question in texts[0]:
@@ -430,7 +400,7 @@ class SpanQA(_Windowed):
         return [questions, texts[1]]
 
     def window(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, document: int, tokens: list[int], spans: np.ndarray
+        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """The places as they are; first and last token of the first answer that the window holds all of."""
         import numpy as np
@@ -467,10 +437,8 @@ class SpanQA(_Windowed):
         return logits.masked_fill(~mask.repeat(2, 1), -1e4), torch.cat(labels.unbind(-1))
 
     def answers(self, windows: Sequence[Window], split: Split, logits: Sequence[np.ndarray]) -> list[str]:
-        """The text of every question's answer, from the [L, 2] start and end logits of each window.
-
-        The span of a context with the largest sum of its start and end logits, over all windows; "" if there is none.
-        """
+        """The text of every question's answer: the span of a context with the largest sum of its start and end logits,
+        [L, 2] for each window, over all windows; "" if there is none."""
         import numpy as np
 
         found = [""] * len(split)

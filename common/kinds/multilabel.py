@@ -23,16 +23,16 @@ class MultiLabel(Classification):
     own, own_metrics, more_metrics = "labels", ("micro_f1", "macro_f1"), ()
     titles: ClassVar = {"micro_f1": "micro F1"}
     ordered, several = False, True
-    seen, alone = Kind.seen, Kind.alone  # only `--kind labels` says it
+    seen = Kind.seen  # only `--kind labels` says it
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> list[str]:
+    def cell(self, value: Any) -> list[str]:
         if isinstance(value, dict):  # column -> its cell
             value = [name for name, cell in value.items() if str(cell).strip().lower() in ("1", "1.0", "true")]
         if isinstance(value, str) and value.lstrip().startswith("["):
             with contextlib.suppress(ValueError, SyntaxError):
                 value = ast.literal_eval(value)
         parts = value if isinstance(value, list) else [] if value is None else str(value).split(",")
-        return [one for part in parts if (one := super(MultiLabel, self).cell(part, names))]
+        return [one for part in parts if (one := super(MultiLabel, self).cell(part))]
 
     def label_names(self, rows: dict[str, Any]) -> Sequence[str]:
         return sorted({name for found in rows.values() for names in found.columns["label"] for name in names})

@@ -58,20 +58,18 @@ class Classification(_Sentence):
 
     def seen(self, rows: Rows) -> bool:
         values = rows.columns["label"]
-        if rows.names is not None:
+        if rows.names:
             return True
         if (numbers := _numbers(values)) is not None:
             return _few(numbers)
         return len(set(map(str, values))) <= max(2, len(values) // 2)
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        if names and isinstance(value, int) and 0 <= value < len(names):
-            return names[value]
+    def cell(self, value: Any) -> Any:
         return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The classes that there are, numbers in their order."""
-        if names := next(iter(rows.values())).names:
+        if names := next(iter(rows.values())).names.get("label"):
             return names
         there = {value for found in rows.values() for value in found.columns["label"]}
         numbers = {value: number(value) for value in there}
@@ -81,8 +79,6 @@ class Classification(_Sentence):
         """Row i's label as an index into task.labels: by name, or an integer that is the hub's id."""
         value = rows.columns["label"][i]
         whole = type(value) is int or (isinstance(value, float) and value.is_integer())
-        if whole and rows.names is not None and 0 <= value < len(rows.names):
-            value = rows.names[int(value)]  # the source names its integers: trust the name, not the position
         if isinstance(value, str):
             found = class_of(value, task)
             if found is not None and (rows.integers or not value.strip().isdigit()):
@@ -107,9 +103,6 @@ class Classification(_Sentence):
             warn(f"train: {len(alone) - 5:,} more classes have one row")
         shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
         return f"{len(task.labels):,} classes ({some(shares or task.labels, 5)})"
-
-    def alone(self, labels: Sequence[Any]) -> set[Any]:
-        return {label for label, count in Counter(labels).items() if count == 1 and label is not None}
 
     def settings(self, task: Task) -> dict[str, Any]:
         return super().settings(task) | {"problem_type": "single_label_classification"}
@@ -164,10 +157,10 @@ class Regression(_Sentence):
     titles: ClassVar = {"pearson": "Pearson", "spearman": "Spearman"}
 
     def seen(self, rows: Rows) -> bool:
-        numbers = None if rows.names is not None else _numbers(rows.columns["label"])
+        numbers = None if rows.names else _numbers(rows.columns["label"])
         return numbers is not None and not _few(numbers)
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
+    def cell(self, value: Any) -> Any:
         return value if (found := number(value)) is None else found
 
     def read(self, task: Task, rows: Rows, i: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from common.metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
 
@@ -30,18 +31,34 @@ class LanguageModelling(Kind):
 
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """Lines of a running text, which keep their ends: LF."""
-        if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
+        if whole is None or path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
             return None
         lines = re.findall("[^\n]*\n|[^\n]+", text.replace("\r\n", "\n"))
-        official = path.name.startswith("wiki.")
-        return Rows({"text": lines}, lambda i: f"{path} line {i + 1}", official=official, lines=True, files=[str(path)])
+        return Rows({"text": lines}, str(path), official=path.name.startswith("wiki."))
+
+    def examples(self, rows: Rows) -> Rows:
+        """The documents of a running text: the articles of WikiText, or else what blank lines separate.
+
+        An article of WikiText starts at a line " = Title = " between blank lines; its text is kept as it is, line ends
+        and headings included. The hub's empty rows are lines of one blank in the files: so they are here.
+        """
+        lines = [line if line.endswith("\n") else f"{line or ' '}\n" for line in rows.columns["text"]]
+        blank = [True, *(not line.strip() for line in lines), True]
+        heading = re.compile(r" = [^=](.*[^=])? = \n")
+        titled = [blank[i] and blank[i + 2] and heading.fullmatch(line) is not None for i, line in enumerate(lines)]
+        starts = titled if any(titled) else blank[:-2]
+        documents: list[str] = []
+        for line, start in zip(lines, starts, strict=True):
+            if start or not documents:
+                documents.append("")
+            documents[-1] += line
+        found = [text for text in documents if text.strip()]
+        return Rows({"text": found}, rows.where, lambda i: f"{rows.where} document {i}")
 
     def read(self, task: Task, rows: Rows, i: int) -> None:
         return None
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
         """`token_stream` in blocks of `max_length` tokens; the remainder, which does not fill one, is left out."""
         stream = token_stream(tokenizer, split)
         count = len(stream) // max_length
@@ -57,7 +74,7 @@ class LanguageModelling(Kind):
         """Position i predicts token i + 1."""
         return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
 
-    def stream(self, tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor | None:
+    def stream(self, tokenizer: Tokenizer, split: Split) -> Tensor | None:
         return token_stream(tokenizer, split)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
@@ -74,19 +91,14 @@ class LanguageModelling(Kind):
         return {"tokens": digest(sorted(tokenizer.get_vocab().items()))[:8], "window": f"{max_length}/2"}
 
 
-def token_stream(tokenizer: PreTrainedTokenizerBase, split: Split) -> Tensor:
-    """All documents of a split as one sequence of token ids [n], the end-of-text token before each.
-
-    So the first token of every document has something to be predicted from, and the end of a document is one of the
-    things to predict. No other special tokens are added.
-    """
+def token_stream(tokenizer: Tokenizer, split: Split) -> Tensor:
+    """All documents of a split as one sequence of token ids [n], the end-of-text token before each: from it a first
+    token is predicted, and the end of a document is one of the things to predict."""
     import torch
 
     if tokenizer.eos_token_id is None:
-        raise BadInput(
-            f"--teacher: its {type(tokenizer).__name__} has no end-of-text token (eos_token) to join documents with;"
-            " give a causal language model, such as GPT-2"
-        )
+        name = type(tokenizer).__name__
+        raise BadInput(f"--teacher: its {name} has no end-of-text token; give a causal model, such as GPT-2")
     texts: Any = tokenizer([text for (text,) in split.texts], add_special_tokens=False, verbose=False)["input_ids"]
     return torch.tensor([i for tokens in texts for i in (tokenizer.eos_token_id, *tokens)])
 
@@ -111,12 +123,9 @@ def strided_windows(count: int, max_length: int) -> list[tuple[int, int, int]]:
 def perplexity(model: Any, stream: Tensor, max_length: int) -> float:
     """Token-level perplexity of a text [n]: exp of the mean negative log-likelihood of its tokens 1..n - 1.
 
-    The first token (end-of-text, as `token_stream` makes it) is given; every other one is scored exactly once,
-    in a strided evaluation: windows of `max_length` tokens that lie half of that apart, so each token is predicted
-    from more than half of `max_length` tokens before it, where there are so many.
-    1 or more, lower is better. The mean is over tokens of this tokenizer: figures of two tokenizers, or for words, do
-    not compare.
-    Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
+    The first token (end-of-text) is given; every other one is scored exactly once, in `strided_windows`: from more than
+    half of `max_length` tokens before it, where there are so many. Figures of two tokenizers, or for words, do not
+    compare. Raises ValueError for a text of less than two tokens, and is infinite if the model has diverged.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -166,14 +175,12 @@ class _Written(Kind):
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         return "texts to be written"
 
-    def tokenise(
-        self, tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int, tell: bool = True
-    ) -> Encoded:
-        made = super().tokenise(tokenizer, split, task, max_length, tell)
+    def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
+        made = super().tokenise(tokenizer, split, task, max_length)
         features = {name: made.features[name] for name in ("input_ids", "attention_mask")}  # no types of texts
-        return Encoded(made.ids, features, made.labels, made.lengths, self)
+        return replace(made, features=features)
 
-    def targets(self, tokenizer: PreTrainedTokenizerBase, split: Split, max_length: int) -> Tensor:
+    def targets(self, tokenizer: Tokenizer, split: Split, max_length: int) -> Tensor:
         """The answers' tokens, at most `max_length`."""
         import torch
 
@@ -188,10 +195,8 @@ class _Written(Kind):
         return {}  # the output layer is as large as the vocabulary
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
-        """What the model writes: the library's beam search of `BEAMS` beams.
-
-        At most `max_length` tokens, and no more than 10 beyond twice the longest source of the batch.
-        """
+        """What the model writes, by the library's beam search: at most `max_length` tokens, and no more than 10 beyond
+        twice the longest source of the batch."""
 
         def beam_search(**inputs: Tensor) -> Tensor:
             # a model that does not come to an end is stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from common.errors import BadInput
@@ -42,8 +43,8 @@ print(model.encode(["a text"]))"""
 
     # --- texts and scores ---
 
-    def cell(self, value: Any, names: Sequence[str] | None) -> Any:
-        return KINDS["regression"].cell(value, names)
+    def cell(self, value: Any) -> Any:
+        return KINDS["regression"].cell(value)
 
     def read(self, task: Task, rows: Rows, i: int) -> float:
         if not all(rows.columns[field][i].strip() for field in task.fields):
@@ -52,24 +53,24 @@ print(model.encode(["a text"]))"""
 
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
         if split.outputs is not None and any("".join(texts[1:]).strip() for texts in split.texts):
-            raise BadInput(f"{rows.files[0]}: its rows of two texts have one vector each; --teacher-outputs is for rows"
+            raise BadInput(f"{rows.where}: its rows of two texts have one vector each; --teacher-outputs is for rows"
                            " of one text")  # fmt: skip
         return split
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         return f"texts, for vectors of {len(task.labels):,} dimensions"
 
-    def tokenise(self, tokenizer: Any, split: Split, task: Task, max_length: int, tell: bool = True) -> Encoded:
+    def tokenise(self, tokenizer: Any, split: Split, task: Task, max_length: int) -> Encoded:
         """The texts of a pair apart; of a scored split `windows` say whose they are."""
         import numpy as np
 
         parts = [(i, text) for i, texts in enumerate(split.texts) for text in texts if text.strip()]
         ids = [f"{split.ids[i]}/{k}" if len(task.fields) > 1 else split.ids[i] for k, (i, _) in enumerate(parts)]
         alone = Split(ids, [(text,) for _, text in parts], [None] * len(parts))
-        made = super().tokenise(tokenizer, alone, Task(task.name, self, ("text",), (), ()), max_length, tell)
+        made = super().tokenise(tokenizer, alone, Task(task.name, self, ("text",), (), ()), max_length)
         scored = any(label is not None for label in split.labels)
         windows = [Window(i, np.empty(0)) for i, _ in parts] if scored else None
-        return Encoded(made.ids, made.features, made.labels, made.lengths, self, windows)
+        return replace(made, windows=windows)
 
     def targets(self, tokenizer: Any, split: Split, max_length: int) -> Any:
         import torch
