@@ -601,7 +601,8 @@ def described(
     said = _output_names(rows, known, columns, asked)
     if not (known or said):
         lacking = f"no row has a label, and teacher {columns.teacher} no head that names classes"
-        raise BadInput(f"{name}: {lacking}; give a fine-tuned one, or --teacher-outputs FILE")
+        remedies = "--label COLUMN (of 0 and 1: A,B --kind labels), a fine-tuned teacher, or --teacher-outputs FILE"
+        raise BadInput(f"{name}: {lacking}; give {remedies}")
     kind = asked or _seen_kind(known, said)
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
