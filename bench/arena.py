@@ -40,6 +40,7 @@ MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
+FOLDERS = {"data_dir", "cache_dir"}
 PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
@@ -90,6 +91,7 @@ def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled:
     task = whole(options.task) if is_data_set(options.task) and not options.task.startswith("hub:") else options.task
     teacher = ",".join(name if name in POCKET else whole(name) for name in split_list(options.teacher))
     given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
+    given |= {name: str(Path(given[name]).expanduser().resolve()) for name in FOLDERS & given.keys()}
     base = given.get("init") or given.get("tokenizer") or models.source(split_list(teacher)[0])
     rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
@@ -194,7 +196,7 @@ def main(argv: list[str]) -> None:
     if task.task.kind.written or task.task.kind.causal:
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
-    out = f"{options.out}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}"
+    out = f"{Path(options.out).resolve()}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}"
     plan = plan_of(options, task.task.kind, given, out, len(task.labelled) > 0)
     run.carry_out(plan, options)
     found = load([plan.out])

@@ -526,12 +526,12 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     """The commands have the file's whole place, its columns and the student; what cannot be is left out, or refused."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
-    given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16"])
+    given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16", "--cache-dir", "kept"])
     teacher = easy[easy.index("--teacher") + 1]  # 32 wide
     plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"))
     assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
     for job in plan.jobs:
-        assert job.task == str(tmp_path / "t.csv")
+        assert (job.task, job.args.cache_dir) == (str(tmp_path / "t.csv"), str(tmp_path / "kept"))
         assert (job.args.text, job.args.label, job.args.max_length, job.args.budget) == ("body", "team", 16, "96")
     shapes = {job.row: job.args.student for job in plan.jobs}
     assert (shapes["kd"], shapes["narrow-kd"], shapes["cmow-kd"]) == ("2x32", "2x16", "bidirectional-10-100")
