@@ -71,6 +71,7 @@ def attention_reader(name: str, length: int, library: bool) -> Callable[[], None
 
 def packed_model(bits: int, **shape: int) -> Any:
     """A BERT of random weights with so many bits a weight: 32, 8, 2 or 1."""
+    from common.layers import packed
     from methods import xtc
 
     torch.manual_seed(0)
@@ -79,5 +80,5 @@ def packed_model(bits: int, **shape: int) -> Any:
         rounded(model)
     elif bits < 8:
         xtc.quantize(model, bits)
-        xtc.pack(model)
+        packed.pack_model(model)
     return model

@@ -185,8 +185,8 @@ def cka_model(family: str, shape: str) -> Any:
     ffn = cka.PAPER_FFN.get((teacher.model_type, shape))
     config = models.student_config(teacher, layers, width, ffn=ffn)
     with torch.device("meta"):
-        auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
-        return cka.own_output(auto.from_config(config, attn_implementation="eager"), teacher)
+        config._attn_implementation = "eager"
+        return models.build(config, AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel)
 
 
 def flops(model: Any) -> int:
@@ -347,7 +347,7 @@ def xtc_written(layers: int, bits: int, rank: int, folder: Path) -> float:
     words = dict.fromkeys([*SPECIAL_TOKENS, *(row.tobytes().decode() for row in letters)])
     tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(list(words)[: config.vocab_size])})
     xtc.quantize(model, bits, lora_rank=rank)
-    return packed.save(xtc.pack(model), tokenizer, folder / f"{layers}-{bits}-{rank}", half=False) / MIB
+    return packed.save(packed.pack_model(model), tokenizer, folder / f"{layers}-{bits}-{rank}", half=False) / MIB
 
 
 def xtc_on_disk() -> list[list[str]]:

@@ -323,9 +323,15 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     return student
 
 
-def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
-    """A model for tasks of a kind with random weights."""
-    model = Kind.of(kind).auto.from_config(config)
+def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
+    """A model with random weights, for tasks of a kind or of one of the library's Auto classes.
+
+    A T5 whose decoder's states are not scaled, a Flan-T5, has an output layer of its own, which the library would tie.
+    """
+    model = (Kind.of(head).auto if isinstance(head, str) else head).from_config(config)
+    if config.model_type == "t5" and not config.scale_decoder_outputs and hasattr(model, "lm_head"):
+        words = model.get_input_embeddings().weight
+        model.lm_head.weight = nn.Parameter(torch.randn_like(words) * config.hidden_size**-0.5)
     if hasattr(config, "efficient_attention"):
         attention.install(model)
     return model

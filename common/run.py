@@ -33,6 +33,11 @@ from common.layers.augment import with_copies
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
+# Of the pocket suite's documents, which are made short and long for it: the share of the steps after which longer ones
+# come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction of the time. Real
+# documents are drawn evenly: their short examples are the ends of long ones.
+SHORT_FIRST = (0.5, 420)
+
 _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 
 
@@ -136,6 +141,8 @@ class Run:
         init = init or self.settings["init"]
         student, self.started_from = build_student(self, init, shape or self.args.student, keep or self.args.keep, ffn,
                                                    changes)  # fmt: skip
+        if self.task.task.kind.written:  # it writes as the teacher does
+            student.generation_config = deepcopy(self.teacher.model.generation_config)
         return student
 
     def steps_for(self, share: float, batch_size: int) -> int:
@@ -193,8 +200,7 @@ class Run:
 
     @contextlib.contextmanager
     def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
-             whole_batch: bool = False, batches: train.Stream | None = None,
-             **options: Any) -> Iterator[train.Loop]:  # fmt: skip
+             whole_batch: bool = False, **options: Any) -> Iterator[train.Loop]:  # fmt: skip
         """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
 
         `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
@@ -209,11 +215,11 @@ class Run:
         steps = self.left if steps is None else steps
         if steps < 1:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
-        if batches is None:
-            multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
-            batches = data.Batches(
-                self.encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple
-            )
+        how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
+        multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
+        batches: train.Stream = data.Batches(*how, self.by_length, multiple)
+        if self.task.source == "pocket" and self.task.task.kind.windowed:
+            batches = data.ShortFirst(*how, round(SHORT_FIRST[0] * self.left), SHORT_FIRST[1])
         selected = self.selects and steps == self.left
         if selected:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
@@ -440,18 +446,19 @@ def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
     """
     for name in args.tasks:
         task = data.load(name, **args.source)
-        variants: dict[str, Any] = {variant: {} for variant in args.variants}
-        yield from task_rows(args, method, task, get_teacher(args, task), variants, paper_epochs=paper_epochs)
+        yield from task_rows(args, method, task, get_teacher(args, task), paper_epochs=paper_epochs)
 
 
 def task_rows(
-    args: CommonArgs, method: str, task: TaskData, teacher: Teacher, variants: Mapping[str, dict[str, Any]],
-    each: Callable[[Run], None] = lambda _: None, **settings: Any,
+    args: CommonArgs, method: str, task: TaskData, teacher: Teacher,
+    variants: Mapping[str, dict[str, Any]] | None = None, each: Callable[[Run], None] = lambda _: None,
+    **settings: Any,
 ) -> Iterator[Run]:  # fmt: skip
-    """The same of one task. `variants`: for each row's label its settings, beside those of all rows; "arguments" among
-    them replace the script's. `each` is called with every run that is finished, now or before."""
+    """The same of one task. `variants`: for each row's label (default: each `--variant`) its settings, beside those of
+    all rows; "arguments" among them replace the script's. `each` is called with every run that is finished, now or
+    before."""
     records = []
-    for variant, own in variants.items():
+    for variant, own in (variants or {name: {} for name in args.variants}).items():
         given = settings | own
         run = Run(replace(args, **given.pop("arguments", {})), method, variant, task, teacher, **given)
         if (record := run.finished) is None:
