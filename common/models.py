@@ -183,20 +183,17 @@ def student_config(
         heads = max(1, width // per_head)
         while width % (2 * heads):  # rotary positions turn pairs
             heads -= 1
-        config.hidden_size, config.num_attention_heads = width, heads
-        if getattr(teacher, "head_dim", None):
-            config.head_dim = width // heads
-        if shared := getattr(teacher, "num_key_value_heads", None):  # each serves several heads
-            config.num_key_value_heads = math.gcd(heads, max(1, heads * shared // teacher.num_attention_heads))
-        if hasattr(teacher, "decoder_attention_heads"):
-            config.decoder_attention_heads = heads
-        for name in FFN:
+        shared = getattr(teacher, "num_key_value_heads", None) or 0  # each serves several heads
+        follows = {
+            **dict.fromkeys(("hidden_size", "pooler_hidden_size"), width),
+            **dict.fromkeys(("num_attention_heads", "decoder_attention_heads"), heads),
+            **dict.fromkeys(("head_dim", "d_head"), width // heads),
+            "num_key_value_heads": math.gcd(heads, max(1, heads * shared // teacher.num_attention_heads)),
+            **{name: width * (getattr(teacher, name, None) or 0) // teacher.hidden_size for name in FFN},
+        }
+        for name, value in follows.items():
             if getattr(teacher, name, None):
-                setattr(config, name, width * getattr(teacher, name) // teacher.hidden_size)
-        if hasattr(teacher, "pooler_hidden_size"):  # DeBERTa
-            config.pooler_hidden_size = width
-        if hasattr(teacher, "d_head"):  # XLNet
-            config.d_head = width // heads
+                setattr(config, name, value)
     for name in FFN:
         if ffn and hasattr(teacher, name):
             setattr(config, name, ffn)

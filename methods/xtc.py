@@ -405,7 +405,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     with AttentionScores() as teacher_scores:
-        t = None if losses == ("label",) else teacher(batch, layers)
+        t: Any = None if losses == ("label",) else teacher(batch, layers)
     if losses in (("label",), ("kd",)):
         return baseline(args, batch, s, t)
     logits = batch.predictions(s)[0]
