@@ -254,8 +254,7 @@ class Loop:
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._defer)
         hidden = None if parallel.main() else True
-        self.told = self.began = time.perf_counter()
-        self.began_at = self.step
+        self.told = time.perf_counter()
         self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
                         dynamic_ncols=True)  # fmt: skip
         return self
@@ -378,7 +377,7 @@ class Loop:
         self.bar.update()
         if self.bar.disable and time.perf_counter() - self.told >= TELL_EVERY and parallel.main():
             self.told = time.perf_counter()
-            left = (self.steps - self.step) * (self.told - self.began) / (self.step - self.began_at)
+            left = (self.steps - self.step) * self.ledger.seconds / self.step
             tell(f"{self.label}: step {self.step:,} of {self.steps:,}, loss {self.loss:.4f}, rate {self.rate:.2g},"
                  f" {tqdm.format_interval(left)} left")  # fmt: skip
         stop = self.stop

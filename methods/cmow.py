@@ -13,9 +13,7 @@ Galke et al. 2021: https://arxiv.org/abs/2109.08449
     python methods/cmow.py                                        # pocket task, about a minute on a laptop
     python methods/cmow.py --init random,general                  # also students that start from general distillation
     python methods/cmow.py --task pocket/mrpc --student hybrid-20-400 --head cnn --diffcat off --alpha 1
-    python -m bench word2mat hybrid.safetensors words.json --to DIR    # embeddings of Mai et al., for --init DIR
     python methods/cmow.py --task sst2 --data-dir GLUE_DIR --teacher bert-base-uncased --student bidirectional
-    python -m bench sizes cmow                                    # tables VII and VIII beside the published numbers
 
 The paper in ten lines. The student has no attention and no layers: a token is a vector, a small matrix, or both. A
 text is the sum of its vectors (CBOW), which forgets the order of the words, beside the product of its matrices
@@ -32,7 +30,7 @@ What the paper has -> code
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
     loss (appendix B)                     baseline, as vanilla KD is for all scripts
-    table I, search spaces                grid
+    table I, search spaces                grid; tables VII and VIII: python -m bench sizes cmow
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
@@ -408,9 +406,12 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
         # products of bf16 matrices would lose what tells words apart: entries are 1 + 0.01 at first
         with torch.autocast(input_ids.device.type, enabled=False):
-            inputs = self.sequences if self.config.head == "bilstm" else self.encodings
-            features, *lengths = inputs(self.texts(input_ids, attention_mask.bool()))
-        logits = self.head(features, *lengths)
+            texts = self.texts(input_ids, attention_mask.bool())
+            if self.config.head == "bilstm":
+                inputs = self.sequences(texts)
+            else:
+                inputs = (diffcat(*(self.embeddings.pooled(*text) for text in texts)),)  # (B, D), or (B, 3 D)
+        logits = self.head(*inputs)
         return SequenceClassifierOutput(None if labels is None else mean(label_loss(logits, labels)), logits)
 
     def texts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -422,11 +423,7 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
             parts = [words & ~second, words & second]
         return [moved_to_front(ids, part) for part in parts]
 
-    def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor]:
-        """(B, D), or with DiffCat (B, 3 D)."""
-        return (diffcat(*(self.embeddings.pooled(*text) for text in texts)),)
-
-    def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
         """Token embeddings (B, L', i) and lengths (B,); with DiffCat the k-th token of a beside the k-th of b."""
         lengths = torch.stack([part.sum(1) for _, part in texts]).amax(0).clamp(min=1)
         L = max(part.shape[1] for _, part in texts)

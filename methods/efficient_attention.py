@@ -16,9 +16,6 @@ Brown et al. 2023: https://arxiv.org/abs/2311.13657
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
         --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
-    python -m bench sizes efficient_attention                                  # Table 2's numbers of parameters
-    python -m bench speed --table lengths                                      # Tables 2, 4: time, memory by length
-    python -m bench figures ner-data pocket/ner                                # appendix A: lengths and tags of data
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
 Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
@@ -32,12 +29,13 @@ a variant here.
 
 What the paper has -> code
     sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
-    section 3.1: convert                   convert; common/layers/attention.py, from_library: published long teachers
+    section 3.1: convert                   convert; common/layers/long.py: published long teachers
     section 3.1: every other layer         depth, distil
     appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
     sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
+    tables 2 and 4; appendix A             python -m bench sizes, speed and figures ner-data
 
 Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers
 efficient_attention`)

@@ -16,7 +16,6 @@ Fan et al., ACL 2025: https://aclanthology.org/2025.acl-long.1067
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
     python methods/mc3kd.py --variant pkd-skip --tokens all --last in    # PKD's loss, with MC3KD's tokens and layers
     python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
-    python -m bench figures mc3kd MODEL_DIR --task pocket/rte    # SVCCA of every pair of layers, as JSON and plots
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
 alike the layers of a model are by the mean canonical correlation of their activations (SVCCA): in larger

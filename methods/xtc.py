@@ -15,8 +15,6 @@ Wu et al., NeurIPS 2022: https://arxiv.org/abs/2206.01859
     python methods/xtc.py --variant xtc --export runs/tiny.packed          # one file: model, tokenizer, 1 bit a weight
     python methods/xtc.py predict runs/tiny.packed "a text" "another"      # straight from it
     python methods/xtc.py --task rte --data-dir GLUE_DIR --teacher bert-base-uncased --student 6x768 --budget paper
-    python -m bench sizes xtc                                   # tables C.8 and C.13 beside bytes really written
-    python -m bench figures xtc RUN,RUN                         # figures 5 and 6 from the folders of finished runs
 
 The paper in ten lines. A fine-tuned BERT is made small, and nothing is pre-trained again. Half or more of its layers
 are left out (Skip: every other one is kept), and what is left is distilled in full precision. The weights of its linear
@@ -37,8 +35,8 @@ The paper -> code
     eq. 2: W = W~ + UV (LoRA)           QuantizedLinear.forward, `--lora-rank`
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
     table C.14, one run after another   `--init FOLDER`; C.15, a smaller teacher: `--teacher FOLDER`
-    figures 5 and 6                     distances; latent.safetensors, the float weights behind the bits
-    bytes in files, integer products    common/layers/packed.py
+    figures 5 and 6                     distances; latent.safetensors; python -m bench figures xtc RUN,RUN
+    bytes in files, integer products    common/layers/packed.py; tables C.8 and C.13: python -m bench sizes xtc
 
 Differences from the paper, and how its gaps are read ("their code": the authors'; those of its commands:
 `python -m bench papers xtc`)
