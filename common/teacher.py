@@ -173,9 +173,7 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
         made = fine_tuned(args, task, start)
         folder, config = str(made), models.load_config(str(made))
         signature, pretrained = f"{start.origin}+{task.task.name}#{made.name}", start.source
-    model = models.load_model(folder, config, kind, head=True, dtype=DTYPES[args.teacher_precision])
-    model.config.dtype = torch.float32  # of the students whose configuration is made from it
-    frozen(args, model)
+    model = load_frozen(args, folder, config, task)
     kind.prepare(model, start.tokenizer, task.task)
     in_task_order(model, order or [])
     if args.teacher_precision != "fp32":
@@ -360,6 +358,13 @@ def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:
     if own and not task.labels and not untouched:
         warn(f"--teacher {name}: has a head like that of {task.name}; it is used as it is, not fine-tuned")
     return order
+
+
+def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData) -> PreTrainedModel:
+    """A finished teacher in the precision that the arguments name."""
+    model = models.load_model(name, config, task.task.kind, head=True, dtype=DTYPES[args.teacher_precision])
+    model.config.dtype = torch.float32  # of the students whose configuration is made from it
+    return frozen(args, model)
 
 
 def frozen(args: CommonArgs, model: PreTrainedModel) -> PreTrainedModel:
