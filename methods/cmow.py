@@ -569,8 +569,8 @@ def main(args: Args) -> None:
         if task.task.kind == "regression" and args.stsb == "classes":
             task = stsb_classes(task)
         teacher, rows = get_teacher(args, task), args.rows()
-        variants = {label: settings_of(args, *row, task, teacher) for label, row in rows.items()}
-        for run in task_rows(args, "cmow", task, teacher, variants, select=0, patience=PATIENCE):
+        settings = {label: settings_of(args, *row, task, teacher) for label, row in rows.items()}
+        for run in task_rows(args, "cmow", task, teacher, settings, select=0, patience=PATIENCE):
             init, variant = rows[run.variant]
             student = build_student(args, run, init)
             if args.augment and variant == "kd":

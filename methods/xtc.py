@@ -490,8 +490,8 @@ def main(args: Args) -> None:
             raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
         kept = layer_numbers(args.keep, N, m)
         table = {row.label: row for row in args.rows}
-        variants = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
-        for run in task_rows(args, "xtc", task, teacher, variants, each=partial(export, args)):
+        settings = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
+        for run in task_rows(args, "xtc", task, teacher, settings, each=partial(export, args)):
             row = table[run.variant]
             if args.augment and row.variant != "finetune":
                 run.augment(args.augment)
