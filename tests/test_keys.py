@@ -54,20 +54,8 @@ def test_after_an_edit_all_is_trained_anew(
     """A teacher, a stage before the task and two runs, each of which is otherwise found again."""
 
     def trained() -> tuple[str, list[str]]:
-        argv = [*easy, "--budget", "640", "--out-dir", str(tmp_path), "--cache-dir", str(tmp_path / "cache")]
-        words = [
-            "--student",
-            "hybrid-3-9",
-            "--init",
-            "random,general",
-            "--variant",
-            "kd",
-            "--head",
-            "linear",
-            "--lr",
-            "1e-3",
-        ]
-        code, out, err = call("cmow", *argv, *words)
+        words = "--student hybrid-3-9 --init random,general --variant kd --head linear --lr 1e-3 --budget 640"
+        code, out, err = call("cmow", *easy, *f"{words} --out-dir {tmp_path} --cache-dir {tmp_path / 'cache'}".split())
         assert code == 0, err
         made = [*tmp_path.rglob("result.json"), *tmp_path.glob("cache/*/*/made.json")]
         return out, sorted(str(path.relative_to(tmp_path)) for path in made)
