@@ -244,11 +244,6 @@ class CommonArgs:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
         if self.write_test and (others := [task for task in self.tasks if task not in sources.GLUE]):
             raise BadInput(f"--write-test: {others[0]} is no task of GLUE, whose server has the labels; leave it out")
-        for corpus in (getattr(self, name, None) for name in ("corpus", "convert_corpus")):
-            if corpus is not None:
-                from common import text
-
-                text.check(corpus)
         for task in self.tasks:
             kind = self.kind_of(task)
             if not kind.among(self.KINDS):

@@ -131,6 +131,10 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
+        if self.corpus is not None:
+            from common import text
+
+            text.check(self.corpus)
         if self.gradient_checkpointing or self.keep != "first":
             raise BadInput("--gradient-checkpointing, --keep: this student has no layers; leave them out")
         for init in self.inits or [self.init]:
