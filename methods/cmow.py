@@ -410,11 +410,8 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
         # products of bf16 matrices would lose what tells words apart: entries are 1 + 0.01 at first
         with torch.autocast(input_ids.device.type, enabled=False):
-            texts = self.texts(input_ids, attention_mask.bool())
-            if self.config.head == "bilstm":
-                inputs = self.sequences(texts)
-            else:
-                inputs = (diffcat(*(self.embeddings.pooled(*text) for text in texts)),)  # (B, D), or (B, 3 D)
+            features = self.sequences if self.config.head == "bilstm" else self.encodings
+            inputs = features(self.texts(input_ids, attention_mask.bool()))
         logits = self.head(*inputs)
         return SequenceClassifierOutput(None if labels is None else mean(label_loss(logits, labels)), logits)
 
@@ -426,6 +423,10 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
             words, second = mask & ~separator & (ids != self.config.cls_token_id), separator.cumsum(1) > 0
             parts = [words & ~second, words & second]
         return [moved_to_front(ids, part) for part in parts]
+
+    def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
+        """(B, D), or with DiffCat (B, 3 D)."""
+        return (diffcat(*(self.embeddings.pooled(*text) for text in texts)),)
 
     def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
         """Token embeddings (B, L', i) and lengths (B,); with DiffCat the k-th token of a beside the k-th of b."""
