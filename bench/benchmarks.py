@@ -70,7 +70,7 @@ def loop_and_bare(folder: Path, tiny: bool) -> Contenders:
         for batch in batches:
             for weight, gradient in zip(weights, torch.autograd.grad(model(**batch).loss, weights), strict=True):
                 weight.grad = gradient
-            nn.utils.clip_grad_norm_(weights, train.CLIP)
+            nn.utils.clip_grad_norm_(weights, train.Options.clip)
             optimizer.step()
             ends.append(time.process_time())
         return statistics.median(gaps(ends))

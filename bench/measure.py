@@ -187,5 +187,5 @@ def packed_model(bits: int, **shape: int) -> Any:
         rounded(model)
     elif bits < 8:
         xtc.quantize(model, bits)
-        xtc.pack(model)
+        packed.pack_model(model)
     return model

@@ -127,8 +127,8 @@ def cka_model(family: str, shape: str) -> Any:
     ffn = cka.PAPER_FFN.get((teacher.model_type, shape))
     config = models.student_config(teacher, layers, width, ffn=ffn)
     with torch.device("meta"):
-        auto = hf.AutoModelForSeq2SeqLM if config.is_encoder_decoder else hf.AutoModel
-        return cka.own_output(auto.from_config(config, attn_implementation="eager"), teacher)
+        config._attn_implementation = "eager"
+        return models.build(config, hf.AutoModelForSeq2SeqLM if config.is_encoder_decoder else hf.AutoModel)
 
 
 @cache
@@ -242,7 +242,7 @@ def xtc_written(layers: int, bits: int, rank: int, folder: Path) -> float:
     words = dict.fromkeys([*SPECIAL_TOKENS, *(row.tobytes().decode() for row in letters)])
     tokenizer = hf.BertTokenizer(vocab={word: i for i, word in enumerate(list(words)[: config.vocab_size])})
     xtc.quantize(model, bits, lora_rank=rank)
-    return packed.save(xtc.pack(model), tokenizer, folder / f"{layers}-{bits}-{rank}", half=False) / MIB
+    return packed.save(packed.pack_model(model), tokenizer, folder / f"{layers}-{bits}-{rank}", half=False) / MIB
 
 
 def xtc_on_disk() -> list[list[str]]:

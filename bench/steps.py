@@ -300,8 +300,8 @@ def library(sampling: str, folder: Path) -> float:
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
         settings = transformers.TrainingArguments(
             out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=STEPS // 10,
-            weight_decay=train.WEIGHT_DECAY, max_grad_norm=train.CLIP, use_cpu=True, report_to=[], logging_steps=20,
-            save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
+            weight_decay=train.Options.decay, max_grad_norm=train.Options.clip, use_cpu=True, report_to=[],
+            logging_steps=20, save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
         )  # fmt: skip
         trainer = DistillationTrainer(student, settings, collate, train_dataset=encoded)  # type: ignore[arg-type]
         return seconds(trainer.train)
@@ -313,7 +313,7 @@ def textbrewer(folder: Path) -> float:
 
     collate, encoded, teacher, student = of_library(folder, 256)
     loader = torch.utils.data.DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type, var-annotated]
-    optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.Options.decay)
     rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
 
     def adaptor(_batch: Any, output: Any) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def textbrewer(folder: Path) -> float:
         weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
         with (distiller := GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor)):
             how = {"scheduler_class": transformers.get_linear_schedule_with_warmup, "scheduler_args": rising}
-            return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.CLIP, **how))
+            return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.Options.clip, **how))
 
 
 def ours(more: str, folder: Path) -> float:

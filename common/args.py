@@ -15,7 +15,7 @@ import time
 import traceback
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
@@ -46,6 +46,11 @@ def arg(default: Any, help: str, *, low: float | None = None, high: float | None
     return field(default=default, metadata={"help": text})
 
 
+def variants(default: str, names: Collection[str]) -> Any:
+    """`--variant` of a script with these rows."""
+    return arg(default, f"one or several of {', '.join(names)}", names=names, setting=False)
+
+
 def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
     """Raise `BadInput` for a value that breaks the rules of its declaration; None is no value."""
     argument = f"--{name.replace('_', '-')}"
@@ -68,10 +73,6 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
         raise BadInput(f"{argument} {value}: must be {' and '.join(words for words, *_ in ends_here) or 'finite'}")
 
 
-TASK = (
-    "task, or several with commas: pocket/NAME (embedded), NAME (hub, or --data-dir), or data of your own: FILE,"
-    " FOLDER, hub:REPO[@REVISION][:CONFIG]"
-)
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 
@@ -79,12 +80,24 @@ TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 class CommonArgs:
     """The arguments that mean the same in every script."""
 
+    def __init_subclass__(cls) -> None:
+        """A script may give one of these another default, `task: str = "pocket/rte"`; the rest of it stays."""
+        for declared in fields(CommonArgs):
+            default = vars(cls).get(declared.name, field())
+            if not isinstance(default, Field):
+                setattr(cls, declared.name, field(default=default, metadata=declared.metadata))
+
     KINDS: ClassVar[tuple[str, ...] | None] = None  # of tasks that the script can do; None for all
     OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ("finetune", "kd")  # variants that need no hidden state of the teacher
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
-    task: str = arg("pocket/cola", TASK, setting=False)
+    task: str = arg(
+        "pocket/cola",
+        "task, or several with commas: pocket/NAME (embedded), NAME (hub, or --data-dir), or data of your own: FILE,"
+        " FOLDER, hub:REPO[@REVISION][:CONFIG]",
+        setting=False,
+    )
     text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: by usual names)",
                            setting=False)  # fmt: skip
     label: str | None = arg(None, "your own data: the column of the labels (default: by usual names)", setting=False)

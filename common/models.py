@@ -18,12 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from common import parallel
@@ -183,20 +178,17 @@ def student_config(
         heads = max(1, width // per_head)
         while width % (2 * heads):  # rotary positions turn pairs
             heads -= 1
-        config.hidden_size, config.num_attention_heads = width, heads
-        if getattr(teacher, "head_dim", None):
-            config.head_dim = width // heads
-        if shared := getattr(teacher, "num_key_value_heads", None):  # each serves several heads
-            config.num_key_value_heads = math.gcd(heads, max(1, heads * shared // teacher.num_attention_heads))
-        if hasattr(teacher, "decoder_attention_heads"):
-            config.decoder_attention_heads = heads
-        for name in FFN:
+        shared = getattr(teacher, "num_key_value_heads", None) or 0  # each serves several heads
+        follows = {
+            **dict.fromkeys(("hidden_size", "pooler_hidden_size"), width),
+            **dict.fromkeys(("num_attention_heads", "decoder_attention_heads"), heads),
+            **dict.fromkeys(("head_dim", "d_head"), width // heads),
+            "num_key_value_heads": math.gcd(heads, max(1, heads * shared // teacher.num_attention_heads)),
+            **{name: width * (getattr(teacher, name, None) or 0) // teacher.hidden_size for name in FFN},
+        }
+        for name, value in follows.items():
             if getattr(teacher, name, None):
-                setattr(config, name, width * getattr(teacher, name) // teacher.hidden_size)
-        if hasattr(teacher, "pooler_hidden_size"):  # DeBERTa
-            config.pooler_hidden_size = width
-        if hasattr(teacher, "d_head"):  # XLNet
-            config.d_head = width // heads
+                setattr(config, name, value)
     for name in FFN:
         if ffn and hasattr(teacher, name):
             setattr(config, name, ffn)
@@ -323,9 +315,15 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     return student
 
 
-def build(config: PreTrainedConfig, kind: str) -> PreTrainedModel:
-    """A model for tasks of a kind with random weights."""
-    model = Kind.of(kind).auto.from_config(config)
+def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
+    """A model with random weights, for tasks of a kind or of one of the library's Auto classes.
+
+    A T5 whose decoder's states are not scaled, a Flan-T5, has an output layer of its own, which the library would tie.
+    """
+    model = (Kind.of(head).auto if isinstance(head, str) else head).from_config(config)
+    if config.model_type == "t5" and not config.scale_decoder_outputs and hasattr(model, "lm_head"):
+        words = model.get_input_embeddings().weight
+        model.lm_head.weight = nn.Parameter(torch.randn_like(words) * config.hidden_size**-0.5)
     if hasattr(config, "efficient_attention"):
         attention.install(model)
     return model

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
@@ -212,27 +213,23 @@ def table(records: list[dict[str, Any]]) -> str:
                 f" {record['variant']} has {record['comparable']}"
             )
     splits = list(first["metrics"])
-    names = "/".join(first["metrics"][splits[0]])
     extra = [k for k in first["analysis"] if isinstance(first["analysis"][k], float)]
+    names = "/".join(first["metrics"][splits[0]])
     header = ["", *[f"{s} {names}" for s in splits], *extra, "params", "MB", "teacher examples", "starts from"]
-    rows = []
-    seen = set()
+
+    def line(name: str, metrics: dict[str, Any], analysis: dict[str, Any], model: dict[str, Any]) -> list[str]:
+        scores = [percent(metrics.get(s, {})) or "-" for s in splits]
+        more = [f"{analysis.get(k, math.nan):.4f}" for k in extra]
+        return [name, *scores, *more, f"{model['parameters'] / 1e6:.2f}M", f"{model['bytes'] / 1e6:.2f}"]
+
+    rows, teachers = [], dict[str, Any]()
     for record in records:
-        teacher = record["teacher"]
-        if teacher["signature"] not in seen:
-            seen.add(teacher["signature"])
-            rows.append(
-                [f"teacher {teacher['name']}", *[percent(teacher["metrics"].get(s, {})) or "-" for s in splits]]
-                + [f"{teacher['analysis'].get(k, float('nan')):.4f}" for k in extra]
-                + [f"{teacher['parameters'] / 1e6:.2f}M", f"{teacher['bytes'] / 1e6:.2f}", "-", "-"]
-            )
+        teachers.setdefault(record["teacher"]["signature"], record["teacher"])
+    for teacher in teachers.values():
+        rows.append([*line(f"teacher {teacher['name']}", teacher["metrics"], teacher["analysis"], teacher), "-", "-"])
     for record in records:
         student, ledger = record["student"], record["ledger"]
-        rows.append(
-            [f"{record['variant']} {student['shape']} seed {record['seed']}"]
-            + [percent(record["metrics"][s]) for s in splits]
-            + [f"{record['analysis'].get(k, float('nan')):.4f}" for k in extra]
-            + [f"{student['parameters'] / 1e6:.2f}M", f"{student['bytes'] / 1e6:.2f}"]
-            + [f"{ledger['teacher_examples']:,}", student["init"]]
-        )
+        name = f"{record['variant']} {student['shape']} seed {record['seed']}"
+        row = line(name, record["metrics"], record["analysis"], student)
+        rows.append([*row, f"{ledger['teacher_examples']:,}", student["init"]])
     return f"{first['comparable']}\n{columns(rows, header)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,11 @@ from common.kinds import Encoded
 from common.layers.augment import with_copies
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
+
+# Of the pocket suite's documents, which are made short and long for it: the share of the steps after which longer ones
+# come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction of the time. Real
+# documents are drawn evenly: their short examples are the ends of long ones.
+SHORT_FIRST = (0.5, 420)
 
 _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 
@@ -65,7 +71,8 @@ class Run:
     """
 
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
-                 paper_epochs: float, **settings: Any) -> None:  # fmt: skip
+                 paper_epochs: float, select: int | None = None, patience: int | None = None,
+                 **settings: Any) -> None:  # fmt: skip
         self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
         self.examples = task.splits["train"]  # a method may put augmented ones in their place
         if "finetune" in variant.split("-"):  # nothing but labels teaches it
@@ -73,47 +80,42 @@ class Run:
             if not len(self.examples):
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
                                " from the teacher alone")  # fmt: skip
+        if args.write_test:
+            submission.test_texts(task.task, args.data_dir)  # they are there
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
         self.trackers: list[Any] = []  # of --report-to
         self.charged: set[Path] = set()  # teachers' outputs whose cost is in the ledger
         self.kind, amount = parse_budget(args.budget)
-        kind = task.task.kind
         if self.kind == "paper":  # counted in epochs, for which the data have to be tokenised
-            self.steps = max(1, round(paper_epochs * -(-len(self.encoded) // args.batch_size)))
-        else:
-            self.steps = max(1, amount // args.batch_size)
-        if args.write_test:
-            submission.test_texts(task.task, args.data_dir)  # they are there
-        self.select, self.patience = settings.pop("select", None), settings.pop("patience", None)
-        if self.selects:
+            amount = round(paper_epochs * -(-len(self.encoded) // args.batch_size)) * args.batch_size
+        self.steps = max(1, amount // args.batch_size)
+        self.select, self.patience = (select, patience) if self.kind == "paper" else (None, None)
+        if self.select is not None:
             settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
-        start = settings["init"] = settings.get("init") or first_weights(args, teacher)
-        self.lr = settings.get("lr") or self.rate(student_shape(args.student)[1], start)
-        settings["lr"] = self.lr
-        self.started_from = start
+        self.started_from = settings["init"] = settings.get("init") or first_weights(args, teacher)
+        self.lr = settings["lr"] = settings.get("lr") or self.rate(student_shape(args.student)[1], self.started_from)
         # Blocks of text are all of one length. On pocket tasks batches of like length cost score: on cola and grammar,
         # after 6,400 examples, KD and MC3KD had 0.2 to 17 points less (all eight pairs of runs)
-        self.by_length = not kind.causal and args.batches != "shuffled"
-        self.by_length &= args.batches == "by-length" or task.source != "pocket"
-        batches = {"batches": "by-length"} if self.by_length else {}
+        like_length = args.batches == "by-length" or (args.batches == "auto" and task.source != "pocket")
+        self.by_length = like_length and not task.task.kind.causal
+        if self.by_length:
+            settings["batches"] = "by-length"
         if corpus := getattr(args, "corpus", None):
             settings.setdefault("corpus", text.named(corpus))
-        self.settings = dict(sorted((args.settings() | batches | settings).items()))
-        fields = {
+        self.settings = dict(sorted((args.settings() | settings).items()))
+        self.comparable = results.one_line({
             "task": task.name,
             "data": f"{task.origin}#{task.fingerprint}",
             "split": "+".join(task.reported),
             "budget": f"{self.steps * args.batch_size}" + ("(paper)" if self.kind == "paper" else ""),
             "schema": results.SCHEMA_VERSION,
-        }
-        fields |= kind.comparable(task.task, teacher.tokenizer, args.max_length)
-        self.comparable = results.one_line(fields)
+            **task.task.kind.comparable(task.task, teacher.tokenizer, args.max_length),
+        })  # fmt: skip
         others = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         fields = {"method": method, "variant": variant, "teacher": teacher.signature} | others
-        fields["training"] = train.training()
-        self.signature = f"{self.comparable}|{results.one_line(fields)}"
+        self.signature = f"{self.comparable}|{results.one_line(fields | {'training': train.training()})}"
         self.named: dict[str, Any] = {
             "method": method,
             "variant": variant,
@@ -127,16 +129,14 @@ class Run:
 
     # --- training ---
 
-    def student(self, *, init: str | None = None, shape: str | None = None, keep: str | None = None,
-                ffn: int | None = None, **changes: Any) -> PreTrainedModel:  # fmt: skip
-        """The student that `--student`, `--init` and `--keep` ask for, or what is given in their place.
+    @property
+    def encoded(self) -> Encoded:
+        return data.encode(self.teacher.tokenizer, self.examples, self.task.task, self.args.max_length)
 
-        `changes` go into its configuration. New weights, those of the task's head among them, are drawn from `--seed`.
-        """
-        init = init or self.settings["init"]
-        student, self.started_from = build_student(self, init, shape or self.args.student, keep or self.args.keep, ffn,
-                                                   changes)  # fmt: skip
-        return student
+    @property
+    def left(self) -> int:
+        """Steps that the budget still pays for; the paper's epochs are those on the task alone."""
+        return self.steps - self.taken - (0 if self.kind == "paper" else self.shared_steps)
 
     def steps_for(self, share: float, batch_size: int) -> int:
         """Steps of so many examples that a share of the budget pays for: 0 for none of it, otherwise 1 or more."""
@@ -146,9 +146,17 @@ class Run:
         """The peak learning rate of a student of this width that starts from there: `--lr`, or the default."""
         return self.args.lr or self.task.task.kind.default_lr(width, start)
 
-    @property
-    def encoded(self) -> Encoded:
-        return data.encode(self.teacher.tokenizer, self.examples, self.task.task, self.args.max_length)
+    def student(self, *, init: str | None = None, shape: str | None = None, keep: str | None = None,
+                ffn: int | None = None, **changes: Any) -> PreTrainedModel:  # fmt: skip
+        """The student that `--student`, `--init` and `--keep` ask for, or what is given in their place.
+
+        `changes` go into its configuration. New weights, those of the task's head among them, are drawn from `--seed`.
+        """
+        init, shape, keep = init or self.settings["init"], shape or self.args.student, keep or self.args.keep
+        student, self.started_from = build_student(self, init, shape, keep, ffn, changes)
+        if self.task.task.kind.written:  # it writes as the teacher does
+            student.generation_config = deepcopy(self.teacher.model.generation_config)
+        return student
 
     def augment(self, copies: int) -> None:
         """Make `examples` the task's training texts and up to so many changed copies of each; the run is charged."""
@@ -165,15 +173,6 @@ class Run:
         encoded = data.encode(tokenizer, data.head(split, most), self.task.task, self.args.max_length)
         return [batch for _, batch in data.eval_batches(encoded, tokenizer, self.args.batch_size)]
 
-    @property
-    def selects(self) -> bool:
-        return self.kind == "paper" and self.select is not None
-
-    @property
-    def left(self) -> int:
-        """Steps that the budget still pays for; the paper's epochs are those on the task alone."""
-        return self.steps - self.taken - (0 if self.kind == "paper" else self.shared_steps)
-
     def kept_teacher(self, layers: Sequence[int] = (), steps: int | None = None) -> Teacher:
         """The teacher for a loop of so many steps (default: all that are left) over the task's examples: what it says
         of them, with the hidden states of `layers`, is computed once and read from disk where that pays."""
@@ -181,8 +180,8 @@ class Run:
             self.args.check_outputs_alone(f"teacher {self.teacher.name}", self.variant)
         if wrong := [l for l in layers if l > self.teacher.model.config.num_hidden_layers]:
             raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
-        teacher, steps = replace(self.teacher, layers=tuple(layers)), self.left if steps is None else steps
-        found = keep_outputs(self.args, teacher, self.encoded, steps)
+        teacher = replace(self.teacher, layers=tuple(layers))
+        found = keep_outputs(self.args, teacher, self.encoded, self.left if steps is None else steps)
         if found is None:
             return teacher
         kept, cost = found
@@ -190,80 +189,6 @@ class Run:
             self.ledger.add(cost)
             self.charged.add(kept.path)
         return replace(teacher, kept=kept)
-
-    @contextlib.contextmanager
-    def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
-             whole_batch: bool = False, batches: train.Stream | None = None,
-             **options: Any) -> Iterator[train.Loop]:  # fmt: skip
-        """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
-
-        `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
-        `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
-        """
-        args = self.args
-        if whole_batch and args.accumulate > 1:
-            raise BadInput(
-                f"--accumulate {args.accumulate}: the loss of {self.variant} is a statistic of the batch; leave it"
-                " out, or give a smaller --batch-size"
-            )
-        steps = self.left if steps is None else steps
-        if steps < 1:
-            raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
-        if batches is None:
-            multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
-            batches = data.Batches(
-                self.encoded, self.teacher.tokenizer, args.batch_size, args.seed, self.by_length, multiple
-            )
-        selected = self.selects and steps == self.left
-        if selected:
-            modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
-        kind = self.task.task.kind
-        set_seed(args.seed, deterministic=False)
-        options = train.loop_options(args) | options
-        if args.warmup is not None:
-            options["warmup"] = args.warmup
-        loop = train.Loop(
-            modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
-            label=f"{self.variant} {stage} seed {args.seed}".replace("  ", " "), first=self.taken, resume=args.resume,
-            log=self.log, **options,
-        )  # fmt: skip
-        if selected:
-            every = self.select or loop.steps_per_epoch
-            loop.done = lambda: self.selection(loop, every, self.patience)
-        with loop:
-            if loop.step < loop.steps:
-                self.start(self.taken + loop.step)
-            yield loop
-        if selected:
-            modules["student"].load_state_dict(modules["best"].state_dict())
-        self.taken += loop.step
-        self.ledger.add(loop.ledger)
-
-    @property
-    def selected_by(self) -> tuple[str, str]:
-        """The split and the metric that decide: as the papers' programs have it, the first half of MNLI, and accuracy
-        where there is one."""
-        metrics = self.task.task.metrics
-        return self.task.reported[0], "accuracy" if "accuracy" in metrics else metrics[0]
-
-    def selection(self, loop: train.Loop, every: int, patience: int | None) -> bool:
-        """After `every` steps, and the last, keep the student that no evaluation on the reported splits found better in
-        the loop's module "best". Whether so many evaluations as `patience` did not change it."""
-        scores = loop.notes.setdefault("scores", [])
-        if len(scores) * every < loop.step and (loop.step % every == 0 or loop.step == loop.steps):
-            split, name = self.selected_by
-            scores.append(parallel.on_main(lambda: self.score(loop.modules["student"])[1].metrics[split][name]))
-            loop.modules["student"].train()
-            if scores[-1] > max(scores[:-1], default=-np.inf):
-                loop.modules["best"].load_state_dict(loop.modules["student"].state_dict())
-        return patience is not None and len(scores) - scores.index(max(scores)) > patience if scores else False
-
-    def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
-        """The primary metric, mean over the reported splits; and all that was found on them."""
-        teacher, length = self.teacher, self.args.max_length
-        found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions)
-        primary = evaluate.primary(self.task.task)
-        return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
 
     def shared(self, kind: str, recipe: dict[str, Any],
                make: Callable[[train.Stage], PreTrainedModel]) -> train.Shared:  # fmt: skip
@@ -275,6 +200,77 @@ class Run:
         self.shared_steps += -(-stage.ledger.student_examples // self.args.batch_size)  # its batches may be larger
         return stage
 
+    @contextlib.contextmanager
+    def loop(self, modules: dict[str, nn.Module], lr: float, *, steps: int | None = None, stage: str = "",
+             whole_batch: bool = False, **options: Any) -> Iterator[train.Loop]:  # fmt: skip
+        """The training loop over the task's examples: for `steps`, or for all that is left of the budget.
+
+        `stage` names its checkpoint where a run has several loops, which follow each other in the stream of batches.
+        `whole_batch`: the loss is a statistic of the batch, which `--accumulate` would change: refused.
+        """
+        args, kind = self.args, self.task.task.kind
+        if whole_batch and args.accumulate > 1:
+            raise BadInput(
+                f"--accumulate {args.accumulate}: the loss of {self.variant} is a statistic of the batch; leave it"
+                " out, or give a smaller --batch-size"
+            )
+        steps = self.left if steps is None else steps
+        if steps < 1:
+            raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
+        how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
+        multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
+        batches: train.Stream = data.Batches(*how, self.by_length, multiple)
+        if self.task.source == "pocket" and kind.windowed:
+            batches = data.ShortFirst(*how, round(SHORT_FIRST[0] * self.left), SHORT_FIRST[1])
+        selects = self.select is not None and steps == self.left
+        if selects:
+            modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
+        set_seed(args.seed, deterministic=False)
+        options = train.Options.of(args, resume=args.resume) | options
+        if args.warmup is not None:
+            options["warmup"] = args.warmup
+        loop = train.Loop(
+            modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
+            label=f"{self.variant} {stage} seed {args.seed}".replace("  ", " "), first=self.taken, log=self.log,
+            total=self.ledger, **options,
+        )  # fmt: skip
+        if selects:
+            loop.done = lambda: self.selection(loop)
+        with loop:
+            if loop.step < loop.steps:
+                self.start(self.taken + loop.step)
+            yield loop
+        if selects:
+            modules["student"].load_state_dict(modules["best"].state_dict())
+        self.taken += loop.step
+
+    @property
+    def selected_by(self) -> tuple[str, str]:
+        """The split and the metric that decide: as the papers' programs have it, the first half of MNLI, and accuracy
+        where there is one."""
+        metrics = self.task.task.metrics
+        return self.task.reported[0], "accuracy" if "accuracy" in metrics else metrics[0]
+
+    def selection(self, loop: train.Loop) -> bool:
+        """After `select` steps, and the last, keep the student that no evaluation on the reported splits found better
+        in the loop's module "best". Whether so many evaluations as `patience` did not change it."""
+        scores, student = loop.notes.setdefault("scores", []), loop.modules["student"]
+        every = self.select or loop.steps_per_epoch
+        if len(scores) * every < loop.step and (loop.step % every == 0 or loop.step == loop.steps):
+            split, name = self.selected_by
+            scores.append(parallel.on_main(lambda: self.score(student)[1].metrics[split][name]))
+            student.train()
+            if scores[-1] > max(scores[:-1], default=-np.inf):
+                loop.modules["best"].load_state_dict(student.state_dict())
+        return bool(scores) and len(scores) - scores.index(max(scores)) > (self.patience or math.inf)
+
+    def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
+        """The primary metric, mean over the reported splits; and all that was found on them."""
+        teacher, length = self.teacher, self.args.max_length
+        found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions)
+        primary = evaluate.primary(self.task.task)
+        return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
+
     # --- files ---
 
     @property
@@ -284,19 +280,18 @@ class Run:
 
     def _finished(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
-        if self.args.force and self.folder.exists():
+        if self.folder.exists() and (self.args.force or not path.exists()):
             hold(self.folder)
+        if self.args.force:
             for old in (path, self.folder / "log.jsonl", *self.checkpoints()):
                 old.unlink(missing_ok=True)
         if path.exists():
             record = results.load(path)
-            if record["signature"] == self.signature:
-                self.clear()
-                print(f"{self.variant}: finished before, {path}")
-                return record
-            raise BadInput(f"{path}: is no result of these settings; --force replaces it")
-        if self.folder.exists():
-            hold(self.folder)
+            if record["signature"] != self.signature:
+                raise BadInput(f"{path}: is no result of these settings; --force replaces it")
+            self.clear()
+            print(f"{self.variant}: finished before, {path}")
+            return record
         if self.checkpoints() and not self.args.resume:
             raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
         return None
@@ -347,23 +342,25 @@ class Run:
 
     @parallel.by_main
     def finish(
-        self, student: PreTrainedModel, *, init: str = "", analysis: dict[str, Any] | None = None,
+        self, student: PreTrainedModel, *, analysis: dict[str, Any] | None = None,
         teacher_analysis: dict[str, Any] | None = None, parameters: int | None = None, loading: Loading | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Evaluate on the reported splits, save the student, write the record.
 
-        `init`: what the student started from, if `student` has not made it. `parameters`: how many numbers a student
-        stands for that holds them packed. `loading`: how it is loaded again, where that is not the library's usual way.
+        `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
+        where that is not the library's usual way.
         """
-        task, args, teacher = self.task, self.args, self.teacher
+        task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
         value, found = self.score(student, self.folder)
-        card = model_card(self, found.metrics, loading or Loading())
+        said, splits = found.predictions, task.splits
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
+            card = model_card(self, found.metrics, loading or Loading())
             size = models.save(student, teacher.tokenizer, Path(place), card)
-        if found.predictions:
-            evaluate.save_predictions(self.folder, found.predictions)
+        if said:
+            evaluate.save_predictions(self.folder, said)
         if args.write_test:
             submission.write(self, student)
+        log_loss = {name: kind.log_loss(said[name], splits[name].labels) for name in said if len(splits[name].labelled)}
         record = {
             "schema": results.SCHEMA_VERSION,
             **self.named,
@@ -378,7 +375,12 @@ class Run:
             },
             "metrics": found.metrics,
             "primary": {"name": evaluate.primary(task.task), "value": value},
-            **self.beside(found.predictions),
+            # how far the predictions are the teacher's, and their log loss
+            "agreement": {
+                name: kind.agreement(said[name], teacher.predictions[name]) for name in said
+                if name in teacher.predictions
+            },
+            "log_loss": {name: loss for name, loss in log_loss.items() if loss is not None},
             "teacher": {
                 "name": teacher.name,
                 "signature": teacher.signature,
@@ -390,19 +392,19 @@ class Run:
             },
             "student": {
                 "shape": args.student,
-                "init": init or self.started_from,
+                "init": self.started_from,
                 "parameters": parameters or models.parameters(student),
                 "bytes": size,
                 "speed": found.speed,
             },
             "ledger": asdict(self.ledger),
-            "analysis": (analysis or {}) | self.skills(found.predictions),
+            "analysis": (analysis or {}) | skills(task, said),
             "settings": self.settings,
             "environment": results.environment(),
             "command": shlex.join(["python", *sys.argv]),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "comparable": self.comparable,
-        }
+        }  # fmt: skip
         results.save(self.folder, record)
         for tracker in self.trackers:
             tracker.finish()
@@ -410,27 +412,16 @@ class Run:
         release(self.folder)
         return record
 
-    def skills(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-        """The accuracy on each skill, for the task of the suite whose examples have one."""
-        right: dict[str, list[bool]] = {}
-        for name, found in predictions.items():
-            split = self.task.splits[name]
-            for example, logits, label in zip(split.ids, found, split.labels, strict=True):
-                if self.task.source == "pocket" and (skill := pocket.skill_of(example)):
-                    right.setdefault(skill, []).append(logits.argmax() == label)
-        return {"skills": {skill: float(np.mean(right[skill])) for skill in sorted(right)}} if right else {}
 
-    def beside(self, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-        """What predictions say beside the metrics: how far they are the teacher's, and their log loss, by split."""
-        kind, splits, teacher = self.task.task.kind, self.task.splits, self.teacher.predictions
-        labelled = {name: kept for name, kept in predictions.items() if len(splits[name].labelled)}
-        losses = {name: kind.log_loss(kept, splits[name].labels) for name, kept in labelled.items()}
-        return {
-            "agreement": {
-                name: kind.agreement(kept, teacher[name]) for name, kept in predictions.items() if name in teacher
-            },
-            "log_loss": {name: loss for name, loss in losses.items() if loss is not None},
-        }
+def skills(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """The accuracy on each skill, for the task of the suite whose examples have one."""
+    right: dict[str, list[bool]] = {}
+    for name, found in predictions.items() if task.source == "pocket" else ():
+        split = task.splits[name]
+        for example, logits, label in zip(split.ids, found, split.labels, strict=True):
+            if skill := pocket.skill_of(example):
+                right.setdefault(skill, []).append(logits.argmax() == label)
+    return {"skills": {skill: float(np.mean(right[skill])) for skill in sorted(right)}} if right else {}
 
 
 def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
@@ -440,18 +431,19 @@ def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
     """
     for name in args.tasks:
         task = data.load(name, **args.source)
-        variants: dict[str, Any] = {variant: {} for variant in args.variants}
-        yield from task_rows(args, method, task, get_teacher(args, task), variants, paper_epochs=paper_epochs)
+        yield from task_rows(args, method, task, get_teacher(args, task), paper_epochs=paper_epochs)
 
 
 def task_rows(
-    args: CommonArgs, method: str, task: TaskData, teacher: Teacher, variants: Mapping[str, dict[str, Any]],
-    each: Callable[[Run], None] = lambda _: None, **settings: Any,
+    args: CommonArgs, method: str, task: TaskData, teacher: Teacher,
+    variants: Mapping[str, dict[str, Any]] | None = None, each: Callable[[Run], None] = lambda _: None,
+    **settings: Any,
 ) -> Iterator[Run]:  # fmt: skip
-    """The same of one task. `variants`: for each row's label its settings, beside those of all rows; "arguments" among
-    them replace the script's. `each` is called with every run that is finished, now or before."""
+    """The same of one task. `variants`: for each row's label (default: each `--variant`) its settings, beside those of
+    all rows; "arguments" among them replace the script's. `each` is called with every run that is finished, now or
+    before."""
     records = []
-    for variant, own in variants.items():
+    for variant, own in (variants or {name: {} for name in args.variants}).items():
         given = settings | own
         run = Run(replace(args, **given.pop("arguments", {})), method, variant, task, teacher, **given)
         if (record := run.finished) is None:
@@ -542,21 +534,19 @@ class Loading(NamedTuple):
 
 def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) -> str:
     """A short README for the saved student: what it is, what it reaches, how to load it."""
-    task = run.task
-    model = task.task.kind.head
-    fields = ", ".join(f'"{field}"' for field in task.task.fields)
-    imports = ""
+    task, kind = run.task, run.task.task.kind
+    fields, imports = ", ".join(f'"{field}"' for field in task.task.fields), ""
     if loading.imports:
         imports = f"import distil_papers  # `pip install .` in the repository that made it\n{loading.imports}\n"
-    code = f"""{imports}from transformers import {model}, AutoTokenizer
+    code = f"""{imports}from transformers import {kind.head}, AutoTokenizer
 
 folder = "."  # the folder of this file
-model = {loading.call.format(model=model)}.eval()
+model = {loading.call.format(model=kind.head)}.eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print({task.task.kind.use})"""
-    if task.task.kind.card and not imports:
-        code = task.task.kind.card
+print({kind.use})"""
+    if kind.card and not imports:
+        code = kind.card
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 

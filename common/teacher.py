@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,28 +161,18 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headl
 
 
 def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = False) -> Teacher:
-    """Load, or fine-tune and cache, a model."""
+    """A model with the task's head: as it came, or fine-tuned and cached."""
     start, kind = get_start(args, task, name), task.task.kind
     order = head_order(args, start, task.task)
     if order is None and headless and args.teacher_epochs == 0 and start.name not in POCKET:
-        for key, value in kind.settings(task.task).items():
-            setattr(start.config, key, value)
-        with torch.device("meta"):  # no weights: it is never run on the task
-            model = models.build(start.config, kind)
-        return Teacher(start.name, model, start.tokenizer, start.origin, pretrained=start.source)
+        return Teacher(start.name, never_run(start, task), start.tokenizer, start.origin, pretrained=start.source)
     if order is not None:  # it is used as it is
         folder, config, signature = start.name, start.config, start.origin
         pretrained = start.name if kind.causal or kind.written else None
     else:
-        recipe, shipped = recipe_of(args, task, start)
-        # off the clock: the main process makes it alone, to the same bits however many wait for it
-        made = parallel.on_main(
-            lambda: train.shared(
-                args, "teachers", recipe, start.tokenizer, lambda stage: make(stage, task, start, shipped)
-            )
-        )
-        folder, config = str(made.folder), models.load_config(str(made.folder))
-        signature, pretrained = f"{start.origin}+{task.task.name}#{made.folder.name}", start.source
+        made = fine_tuned(args, task, start)
+        folder, config = str(made), models.load_config(str(made))
+        signature, pretrained = f"{start.origin}+{task.task.name}#{made.name}", start.source
     model = load_frozen(args, folder, config, task)
     kind.prepare(model, start.tokenizer, task.task)
     in_task_order(model, order or [])
@@ -190,6 +180,14 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
         signature += f"@{args.teacher_precision}"
     found = evaluated(args, model, start.tokenizer, task)
     return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None)
+
+
+def never_run(start: Start, task: TaskData) -> PreTrainedModel:
+    """A model without weights, which says how a student is built."""
+    for key, value in task.task.kind.settings(task.task).items():
+        setattr(start.config, key, value)
+    with torch.device("meta"):
+        return models.build(start.config, task.task.kind)
 
 
 def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--teacher") -> Start:
@@ -200,7 +198,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     config: Any
     if name in POCKET and (kind.causal or kind.written):
         config, tokenizer = (pocket_bart if kind.written else pocket_gpt2)(name)
-        start = Start(name, None, config, tokenizer, f"{name}@{train.key(config.to_diff_dict())}")
+        start = Start(name, None, config, tokenizer, f"{name}@{results.digest(config.to_diff_dict())[:12]}")
     else:
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
@@ -233,47 +231,50 @@ def pad(name: str, config: Any, tokenizer: Any) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> tuple[dict[str, Any], Path | None]:
-    """How it is fine-tuned; and the packed file of one that was fine-tuned so and is shipped."""
-    if start.name in POCKET:
-        recipe = pocket_recipe(start.name, task.task, args.max_length)
-    elif not len(task.labelled):
-        raise BadInput(f"--teacher {start.name}: has no head for {task.name}, which has no labels to fine-tune it on;"
-                       " give a fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
-    elif args.teacher_epochs == 0:
-        raise BadInput(f"--teacher-epochs 0: {start.name} has no head for {task.name}, it has to be fine-tuned")
-    else:
-        encoded = data.encode(start.tokenizer, task.labelled, task.task, args.max_length)
-        steps = max(1, round(len(encoded) / args.batch_size * args.teacher_epochs))
-        lr = args.teacher_lr or 5e-5 * 768 / start.config.hidden_size
-        recipe = {"steps": steps, "batch_size": args.batch_size, "lr": lr}
-        larger = max(1.0, sum(models.stack_depths(start.config)) * start.config.hidden_size / SIZE)
-        if (parts := math.ceil(larger * args.batch_size * args.max_length / TOKENS)) > 1:
-            recipe["parts"] = parts
+def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
+    """The folder of the teacher that was fine-tuned on the task; off the clock."""
+    kind, own = task.task.kind, start.name in POCKET
+    recipe = pocket_recipe(start.name, task.task, args.max_length) if own else recipe_of(args, task, start)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": start.origin}
     recipe |= {"precision": args.precision, "seed": 0}
-    file, mark = (shipped_teacher(start.name, recipe) if start.name in POCKET else None) or (None, None)
-    return recipe | ({"shipped": mark} if mark else {}), file
+    shipped, mark = (shipped_teacher(start.name, recipe) if own else None) or (None, None)
 
-
-def make(stage: Stage, task: TaskData, start: Start, shipped: Path | None) -> PreTrainedModel:
-    """The fine-tuned teacher."""
-    if shipped is not None:
-        return packed.unpacked(packed.load(shipped)[0])
-    kind = task.task.kind
-    for key, value in kind.settings(task.task).items():
-        setattr(start.config, key, value)
-    if start.source is not None:
-        model = models.load_model(start.source, start.config, kind)
-    else:
-        model = models.build(start.config, kind)
-        if kind.written:
-            encode_as_pocket_bert(model, start.name)
+    def make(stage: Stage) -> PreTrainedModel:
+        if shipped is not None:
+            return packed.unpacked(packed.load(shipped)[0])
+        for key, value in kind.settings(task.task).items():
+            setattr(start.config, key, value)
+        if start.source is not None:
+            model = models.load_model(start.source, start.config, kind)
         else:
-            embed_as_pocket_bert(model)
-    kind.prepare(model, start.tokenizer, task.task)
-    fine_tune(stage, model, start.tokenizer, task, f"teacher {start.name} on {task.name}")
-    return model
+            model = models.build(start.config, kind)
+            if kind.written:
+                encode_as_pocket_bert(model, start.name)
+            else:
+                embed_as_pocket_bert(model)
+        kind.prepare(model, start.tokenizer, task.task)
+        fine_tune(stage, model, start.tokenizer, task, f"teacher {start.name} on {task.name}")
+        return model
+
+    recipe |= {"shipped": mark} if mark else {}
+    # the main process makes it alone, to the same bits however many wait for it
+    return parallel.on_main(lambda: train.shared(args, "teachers", recipe, start.tokenizer, make)).folder
+
+
+def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:
+    """How a model that is not the pocket suite's is fine-tuned."""
+    if not len(task.labelled):
+        raise BadInput(f"--teacher {start.name}: has no head for {task.name}, which has no labels to fine-tune it on;"
+                       " give a fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
+    if args.teacher_epochs == 0:
+        raise BadInput(f"--teacher-epochs 0: {start.name} has no head for {task.name}, it has to be fine-tuned")
+    encoded, width = data.encode(start.tokenizer, task.labelled, task.task, args.max_length), start.config.hidden_size
+    steps = max(1, round(len(encoded) / args.batch_size * args.teacher_epochs))
+    recipe = {"steps": steps, "batch_size": args.batch_size, "lr": args.teacher_lr or 5e-5 * 768 / width}
+    larger = max(1.0, sum(models.stack_depths(start.config)) * width / SIZE)
+    if (parts := math.ceil(larger * args.batch_size * args.max_length / TOKENS)) > 1:
+        recipe["parts"] = parts
+    return recipe
 
 
 def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
@@ -284,15 +285,14 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: Ta
         "max_length": args.max_length,
         "how": [parallel.device().type, torch.__version__],
     }
-    folder = train.cache_folder(args) / "evaluations" / train.key(recipe)
 
-    def fill(partial: Path) -> dict[str, Any]:
+    def write(stage: Stage, folder: Path) -> None:
         found = evaluate.evaluate(model, tokenizer, task, args.max_length)
-        evaluate.save_predictions(partial, found.predictions)
-        return {"recipe": recipe, "metrics": found.metrics, "speed": found.speed}
+        evaluate.save_predictions(folder, found.predictions)
+        stage.notes = {"metrics": found.metrics, "speed": found.speed}
 
-    note = parallel.on_main(lambda: train.kept(folder, fill))
-    return Evaluation(note["metrics"], note["speed"], load_file(folder / "predictions.safetensors"))
+    made = parallel.on_main(lambda: train.kept(args, "evaluations", recipe, write))
+    return Evaluation(**made.notes, predictions=load_file(made.folder / "predictions.safetensors"))
 
 
 def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:
@@ -439,14 +439,7 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
         raise BadInput(f"--task {task.name}: is {kind}; only classes and scores of texts are learnt from outputs alone")
     teachers, cost = [load_teacher(args, task, name) for name in names], Ledger()
     if teachers:
-        made, always = [], replace(args, teacher_cache="on")
-        for one in teachers:
-            encoded = data.encode(one.tokenizer, examples, task.task, args.max_length)
-            found = keep_outputs(always, one, encoded, len(encoded))
-            assert found is not None, "ids of examples are unique"
-            made.append(found[0].tensors["logits"].numpy())
-            cost.add(found[1])
-        logits = mean_logits(kind, made)
+        logits = mean_logits(kind, [spoken(args, one, task, cost) for one in teachers])
         said = {split: mean_logits(kind, [one.predictions[split] for one in teachers]) for split in task.reported}
         name, signature = "+".join(Path(one).name for one in names), "+".join(one.signature for one in teachers)
     else:
@@ -461,19 +454,26 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
     if base is None:
         model, tokenizer, pretrained = teachers[0].model, teachers[0].tokenizer, teachers[0].pretrained
     else:
-        with torch.device("meta"):  # no weights: it is never run
-            model = models.build(base.config, kind)
-        tokenizer, pretrained, signature = base.tokenizer, base.source, f"{signature}, read by {base.origin}"
+        model, tokenizer, pretrained = never_run(base, task), base.tokenizer, base.source
+        signature = f"{signature}, read by {base.origin}"
+    encoded = data.encode(tokenizer, examples, task.task, args.max_length)
     rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
-    kept = KeptOutputs(Path(signature), data.encode(tokenizer, examples, task.task, args.max_length),
-                       tokenizer.padding_side, {"logits": torch.from_numpy(logits)}, cost)  # fmt: skip
+    metrics = {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()}
+    predictions = {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None}
     return Teacher(
-        name, model, tokenizer, signature,
-        {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()},
-        min((one.speed for one in teachers), default=0.0),
-        {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None},
-        pretrained, kept=kept, sources=tuple(teachers),
+        name, model, tokenizer, signature, metrics, min((one.speed for one in teachers), default=0.0), predictions,
+        pretrained, sources=tuple(teachers),
+        kept=KeptOutputs(Path(signature), encoded, tokenizer.padding_side, {"logits": torch.from_numpy(logits)}, cost),
     )  # fmt: skip
+
+
+def spoken(args: CommonArgs, teacher: Teacher, task: TaskData, cost: Ledger) -> np.ndarray:
+    """The logits of a teacher for the training examples, from the cache; their cost is added."""
+    encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
+    found = keep_outputs(replace(args, teacher_cache="on"), teacher, encoded, len(encoded))
+    assert found is not None, "ids of examples are unique"
+    cost.add(found[1])
+    return found[0].tensors["logits"].numpy()
 
 
 def mean_logits(kind: Kind, logits: list[np.ndarray]) -> np.ndarray:
@@ -512,19 +512,16 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
         "attention": teacher.model.config._attn_implementation,
         "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
     }
-    folder = train.cache_folder(args) / "outputs" / train.key(recipe)
 
-    def fill(partial: Path) -> dict[str, Any]:
-        spent = Ledger(teacher_examples=len(encoded))
-        partial.mkdir()
-        with spent.clock():
-            write_outputs(partial, teacher, encoded, layers)
-        return {"recipe": recipe, "ledger": asdict(spent)}
+    def write(stage: Stage, folder: Path) -> None:
+        stage.ledger.teacher_examples = len(encoded)
+        folder.mkdir()
+        with stage.ledger.clock():
+            write_outputs(folder, teacher, encoded, layers)
 
-    note = parallel.on_main(lambda: train.kept(folder, fill))
-    spent = Ledger(**note["ledger"])
-    spent.shared_seconds = 0.0 if note["fresh"] else spent.seconds
-    kept = KeptOutputs(folder / "outputs.safetensors", encoded, teacher.tokenizer.padding_side, spent=spent)
+    made = parallel.on_main(lambda: train.kept(args, "outputs", recipe, write))
+    file = made.folder / "outputs.safetensors"
+    kept = KeptOutputs(file, encoded, teacher.tokenizer.padding_side, spent=made.ledger)
     return kept, kept.cost(share)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import itertools
 import json
 import math
@@ -43,10 +42,6 @@ from common.errors import tell
 from common.kinds import Kind
 from common.results import replacing, write_json
 
-WARMUP = 0.1  # share of the steps
-WEIGHT_DECAY = 0.01
-CLIP = 1.0  # gradient norm
-SCHEDULE = ("warmup", "betas", "eps", "decay", "clip")  # the options of a loop that decide what comes out
 LOG_EVERY = 20  # steps
 TELL_EVERY = 30.0  # seconds between two lines of a loop that shows no bar
 LOOK_EVERY = 20  # steps between two looks at losses on a GPU, which make it wait
@@ -168,36 +163,59 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
 
 # --- the loop ------------------------------------------------------------------------------------------------
 
+SCHEDULE = ("warmup", "betas", "eps", "decay", "clip")  # the options that decide what comes out
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a loop trains."""
+
+    warmup: float = 0.1  # share of the steps
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    decay: float = 0.01
+    clip: float = 1.0  # norm of a gradient
+    parts: int = 1  # of a batch
+    resume: bool = True  # go on from a checkpoint
+    remake: bool = False  # start again where it is damaged, or another's; otherwise it is refused
+    save_every: float = 30.0  # seconds
+    compile: bool = False
+    checkpointing: bool = False  # of activations
+
+    @classmethod
+    def of(cls, args: CommonArgs, **changes: Any) -> dict[str, Any]:
+        """What the arguments of all scripts say, and `changes`."""
+        return {"save_every": args.save_every, "parts": args.accumulate, "compile": args.compile,
+                "checkpointing": args.gradient_checkpointing} | changes  # fmt: skip
+
 
 class Loop:
-    """Training of `modules` on `batches` for so many steps, with linear warm-up and decay to 0.
+    """Training of `modules` on `batches` for so many steps, with linear warm-up and decay to 0, as `Options` say.
 
-    `first`: where in the stream of batches it begins. `folder`: of its checkpoint, from which it goes on if `resume`
-    says so and the checkpoint has this `identity`; a damaged or foreign one is a `BadInput`, or with `remake` is left
-    behind. `notes` are lists of numbers that the caller fills and checkpoints keep. `log` takes the step and the loss.
+    `first`: where in the stream of batches it begins. `folder`: of its checkpoint, which has this `identity`. `notes`
+    are lists of numbers that the caller fills and checkpoints keep. `log` takes the step and the loss. `total`: the
+    ledger that is charged when it has ended.
     """
 
     def __init__(
         self, modules: dict[str, nn.Module], batches: Stream, steps: int, lr: float, folder: Path, identity: str, *,
-        kind: str = "classification", label: str = "", first: int = 0, parts: int = 1, warmup: float = WARMUP,
-        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, decay: float = WEIGHT_DECAY, clip: float = CLIP,
-        resume: bool = True, remake: bool = False, save_every: float = 30.0, compile: bool = False,
-        checkpointing: bool = False, log: Callable[..., None] | None = None,
+        kind: str = "classification", label: str = "", first: int = 0, log: Callable[..., None] | None = None,
+        total: Ledger | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        self.modules, self.batches, self.steps, self.folder, self.identity = modules, batches, steps, folder, identity
-        self.kind, self.label, self.first_step, self.number_of_parts, self.clip = kind, label, first, parts, clip
-        self.resume, self.remake, self.save_every, self.log = resume, remake, save_every, log
-        self.compile, self.checkpointing = compile, checkpointing
+        self.modules, self.batches, self.steps, self.lr = modules, batches, steps, lr
+        self.folder, self.path, self.identity = folder, folder / "checkpoint.safetensors", identity
+        self.kind, self.label, self.first_step, self.log, self.total = kind, label, first, log, total
+        self.options = Options(**options)
         self.engine, self.device = parallel.engine(), parallel.device()
         for module in modules.values():
             module.to(self.device)
         self.weights = [p for module in modules.values() for p in module.parameters() if p.requires_grad]
         groups = [  # biases and norms, everything of one dimension, do not decay
-            {"params": [p for p in self.weights if p.ndim > 1], "weight_decay": decay},
+            {"params": [p for p in self.weights if p.ndim > 1], "weight_decay": self.options.decay},
             {"params": [p for p in self.weights if p.ndim <= 1], "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
-        self.lr, self.rise = lr, round(warmup * steps)
+        how = {"betas": self.options.betas, "eps": self.options.eps}
+        self.optimizer = torch.optim.AdamW(groups, lr=lr, **how, fused=True)  # type: ignore[arg-type]
         # a scale of its own: where the main process trains a teacher alone, the others' must not differ
         self.scaler = torch.amp.GradScaler(self.device.type) if self.engine.scaler is not None else None
         self.step = 0  # how many were taken
@@ -205,41 +223,38 @@ class Loop:
         self.notes: dict[str, list[float]] = {}
         self.done: Callable[[], bool] = lambda: False  # asked before each step and at the end: whether to stop here
         self.watch: Callable[[], None] = lambda: None  # called after each step, off the clock and in float32
-        self.path = folder / "checkpoint.safetensors"
-        self.saved, self.saved_step, self.pause = time.perf_counter(), 0, save_every
+        self.saved, self.saved_step, self.pause = time.perf_counter(), 0, self.options.save_every
         self.stop: int | None = None  # the signal that asked for it
         self._loss = self._norm = torch.zeros((), device=self.device)  # of the last batch; of its gradient, unclipped
         self._terms: dict[str, Tensor] = {}  # the parts of that loss that have a name
-        self.rate = 0.0  # the learning rate of the last step
         self._watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
         self._set_rate()
 
     # --- begin, and end ---
 
     def __enter__(self) -> Loop:
-        if self.resume and self.path.exists():
+        if self.options.resume and self.path.exists():
             try:
                 self.load()
                 print(f"{self.label}: continued at step {self.first_step + self.step}")
             except BadInput as error:
-                if not self.remake:
+                if not self.options.remake:
                     raise
                 print(f"{str(error).split(';')[0]}; this training starts again")
                 self.path.unlink(missing_ok=True)
         parallel.copy_main(self.modules.values())
         for module in self.modules.values():
             module.train()
-            if self.compile:
+            if self.options.compile:
                 module.compile(dynamic=True)
-            if self.checkpointing and isinstance(module, PreTrainedModel):
+            if self.options.checkpointing and isinstance(module, PreTrainedModel):
                 models.checkpoint_activations(module)
         self.handlers = {}
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.execute`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._defer)
         hidden = None if parallel.main() else True
-        self.told = self.began = time.perf_counter()
-        self.began_at = self.step
+        self.told = time.perf_counter()
         self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
                         dynamic_ncols=True)  # fmt: skip
         return self
@@ -256,8 +271,11 @@ class Loop:
         finally:
             for number, handler in self.handlers.items():
                 signal.signal(number, handler)
-        if kind is None and (stop := parallel.largest(self.stop or 0)):  # while the last step was saved
-            raise Interrupted(stop)
+        if kind is None:
+            if stop := parallel.largest(self.stop or 0):  # while the last step was saved
+                raise Interrupted(stop)
+            if self.total is not None:
+                self.total.add(self.ledger)
 
     def _defer(self, number: int, _frame: object) -> None:
         if self.stop is None and parallel.main():  # not by `print`, which this may have interrupted
@@ -274,7 +292,7 @@ class Loop:
             with self.ledger.clock():
                 at, before = self.first_step + self.step, self.step
                 batch, ids = self.batches[at], self.batches.ids(at)
-                parts = self._split(batch, ids, self.number_of_parts, at, self.ledger)
+                parts = self._split(batch, ids, self.options.parts, at, self.ledger)
                 self._loss, self._terms = torch.zeros((), device=self.device), {}
                 losses.TERMS.clear()
                 self._sizes = len(ids), int(batch["attention_mask"].sum())
@@ -313,11 +331,11 @@ class Loop:
             self._look()
         parallel.sum_gradients(self.weights)
         if self.scaler is None:
-            self._norm = clip_grad_norm_(self.weights, self.clip)
+            self._norm = clip_grad_norm_(self.weights, self.options.clip)
             self.optimizer.step()
         else:  # fp16: the loss was scaled; a step whose gradient overflowed is left out
             self.scaler.unscale_(self.optimizer)
-            self._norm = clip_grad_norm_(self.weights, self.clip)
+            self._norm = clip_grad_norm_(self.weights, self.options.clip)
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad()
@@ -343,10 +361,11 @@ class Loop:
 
     def _set_rate(self) -> None:
         """The learning rate of the next step: linear warm-up to `lr`, then linear decay to 0."""
-        rising, falling = self.step / max(1, self.rise), (self.steps - self.step) / max(1, self.steps - self.rise)
-        self.rate = self.optimizer.param_groups[0]["lr"]
+        rise = round(self.options.warmup * self.steps)
+        rising, falling = self.step / max(1, rise), (self.steps - self.step) / max(1, self.steps - rise)
+        self.rate = self.optimizer.param_groups[0]["lr"]  # of the last one
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * (rising if self.step < self.rise else max(0.0, falling))
+            group["lr"] = self.lr * (rising if self.step < rise else max(0.0, falling))
 
     def _after_step(self, at: int) -> None:
         self.watch()
@@ -358,7 +377,7 @@ class Loop:
         self.bar.update()
         if self.bar.disable and time.perf_counter() - self.told >= TELL_EVERY and parallel.main():
             self.told = time.perf_counter()
-            left = (self.steps - self.step) * (self.told - self.began) / (self.step - self.began_at)
+            left = (self.steps - self.step) * self.ledger.seconds / self.step
             tell(f"{self.label}: step {self.step:,} of {self.steps:,}, loss {self.loss:.4f}, rate {self.rate:.2g},"
                  f" {tqdm.format_interval(left)} left")  # fmt: skip
         stop = self.stop
@@ -415,7 +434,8 @@ class Loop:
             raise OSError(f"{self.path}: {first_line(error)}") from error
         self.saved = time.perf_counter()
         # to save a large model takes seconds: no more than a fiftieth of the time, up to ten times the pause
-        self.pause = min(max(self.save_every, 50 * (self.saved - started)), 10 * self.save_every)
+        usual = self.options.save_every
+        self.pause = min(max(usual, 50 * (self.saved - started)), 10 * usual)
 
     def load(self) -> None:
         """Continue from the checkpoint; `BadInput` for one that is damaged or of other settings."""
@@ -458,9 +478,10 @@ def weights_digest(tensors: dict[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-# --- stages that several runs share --------------------------------------------------------------------------
+# --- what several runs share ---------------------------------------------------------------------------------
 #
-# OUT/cache/<kind>/<key>/             the model in the Hugging Face layout, and made.json: how, at what cost, its digest
+# OUT/cache/<kind>/<key>/             a model in the Hugging Face layout, or other files; made.json: how they were made,
+#                                     at what cost, their digest
 # OUT/cache/<kind>/<key>.training/    while it is made: the checkpoints from which a killed run goes on
 
 NOTE = "made.json"
@@ -468,7 +489,7 @@ NOTE = "made.json"
 
 @dataclass
 class Stage:
-    """A stage while it is made: its loops charge `ledger`; `notes` go into made.json."""
+    """What is shared, while it is made: its loops charge `ledger`; `notes` go into made.json."""
 
     args: CommonArgs
     recipe: dict[str, Any]
@@ -476,28 +497,20 @@ class Stage:
     ledger: Ledger = field(default_factory=Ledger)
     notes: dict[str, Any] = field(default_factory=dict)
 
-    @contextlib.contextmanager
     def loop(self, modules: dict[str, nn.Module], batches: Stream, steps: int, lr: float, *, kind: str = "masked LM",
-             label: str = "", name: str = "", **options: Any) -> Iterator[Loop]:  # fmt: skip
+             label: str = "", name: str = "", **options: Any) -> Loop:  # fmt: skip
         """A `Loop` that goes on from its own checkpoint; `name` tells the loops of one stage apart."""
-        options = loop_options(self.args) | options | {"kind": kind, "label": label or name, "remake": True}
-        with Loop(modules, batches, steps, lr, self.folder / name, stage_key(self.recipe), **options) as loop:
-            yield loop
-        self.ledger.add(loop.ledger)
+        options = Options.of(self.args, remake=True) | options
+        return Loop(modules, batches, steps, lr, self.folder / name, stage_key(self.recipe), kind=kind,
+                    label=label or name, total=self.ledger, **options)  # fmt: skip
 
 
 class Shared(NamedTuple):
-    """A stage that was made, by this run or by an earlier one: its folder, what it has cost, its notes."""
+    """What was made, by this run or by an earlier one: its folder, what it has cost, its notes."""
 
     folder: Path
     ledger: Ledger
     notes: dict[str, Any]
-
-
-def loop_options(args: CommonArgs) -> dict[str, Any]:
-    """What the arguments of all scripts say about a loop."""
-    return {"save_every": args.save_every, "parts": args.accumulate, "compile": args.compile,
-            "checkpointing": args.gradient_checkpointing}  # fmt: skip
 
 
 def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
@@ -506,18 +519,31 @@ def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
 
     `recipe["seed"]` seeds torch. Several processes make it together; the main one decides and writes.
     """
-    folder = cache_folder(args) / kind / stage_key(recipe)
 
-    def fill(partial: Path) -> dict[str, Any]:
+    def write(stage: Stage, folder: Path) -> None:
         set_seed(recipe["seed"], deterministic=False)
-        stage = Stage(args, recipe, folder.with_suffix(".training"))
-        model = make(stage)
-        models.save(model, tokenizer, partial, f"# {kind} {folder.name}\n\nMade as `{NOTE}` says.\n")
-        return {"recipe": recipe, "ledger": asdict(stage.ledger), "notes": stage.notes}
+        models.save(make(stage), tokenizer, folder, f"# {kind} {stage_key(recipe)}\n\nMade as `{NOTE}` says.\n")
 
-    note = kept(folder, fill)
+    return kept(args, kind, recipe, write)
+
+
+def kept(args: CommonArgs, kind: str, recipe: dict[str, Any], write: Callable[[Stage, Path], None]) -> Shared:
+    """The folder of what `recipe` describes, which `write` fills where it is absent or damaged."""
+    folder = cache_folder(args) / kind / stage_key(recipe)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # two runs at once: the second waits for the first one's model instead of training another
+    with _alone(folder) if parallel.main() else contextlib.nullcontext():
+        fresh = parallel.on_main(lambda: _absent(folder))
+        if fresh:
+            partial = folder.with_suffix(f".{os.getpid()}.partial")
+            stage = Stage(args, recipe, folder.with_suffix(".training"))
+            write(stage, partial)
+            parallel.on_main(lambda: _put(partial, folder, stage))
+        if parallel.main():
+            shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
+        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     ledger = Ledger(**note["ledger"])
-    ledger.shared_seconds = 0.0 if note["fresh"] else ledger.seconds
+    ledger.shared_seconds = 0.0 if fresh else ledger.seconds
     return Shared(folder, ledger, note["notes"])
 
 
@@ -525,37 +551,16 @@ def cache_folder(args: CommonArgs) -> Path:
     return Path(args.cache_dir or Path(args.out_dir) / "cache")
 
 
-def key(recipe: dict[str, Any]) -> str:
-    """The name of the folder of what is made by `recipe`: 12 hexadecimal digits."""
-    return results.digest(recipe)[:12]
-
-
 def training() -> str:
     """What decides what comes out of a training besides its recipe: the version of the code, and a digest of the loop's
     usual options."""
-    options = inspect.signature(Loop.__init__).parameters.values()
-    usual = {option.name: option.default for option in options if option.name in SCHEDULE}
+    usual = {name: getattr(Options, name) for name in SCHEDULE}
     return f"{results.TRAINING_VERSION}-{results.digest(usual)[:6]}"
 
 
 def stage_key(recipe: dict[str, Any]) -> str:
-    """The key of what a training by `recipe` makes."""
-    return key({"recipe": recipe, "training": training()})
-
-
-def kept(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The note of `folder`, which `fill` writes first if it is absent or damaged; "fresh" says whether that was now."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # two runs at once: the second waits for the first one's model instead of training another
-    with _alone(folder) if parallel.main() else contextlib.nullcontext():
-        fresh = parallel.on_main(lambda: _absent(folder))
-        if fresh:
-            partial = folder.with_suffix(f".{os.getpid()}.partial")
-            made = fill(partial)
-            parallel.on_main(lambda: _put(partial, folder, made))
-        if parallel.main():
-            shutil.rmtree(folder.with_suffix(".training"), ignore_errors=True)
-        return json.loads((folder / NOTE).read_text(encoding="utf-8")) | {"fresh": fresh}
+    """The name of the folder of what is made by `recipe`: 12 hexadecimal digits."""
+    return results.digest({"recipe": recipe, "training": training()})[:12]
 
 
 @contextlib.contextmanager
@@ -578,7 +583,7 @@ def _absent(folder: Path) -> bool:
     if (folder / NOTE).exists():
         try:
             note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-            if note.pop("note_digest") == key(note) and note["digest"] == models.file_digest(folder):
+            if note.pop("note_digest") == results.digest(note)[:12] and note["digest"] == models.file_digest(folder):
                 return False
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
@@ -588,8 +593,9 @@ def _absent(folder: Path) -> bool:
     return True
 
 
-def _put(partial: Path, folder: Path, made: dict[str, Any]) -> None:
+def _put(partial: Path, folder: Path, stage: Stage) -> None:
     """Give a folder that was written its note and its place."""
-    made = made | {"digest": models.file_digest(partial)}
-    write_json(partial / NOTE, made | {"note_digest": key(made)})
+    note: dict[str, Any] = {"recipe": stage.recipe, "ledger": asdict(stage.ledger), "notes": stage.notes}
+    note["digest"] = models.file_digest(partial)
+    write_json(partial / NOTE, note | {"note_digest": results.digest(note)[:12]})
     partial.rename(folder)

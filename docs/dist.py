@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CommonArgs, arg, execute, parse
+from common.args import CommonArgs, arg, execute, parse, variants
 
 VARIANTS = ("finetune", "kd", "dist")
 PAPER_EPOCHS = 4  # of this repository's other methods on GLUE: the paper is about images
@@ -29,7 +29,7 @@ class Args(CommonArgs):
     KINDS = ("classification",)
     OUTPUTS_ALONE = VARIANTS
 
-    variant: str = arg("finetune,kd,dist", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
+    variant: str = variants("finetune,kd,dist", VARIANTS)
     beta: float = arg(1.0, "weight of the inter-class relation", low=0)
     gamma: float = arg(1.0, "weight of the intra-class relation", low=0)
 

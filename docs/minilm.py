@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse
+from common.args import BadInput, CommonArgs, arg, execute, parse, variants
 
 VARIANTS = ("finetune", "kd", "minilm-kd")
 PAPER_EPOCHS = 4  # as of the other methods on GLUE: the paper's are of unlabelled text
@@ -39,7 +39,7 @@ class Args(CommonArgs):
 
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression")
 
-    variant: str = arg(",".join(VARIANTS), f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
+    variant: str = variants(",".join(VARIANTS), VARIANTS)
     beta: float = arg(1.0, "weight of the relations' loss", low=0)
     relation_heads: int | None = arg(None, "heads of a relation (default: the teacher's width / 16)", low=1)
     teacher_layer: int | None = arg(None, "teacher layer whose relations are learnt (default: the last)", low=1)

@@ -29,20 +29,18 @@ What the paper has -> code
     eq. 1, covariances of centred states      covariances
     eqs. 2-3, CKA and 1 - sqrt(CKA)           cka_loss
     eq. 4, sums over minibatches              MinibatchCKA; `--minibatches`, `--history`
-    eqs. 5-6, L_CLM and L_Dist                Objective.output_losses
-    L_CLM + L_Dist + L_H                      Objective.forward
+    eqs. 5-6, L_CLM and L_Dist                Objective.output_losses; with L_H: Objective.forward
     Lin, cosine, squared distance             hidden_loss
-    distillation on unlabelled text           pretraining
+    distillation on unlabelled text           pretrain
     matched layers                            layer_map, `--layer-map`
-    students of tables 2, 3, 5 and 6          student_settings, own_output; their sizes: python -m bench sizes cka
+    students of tables 2, 3, 5 and 6          student_settings; their sizes: python -m bench sizes cka
     distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
-    figures 2-4, table 4                      python -m bench figures cka, cka-size and cka-latency; validation
+    figures 2-4, table 4                      watch; python -m bench figures cka, cka-size and cka-latency
 
-Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
-`python -m bench papers cka`)
-    - the rows `finetune` (no teacher) and `kd` (vanilla KD with --alpha and --temperature) are the baselines of all
-      scripts. All other rows minimise the paper's unweighted sum with T = 1: `woh` without hidden loss, `lin`,
-      `cosine`, `mse` and `cka` after pre-training, `wopt` is `cka` without. `--outputs kd` has KD's loss in its place.
+Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers cka`)
+    - `finetune` (no teacher) and `kd` (vanilla KD) are the baselines of all scripts. All other rows minimise the
+      paper's unweighted sum with T = 1: `woh` without hidden loss, `lin`, `cosine`, `mse` and `cka` after
+      pre-training, `wopt` is `cka` without. `--outputs kd` has KD's loss in its place.
     - GLUE: the paper fine-tunes pre-trained students without any hidden loss. So does this script, but its students
       also learn from the teacher's outputs; `--outputs labels` leaves these out. `wopt` keeps CKA on the task.
     - pre-training of an encoder-decoder: the encoder reads the text of eq. 5, and the decoder writes it. A teacher
@@ -51,18 +49,15 @@ Differences from the paper, and how its gaps are read (what concerns a command s
     - eq. 4 is "added to the final batch": by default only the last minibatch carries its gradient; `--history exact`
       takes that of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed by its
       share of the batch's predictions: not quite the mean over all tokens of the batch.
-    - layer i of m is matched with layer ceil(i N / m) of N, the last always, which for 8 of 12 drops layers 1, 4, 7 and
-      10; "skip every third" drops 3, 6, 9 and 12 (`--layer-map 1,2,4,5,7,8,10,11`). The loss is the mean over pairs;
-      whether the paper sums is unstated.
+    - layer i of m is matched with layer ceil(i N / m) of N, the last always: of 12, 8 skip 1, 4, 7 and 10. The paper's
+      "skip every third" drops 3, 6, 9 and 12 (`--layer-map`). The loss is the mean over pairs; theirs may be the sum.
     - AdamW with the decay of all scripts (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
     - the spread of the first weights grows as 1 / sqrt(width): with the teacher's, narrow students learn much slower.
-    - Lin's projections are drawn anew for the task, those of pre-training are gone.
-    - the feed-forward widths of its students are not in the paper; PAPER_FFN holds what its sizes imply.
+    - Lin's projections start anew on the task. The students' feed-forward widths are read from their sizes (PAPER_FFN).
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 import sys
@@ -73,7 +68,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, student_shape
+from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
@@ -109,20 +104,14 @@ class Args(CommonArgs):
     KINDS = ("classification", "regression", "translation", "summarisation")
     OUTPUTS_ALONE = ("finetune", "kd", "woh")
 
-    variant: str = arg("finetune,kd,wopt", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
-    task: str = arg("pocket/rte", TASK, setting=False)
-    student: str = arg("2x64", "student's layers x width")
-    lr: float | None = arg(
-        None,
-        "peak learning rate on the task (default: from random weights 1e-3, up to width 64 2e-3, of texts 4e-3)",
-        above=0,
-    )
-    init: str = arg("random", "first weights: random, pretrained or teacher (its layers, of one width), or a folder")
-    keep: str = arg("spread", "which layers are copied: spread (as distilBART's), first, skip, top, or 2,4,...")
+    variant: str = variants("finetune,kd,wopt", VARIANTS)
+    task: str = "pocket/rte"
+    student: str = "2x64"
+    init: str = "random"
+    keep: str = "spread"
     ffn: int | None = arg(None, "feed-forward width (default: the paper's for its sizes, else 4 x width)", low=1)
     layer_map: str = arg(
-        "uniform",
-        "teacher layers for student layers 1, 2, ...: uniform, or a list, 1,2,4,5; of fewer the last go alone",
+        "uniform", "teacher layers for student layers 1, 2, ...: uniform, or a list, 1,2,4,5; those left are alone"
     )
     tokens: Literal["all", "cls"] = arg("all", "whose hidden states are compared: every valid token's, or [CLS]'s")
     beta: float = arg(1.0, "weight of the hidden loss", above=0)
@@ -142,13 +131,15 @@ class Args(CommonArgs):
     pretraining_minibatches: int | None = arg(None, "pre-training: its B of eq. 4 (default: --minibatches)", low=1)
     pretraining_max_length: int | None = arg(None, "pre-training: tokens kept of a text (default: --max-length)", low=4)
     corpus: str | None = arg(
-        None, "pre-training: a file of one passage a line, NAME=FILE,..., or stream:FILE or stream:hub:NAME, which are"
+        None,
+        "pre-training: a file of one passage a line, NAME=FILE,..., or stream:FILE or stream:hub:NAME, which are"
         " read as they are used (default: pocket documents, or the task's own texts)",
-    )  # fmt: skip
+    )
     outputs: Literal["both", "kd", "labels"] = arg(
-        "both", "of all but finetune and kd, on the task: labels + KL (the paper's), KD's loss with --alpha and"
+        "both",
+        "of all but finetune and kd, on the task: labels + KL (the paper's), KD's loss with --alpha and"
         " --temperature, or labels alone",
-    )  # fmt: skip
+    )
     target_max_length: int | None = arg(
         None, "summaries, translations: tokens kept of a text to be written (default: --max-length)", low=4
     )
@@ -174,13 +165,18 @@ class Args(CommonArgs):
                 raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
             if self.tokens == "cls" and self.kind_of(task).written:
                 raise BadInput(f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all")
-            if {"cka", "wopt"} <= set(self.variants) and not self.pretrains("cka", task):
+            if {"cka", "wopt"} <= set(self.variants) and not self.plan("cka", task).pretraining:
                 raise BadInput(f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}")
 
-    def pretrains(self, variant: str, task: str) -> bool:
-        """Whether a variant's students start on unlabelled text."""
-        wanted = self.pretraining == "on" or (self.pretraining == "auto" and self.kind_of(task) != "summarisation")
-        return wanted and VARIANTS[variant].pretraining
+    def plan(self, variant: str, task: str) -> Variant:
+        """What the arguments make of a row: whether it is pre-trained, and what the task's loss has."""
+        (outputs, hidden, pretrained), kind = VARIANTS[variant], self.kind_of(task)
+        if self.pretraining == "off" or (self.pretraining == "auto" and kind == "summarisation"):
+            pretrained = False
+        outputs = self.outputs if outputs == "both" else outputs
+        if pretrained and (outputs == "labels" or not kind.written):  # the paper fine-tunes its BERT students so
+            hidden = "none"
+        return Variant(outputs, hidden, pretrained)
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
@@ -198,7 +194,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrained
 
 from common import data, models, text
 from common.losses import kd_loss, kl_loss, label_loss, term
-from common.parallel import by_main, mean, whole
+from common.parallel import mean, on_main, whole
 from common.run import Run, task_rows
 from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
@@ -286,8 +282,8 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
 class Objective(nn.Module):
     """What a stage minimises: L = L_CLM + L_Dist + beta L_H, or what is left of it.
 
-    Of the encoder (and the decoder), none without a hidden loss: `layers`, the partners of student layers 1, 2, ...;
-    `projections`, what the student's states pass through, trained with the student. Lin's start at random. `BadInput`
+    `layers`: of the encoder (and the decoder) the partners of student layers 1, 2, ...; none without a hidden loss.
+    `projections`: what the student's states pass through, trained with it: Lin's, which start at random. `BadInput`
     for widths that `hidden` cannot compare.
     """
 
@@ -305,12 +301,9 @@ class Objective(nn.Module):
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
         stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in self.layers]
         self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
+        self.partners = sorted({layer for stack in self.layers for layer in stack})  # the teacher's layers it reads
+        self.reads_teacher = outputs != "labels" or bool(self.layers)
         self.sums: list[MinibatchCKA] = []  # of each stack, over the minibatches of the batch at hand
-
-    @property
-    def partners(self) -> list[int]:
-        """The teacher's layers that it reads."""
-        return sorted({layer for stack in self.layers for layer in stack})
 
     def forward(self, student: Any, teacher: Teacher, batch: Batch) -> Tensor:
         """L of a batch, or of a minibatch of it, ()."""
@@ -344,7 +337,7 @@ class Objective(nn.Module):
 
     def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
         """Both models' outputs on a batch; the teacher's None if it does not count."""
-        t = None if self.outputs == "labels" and not self.layers else teacher(batch, self.partners)
+        t = teacher(batch, self.partners) if self.reads_teacher else None
         return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
 
     def states(self, s: Any, t: Any, batch: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -373,30 +366,6 @@ class Objective(nn.Module):
         return sums
 
 
-# --- a validation curve --------------------------------------------------------------------------------------
-
-HELD_OUT, POINTS = 256, 10  # passages or examples, and points
-
-
-def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: list[dict[str, Tensor]]) -> None:
-    """Put the next point of a stage's curve into the loop's notes, where one is due."""
-    if loop.due(POINTS):
-        loop.notes.setdefault("validation", []).append(validation(objective, loop, student, teacher, held_out))
-
-
-@by_main
-@torch.no_grad()
-def validation(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: Any) -> float:
-    """Figures 3a and 4: what the stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions."""
-    student.eval()
-    losses = []
-    for batch in map(loop.uncharged, held_out):
-        t = None if objective.outputs == "labels" else teacher(batch)
-        losses.append(objective.output_losses(batch, student(**batch.inputs), t))
-    student.train()
-    return round(torch.cat(losses).mean().item(), 6)
-
-
 # --- the student, and its pre-training -----------------------------------------------------------------------
 
 # The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio
@@ -416,48 +385,34 @@ def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
     return spread | {"ffn": args.ffn or paper}
 
 
-def own_output(student: PreTrainedModel, teacher: PreTrainedConfig) -> PreTrainedModel:
-    """A student of random weights with an output layer of its own, as Flan-T5 has: the library would tie it. Its
-    configuration says so by not scaling the decoder's states; the weights' spread makes up for that."""
-    if teacher.model_type == "t5" and not teacher.scale_decoder_outputs and hasattr(student, "lm_head"):
-        embeddings: Any = student.get_input_embeddings().weight
-        student.lm_head.weight = nn.Parameter(torch.randn_like(embeddings) * student.config.hidden_size**-0.5)
-    return student
-
-
 def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrainedModel:
     """What pre-training starts from: random weights, the teacher's layers, or those of a student in a folder."""
     layers, width = student_shape(args.student)
     if args.init == "random":
         config = models.student_config(teacher.config, layers, width, **student_settings(args, teacher.config))
-        return own_output(family.from_config(config), teacher.config)
+        return models.build(config, family)
     if args.init in ("pretrained", "teacher"):
         return models.keep_layers(models.trainable_copy(teacher), args.keep, layers)
     warm = family.from_pretrained(models.source(args.init), use_safetensors=True, dtype=torch.float32)
     return models.keep_layers(warm, args.keep, layers)
 
 
-def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> tuple[str, list[float]]:
-    """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text: from
-    where they are, and the validation curve.
-
-    It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs.
-    """
-    teacher, written = run.teacher, run.task.task.kind.written
-    family = AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
-    words = teacher.model.config.vocab_size
-    if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != words:
+def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> list[float]:
+    """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text; the
+    validation curve. It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs."""
+    teacher, written, paper = run.teacher, run.task.task.kind.written, args.budget == "paper"
+    config, family = teacher.model.config, AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
+    if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:
         raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
-    check_length(length, teacher.model.config, teacher.tokenizer, "--pretraining-max-length")
-    paper, examples = args.budget == "paper", run.steps_for(args.pretraining_share, args.batch_size) * args.batch_size
-    steps = max(1, examples // batch_size)
+    check_length(length, config, teacher.tokenizer, "--pretraining-max-length")
+    examples = run.steps_for(args.pretraining_share, args.batch_size) * args.batch_size
     texts = text.open_texts(args.corpus, run.task, None if paper else examples + HELD_OUT)
     if paper:
-        epochs, texts_of_one = PAPER_PRETRAINING.get(teacher.model.config.model_type, PAPER_PRETRAINING["bert"])
-        steps = max(1, epochs * (texts_of_one if texts.start else len(texts.head)) // batch_size)
-    objective = Objective(args, "both" if written else "teacher", hidden, student.config, teacher.model.config)
+        epochs, texts_of_one = PAPER_PRETRAINING.get(config.model_type, PAPER_PRETRAINING["bert"])
+        examples = epochs * (texts_of_one if texts.start else len(texts.head))
+    objective = Objective(args, "both" if written else "teacher", hidden, student.config, config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:
         torch.manual_seed(args.seed)
@@ -469,52 +424,69 @@ def pretraining(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) 
         return first
 
     made = text.pretrain(
-        run, "pretraining", build, objective, source=args.pretraining_teacher, texts=texts, steps=steps,
-        lr=args.pretraining_lr, batch_size=batch_size,
-        length=length, seed=args.seed, written=written, everywhere=True,  # L_Dist at every token, hidden or not
+        run, "pretraining", build, objective, source=args.pretraining_teacher, texts=texts,
+        steps=max(1, examples // batch_size), lr=args.pretraining_lr, batch_size=batch_size, length=length,
+        seed=args.seed, written=written, everywhere=True,  # L_Dist at every token, hidden or not
         optimizer={"parts": args.pretraining_minibatches or args.minibatches},
-        held_out=HELD_OUT, watch=partial(watch, objective),
-        hidden=hidden, init=run.settings["init"], student=args.student, keep=args.keep, ffn=args.ffn, beta=args.beta,
-        layer_map=args.layer_map, tokens=args.tokens, history=args.history,
+        held_out=HELD_OUT, watch=partial(watch, objective), hidden=hidden, init=run.settings["init"],
+        **{name: getattr(args, name) for name in ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")},
     )  # fmt: skip
     weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
     student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
-    return f"pre-training #{made.folder.name}", made.notes["validation"]
+    run.started_from = f"pre-training #{made.folder.name}"
+    return made.notes["validation"]
 
 
-# --- main ----------------------------------------------------------------------------------------------------
+# --- the task ------------------------------------------------------------------------------------------------
+
+
+def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel) -> list[float]:
+    """Train `student` on the task; the validation curve."""
+    teacher = run.kept_teacher(objective.partners) if objective.reads_teacher else None
+    held_out = run.evaluation_batches(HELD_OUT)
+    modules = {"student": student, "projections": objective.projections}
+    with run.loop(modules, run.lr, parts=args.minibatches) as loop:
+        loop.watch = partial(watch, objective, loop, student, run.teacher, held_out)
+        for batch in loop:
+            loop.minimise(objective(student, teacher, batch))
+    return loop.notes["validation"]
+
+
+HELD_OUT, POINTS = 256, 10  # of a validation curve: passages or examples, and points
+
+
+@torch.no_grad()
+def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: list[dict[str, Tensor]]) -> None:
+    """Figures 3a and 4: what a stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions; a point
+    after each of so many equal shares of its steps, in the loop's notes."""
+
+    def validation() -> float:
+        student.eval()
+        losses = []
+        for batch in map(loop.uncharged, held_out):
+            t = None if objective.outputs == "labels" else teacher(batch)
+            losses.append(objective.output_losses(batch, student(**batch.inputs), t))
+        student.train()
+        return round(torch.cat(losses).mean().item(), 6)
+
+    if loop.due(POINTS):
+        loop.notes.setdefault("validation", []).append(on_main(validation))
 
 
 def main(args: Args) -> None:
     for name in args.tasks:
         task = data.prompted(data.load(name, **args.source), args.prompt)
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
-        teacher, written = get_teacher(args, task), task.task.kind.written
-        for run in task_rows(
-            args, "cka", task, teacher, {name: {} for name in args.variants}, paper_epochs=PAPER_EPOCHS
-        ):
-            student, start = run.student(**student_settings(args, teacher.model.config)), ""
-            if run.started_from == "random":
-                student = own_output(student, teacher.model.config)
-            if written:
-                student.generation_config = copy.deepcopy(teacher.model.generation_config)
-            (outputs, hidden, _), pretrained = VARIANTS[run.variant], args.pretrains(run.variant, name)
-            outputs = args.outputs if outputs == "both" else outputs
-            # the paper fine-tunes its BERT students without a hidden loss
-            on_task = "none" if pretrained and (outputs == "labels" or not written) else hidden
-            objective = Objective(args, outputs, on_task, student.config, teacher.model.config)
+        teacher = get_teacher(args, task)
+        for run in task_rows(args, "cka", task, teacher, paper_epochs=PAPER_EPOCHS):
+            plan, config = args.plan(run.variant, name), teacher.model.config
+            student = run.student(**student_settings(args, config))
+            objective = Objective(args, plan.outputs, plan.hidden, student.config, config)
             curves: dict[str, list[float]] = {"pretraining": []}
-            if pretrained:
-                start, curves["pretraining"] = pretraining(args, run, hidden, student)
-            guide = None if (outputs, on_task) == ("labels", "none") else run.kept_teacher(objective.partners)
-            modules = {"student": student, "projections": objective.projections}
-            with run.loop(modules, run.lr, parts=args.minibatches) as loop:
-                loop.watch = partial(watch, objective, loop, student, teacher, run.evaluation_batches(HELD_OUT))
-                for batch in loop:
-                    loop.minimise(objective(student, guide, batch))
-            curves["task"] = loop.notes["validation"]
-            analysis = {"teacher": guide is not None, "validation": curves}
-            run.finish(student, init=start, analysis=analysis)
+            if plan.pretraining:
+                curves["pretraining"] = pretrain(args, run, VARIANTS[run.variant].hidden, student)
+            curves["task"] = distil(args, run, objective, student)
+            run.finish(student, analysis={"teacher": objective.reads_teacher, "validation": curves})
 
 
 if __name__ == "__main__":

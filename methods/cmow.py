@@ -13,9 +13,7 @@ Galke et al. 2021: https://arxiv.org/abs/2109.08449
     python methods/cmow.py                                        # pocket task, about a minute on a laptop
     python methods/cmow.py --init random,general                  # also students that start from general distillation
     python methods/cmow.py --task pocket/mrpc --student hybrid-20-400 --head cnn --diffcat off --alpha 1
-    python -m bench word2mat hybrid.safetensors words.json --to DIR    # embeddings of Mai et al., for --init DIR
     python methods/cmow.py --task sst2 --data-dir GLUE_DIR --teacher bert-base-uncased --student bidirectional
-    python -m bench sizes cmow                                    # tables VII and VIII beside the published numbers
 
 The paper in ten lines. The student has no attention and no layers: a token is a vector, a small matrix, or both. A
 text is the sum of its vectors (CBOW), which forgets the order of the words, beside the product of its matrices
@@ -32,27 +30,25 @@ What the paper has -> code
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
     loss (appendix B)                     baseline, as vanilla KD is for all scripts
-    table I, search spaces                grid
+    table I, search spaces                grid; tables VII and VIII: python -m bench sizes cmow
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
-Differences from the paper, and how its gaps are read ("their code": the authors'; what concerns a command stands with
-the tables of `python -m bench papers cmow`)
+Differences from the paper, and how its gaps are read ("their code": the authors'; those of its commands:
+`python -m bench papers cmow`)
     - alpha weighs the teacher in all scripts here; the paper's weighs the labels. "Only soft loss" is `--alpha 1`.
     - a table of matrices holds what is added to the identity: the function and its N(0, 0.01) are the same, but
       dropout and decay pull a matrix towards the identity, not towards zero.
     - padding is left out by the attention mask; in their code it is an embedding that drifts.
     - masked language model: position i has the suffix that starts at i; in their code the one that starts at n - 1 - i.
       A student without a backward table reads its suffixes in the text's order.
-    - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5
-      (`--general-weights`).
+    - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5.
     - the KL divergence is summed over classes; their mean over batch and classes is C times weaker. The logits of the
       linear and CNN heads have no ReLU.
     - DiffCat encodes the words of each text without [CLS] and [SEP]. `--diffcat auto` uses it for pairs alone; with
       `on`, the second text of a single sentence is empty.
-    - heads start at N(0, 0.01) with biases of 0, as embeddings do; theirs have torch's own start on the task.
-    - after general distillation their classifier drops out its input, the MLP has two hidden layers, and the linear one
-      no norm; here the heads are those of appendix A, as on the task.
+    - heads start at N(0, 0.01) with biases of 0, as embeddings do; theirs have torch's own start. After general
+      distillation theirs differ (dropped out inputs, two hidden layers); here they are those of appendix A again.
     - the BiLSTM reads token embeddings; in their code the running sums and products. Without DiffCat, that of CBOW and
       hybrid has the paper's size, and its wiring is our reading (BiLstm).
     - the paper's CBOW also holds a table of matrices that it never reads.
@@ -67,13 +63,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, split_list
+from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, variants
 
-VARIANTS = ("finetune", "kd")
 PAPER_EPOCHS, PATIENCE = 20, 5
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
 STUDENTS = "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or bidirectional[-MATRIX-VECTOR]"
@@ -100,13 +95,17 @@ class Args(CommonArgs):
 
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "text embedding")
 
-    variant: str = arg("finetune,kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
-    task: str = arg("pocket/rte", TASK, setting=False)
+    variant: str = variants("finetune,kd", ("finetune", "kd"))
+    task: str = "pocket/rte"
     student: str = arg("bidirectional-10-100", STUDENTS)
-    init: str = arg("random", "first embeddings, or several with commas: random, general (general distillation is run"
-                    " first), or a folder of embeddings, such as OUT/cache/general/KEY")  # fmt: skip
-    lr: float | None = arg(None, "the student's peak learning rate (default: 5e-3 for pocket tasks, otherwise 1e-3, the"
-                           " largest of table I)", above=0)  # fmt: skip
+    init: str = arg(
+        "random",
+        "first embeddings, or several with commas: random, general (general distillation is run first), or a folder"
+        " of embeddings, such as OUT/cache/general/KEY",
+    )
+    lr: float | None = arg(
+        None, "peak learning rate (default: 5e-3 for pocket tasks, otherwise 1e-3, the largest of table I)", above=0
+    )
     head: Literal["linear", "mlp", "cnn", "bilstm"] = arg("mlp", "classifier on top of the embeddings")
     mlp_width: int = arg(1000, "hidden units of the MLP head", low=1)
     diffcat: Literal["auto", "on", "off"] = arg(
@@ -115,19 +114,27 @@ class Args(CommonArgs):
     stsb: Literal["regression", "classes"] = arg("regression", "STS-B as a regression, or as the paper's 21 classes")
     augment: int = arg(0, "kd: copies of each training text with words replaced (TinyBERT's augmentation)", low=0)
     general_share: float = arg(0.25, "--init general: its share of the budget", above=0, below=1)
-    general_lr: float = arg(2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)",
-                            above=0)  # fmt: skip
+    general_lr: float = arg(
+        2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)", above=0
+    )
     general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)", low=0)
     general_batch_size: int | None = arg(None, "--init general: texts a batch (default: --batch-size)", low=1)
     general_embedding_dropout: float = arg(0.0, "--init general: share of embedding entries dropped", low=0, below=1)
     general_hidden_dropout: float = arg(0.0, "--init general: share of its output's input dropped", low=0, below=1)
     general_weights: str = arg("5,2", "--init general: weights of the teacher's soft labels and of the masked words")
     general_clip: float = arg(1.0, "--init general: largest norm of a gradient", above=0)
-    corpus: str | None = arg(None, "--init general: its text, FILE of one passage a line, NAME=FILE,..., stream:FILE or"
-                             " stream:hub:REPO (default: pocket documents, or the task's own texts)")  # fmt: skip
+    corpus: str | None = arg(
+        None,
+        "--init general: its text, FILE of one passage a line, NAME=FILE,..., stream:FILE or stream:hub:REPO"
+        " (default: pocket documents, or the task's own texts)",
+    )
 
     def check(self) -> None:
         super().check()
+        if self.corpus is not None:
+            from common import text
+
+            text.check(self.corpus)
         if self.gradient_checkpointing or self.keep != "first":
             raise BadInput("--gradient-checkpointing, --keep: this student has no layers; leave them out")
         for init in self.inits or [self.init]:
@@ -137,10 +144,6 @@ class Args(CommonArgs):
             raise BadInput(f"--init {self.init}: one folder at a time; the rows of two would have one name")
         if self.head == "cnn":
             image_side(**encoder_sizes(self.student))
-        if self.corpus is not None:
-            from common import text
-
-            text.check(self.corpus)
         if not re.fullmatch(r"\d+(\.\d+)?,\d+(\.\d+)?", self.general_weights):
             raise BadInput(f"--general-weights {self.general_weights!r}: must be two numbers, for example 5,2")
 
@@ -154,6 +157,11 @@ class Args(CommonArgs):
     @property
     def inits(self) -> list[str]:
         return split_list(self.init)
+
+    def rows(self) -> dict[str, tuple[str, str]]:
+        """Of each row's label, where its embeddings start from, and its variant."""
+        prefix = {"random": "", "general": "general-"}
+        return {prefix.get(init, "pretrained-") + name: (init, name) for init in self.inits for name in self.variants}
 
 
 def encoder_sizes(student: str) -> dict[str, int]:
@@ -227,7 +235,7 @@ def prefix_products(M: Tensor) -> Tensor:
 
 
 def suffix_products(M: Tensor) -> Tensor:
-    """(B, L, s, s) -> (B, L, s, s), at i the product M_i ... M_L, whose transpose is M_L' ... M_i'."""
+    """(B, L, s, s) -> (B, L, s, s), at i the product M_i ... M_L = (M_L' ... M_i')': prefixes from the right."""
     return prefix_products(M.flip(1).mT).mT.flip(1)
 
 
@@ -303,8 +311,8 @@ def add_identity(rows: Tensor) -> Tensor:
 def moved_to_front(ids: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
     """(B, L) ids and the mask of a text -> (B, L'), its tokens first, as long as the longest: for shorter products."""
     longest = max(1, int(part.sum(1).max()))
-    order = part.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # places of tokens, then of others
-    return ids.gather(1, order), part.gather(1, order)
+    tokens_first = part.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # by their places in ids
+    return ids.gather(1, tokens_first), part.gather(1, tokens_first)
 
 
 def diffcat(a: Tensor, b: Tensor | None = None) -> Tensor:
@@ -402,9 +410,9 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
         # products of bf16 matrices would lose what tells words apart: entries are 1 + 0.01 at first
         with torch.autocast(input_ids.device.type, enabled=False):
-            inputs = self.sequences if self.config.head == "bilstm" else self.encodings
-            features, *lengths = inputs(self.texts(input_ids, attention_mask.bool()))
-        logits = self.head(features, *lengths)
+            features = self.sequences if self.config.head == "bilstm" else self.encodings
+            inputs = features(self.texts(input_ids, attention_mask.bool()))
+        logits = self.head(*inputs)
         return SequenceClassifierOutput(None if labels is None else mean(label_loss(logits, labels)), logits)
 
     def texts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -416,11 +424,11 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
             parts = [words & ~second, words & second]
         return [moved_to_front(ids, part) for part in parts]
 
-    def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor]:
+    def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
         """(B, D), or with DiffCat (B, 3 D)."""
         return (diffcat(*(self.embeddings.pooled(*text) for text in texts)),)
 
-    def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
         """Token embeddings (B, L', i) and lengths (B,); with DiffCat the k-th token of a beside the k-th of b."""
         lengths = torch.stack([part.sum(1) for _, part in texts]).amax(0).clamp(min=1)
         L = max(part.shape[1] for _, part in texts)
@@ -531,67 +539,54 @@ def stsb_classes(task: TaskData) -> TaskData:
     return replace(task, name=f"{task.name}-21", task=classes, splits=splits)
 
 
-class Row(NamedTuple):
-    """What is told apart in the table: where a student's embeddings start from, and whether the teacher takes part."""
-
-    init: str
-    kd: bool
-
-
-def rows_of(args: Args) -> dict[str, Row]:
-    """By their labels."""
-    prefix = {"random": "", "general": "general-"}
-    return {prefix.get(init, "pretrained-") + name: Row(init, name == "kd") for init in args.inits
-            for name in args.variants}  # fmt: skip
-
-
-def settings_of(args: Args, row: Row, task: TaskData, teacher: Teacher) -> dict[str, Any]:
+def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Teacher) -> dict[str, Any]:
     """A row's settings besides the arguments."""
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
     return {
-        "init": row.init if row.init in ("random", "general") else models.model_name(row.init),
+        "init": init if init in ("random", "general") else models.model_name(init),
         "diffcat": diffcat,
         "lr": args.lr or (5e-3 if task.source == "pocket" else 1e-3),
         # over the task's own examples
-        "paper_epochs": PAPER_EPOCHS * (1 + args.augment * len(task.task.fields) if row.kd else 1),
+        "paper_epochs": PAPER_EPOCHS * (1 + args.augment * len(task.task.fields) if variant == "kd" else 1),
     }
 
 
-def build_student(args: Args, run: Run, row: Row) -> tuple[PreTrainedModel, str]:
-    """A row's student, with the embeddings that it starts from; where these are from."""
+def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
+    """A row's student, with the embeddings that it starts from."""
     set_seed(args.seed)
     changes = run.task.task.kind.settings(run.task.task)
     config = student_config(args, run.teacher.tokenizer, diffcat=run.settings["diffcat"], **changes)
     student = MatrixEmbeddingForSequenceClassification(config)
-    if row.init == "random":
-        return student, "random"
-    general = row.init == "general"
-    folder = general_distillation(args, run) if general else Path(row.init)
-    load_embeddings(student.embeddings, folder)
-    return student, f"general distillation #{folder.name}" if general else f"{run.settings['init']}, not charged"
+    if init == "general":
+        folder = general_distillation(args, run)
+        run.started_from = f"general distillation #{folder.name}"
+        load_embeddings(student.embeddings, folder)
+    elif init != "random":
+        run.started_from = f"{run.settings['init']}, not charged"
+        load_embeddings(student.embeddings, init)
+    return student
 
 
 def main(args: Args) -> None:
-    for name in args.tasks:
-        task = load(name, **args.source)
+    for task in (load(name, **args.source) for name in args.tasks):
         if task.task.kind == "regression" and args.stsb == "classes":
             task = stsb_classes(task)
-        teacher, table = get_teacher(args, task), rows_of(args)
-        variants = {label: settings_of(args, row, task, teacher) for label, row in table.items()}
-        for run in task_rows(args, "cmow", task, teacher, variants, select=0, patience=PATIENCE):
-            row = table[run.variant]
-            student, start = build_student(args, run, row)
-            if args.augment and row.kd:
+        teacher, rows = get_teacher(args, task), args.rows()
+        settings = {label: settings_of(args, *row, task, teacher) for label, row in rows.items()}
+        for run in task_rows(args, "cmow", task, teacher, settings, select=0, patience=PATIENCE):
+            init, variant = rows[run.variant]
+            student = build_student(args, run, init)
+            if args.augment and variant == "kd":
                 run.augment(args.augment)
-            guide = run.kept_teacher() if row.kd else None
+            guide = run.kept_teacher() if variant == "kd" else None
             # no warm-up, linear decay
             with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
                 for batch in loop:  # appendix B
                     s, t = student(**batch.inputs), guide(batch) if guide else None
                     loop.minimise(baseline(args, batch, s, t))
-            run.finish(student, init=start, loading=Loading("import methods.cmow"))
+            run.finish(student, loading=Loading("import methods.cmow"))
 
 
 if __name__ == "__main__":

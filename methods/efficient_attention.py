@@ -16,9 +16,6 @@ Brown et al. 2023: https://arxiv.org/abs/2311.13657
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
         --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
-    python -m bench sizes efficient_attention                                  # Table 2's numbers of parameters
-    python -m bench speed --table lengths                                      # Tables 2, 4: time, memory by length
-    python -m bench figures ner-data pocket/ner                                # appendix A: lengths and tags of data
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
 Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
@@ -32,15 +29,16 @@ a variant here.
 
 What the paper has -> code
     sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
-    section 3.1: convert                   convert; common/layers/attention.py, from_library: published long teachers
+    section 3.1: convert                   convert; common/layers/long.py: published long teachers
     section 3.1: every other layer         depth, distil
     appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
     sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
+    tables 2 and 4; appendix A             python -m bench sizes, speed and figures ner-data
 
-Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
-`python -m bench papers efficient_attention`)
+Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers
+efficient_attention`)
     - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
     - every other layer is the first, third, ...: [0, 2, 4, 6, 8, 10] of twelve; DistilBERT took [0, 2, 4, 7, 9, 11].
     - padding changes no result. The library's Nystromformer averages padding into its landmarks, and its BigBird has
@@ -52,9 +50,8 @@ Differences from the paper, and how its gaps are read (what concerns a command s
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
       fine-tuning an example is a text, or a piece of a long one; none are joined. The pocket suite's documents are
-      fine-tuned on short ones first (SHORT_FIRST).
-    - a masked-LM head that a checkpoint lacks is trained first, on short pieces, outside of the budget: they count as
-      the teacher's examples.
+      fine-tuned on short ones first.
+    - a masked-LM head that a checkpoint lacks is trained first, on short pieces, and counts as the teacher's examples.
     - each seed has a chain of stages of its own; the paper has one.
     - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
 """
@@ -70,7 +67,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import TASK, BadInput, CommonArgs, arg, execute, parse, student_shape
+from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -95,14 +92,13 @@ class Args(CommonArgs):
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "token classification", "span QA")
     OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ()  # its stages go on from the teacher
 
-    variant: str = arg(
-        "finetune,kd,convert-distil", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False
-    )
-    task: str = arg("pocket/rte", TASK, setting=False)
+    variant: str = variants("finetune,kd,convert-distil", VARIANTS)
+    task: str = "pocket/rte"
     student: str = arg(
-        "half", "half: layers 1, 3, 5, ... of the teacher's; or layers x the teacher's width, which --keep chooses;"
+        "half",
+        "half: layers 1, 3, 5, ... of the teacher's; or layers x the teacher's width, which --keep chooses;"
         " convert has all of them",
-    )  # fmt: skip
+    )
     attention: Literal["longformer", "bigbird", "lsg", "nystromformer"] = arg("longformer", "what to convert to")
     max_length: int = arg(128, "tokens kept of an example by converted models", low=4)
     short_length: int = arg(512, "tokens kept of an example, or of a window, by models with full attention", low=4)
@@ -125,9 +121,8 @@ class Args(CommonArgs):
     )
     convert_corpus: str | None = arg(None, "text of masked language modelling after conversion (default: --corpus)")
     stage_length: int | None = arg(
-        None, "tokens of a piece of text before fine-tuning, of models with an efficient attention (default:"
-        " --max-length)", low=4,
-    )  # fmt: skip
+        None, "tokens of a piece of text before fine-tuning, with an efficient attention (default: --max-length)", low=4
+    )
     convert_share: float = arg(
         0.05, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
     )
@@ -137,6 +132,11 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
+        if self.corpus or self.convert_corpus:
+            from common import text
+
+            text.check(self.corpus)
+            text.check(self.convert_corpus)
         if self.convert_share + self.distil_share >= 1:
             raise BadInput(
                 f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
@@ -150,11 +150,6 @@ class Args(CommonArgs):
             allowed = ("auto", "pretrained", *["random"] * ("convert" in VARIANTS[name][:1]))
             if VARIANTS[name] not in ((), ("kd",)) and self.init not in allowed:
                 raise BadInput(f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work")
-        if self.corpus or self.convert_corpus:
-            from common import text
-
-            text.check(self.corpus)
-            text.check(self.convert_corpus)
 
     def check_student(self) -> None:
         if self.student != "half":
@@ -179,23 +174,45 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import data, models, text
-from common.layers import attention
+from common import models, text
+from common.data import load
+from common.layers import attention, long
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
-from common.tasks import Task, TaskData
+from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
-from common.train import Batch, shared
+from common.train import Batch
 
 # Shapes: B batch, L length, D width, V vocabulary.
 
 
-# --- the student's layers, and what an attention sees --------------------------------------------------------
+# --- what becomes of a row -----------------------------------------------------------------------------------
+
+
+class Plan(NamedTuple):
+    """How many layers a row keeps, and which, as `--keep` names them; its stages before the task; whether the teacher's
+    soft labels fine-tune it; what it then reads, and with which attention (None: full)."""
+
+    layers: int
+    keep: str
+    stages: tuple[str, ...]
+    soft: bool
+    length: int
+    pattern: dict[str, Any] | None
+
+
+def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
+    stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
+    full = min(args.short_length, args.max_length), None
+    length, pattern = (args.max_length, attention_settings(args)) if "convert" in stages else full
+    if attention.kind_of(teacher.model.config):
+        length, pattern = args.max_length, teacher.model.config.efficient_attention
+    return Plan(*depth(args, teacher, variant), stages, "kd" in VARIANTS[variant], length, pattern)
 
 
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
-    """The layers of a row's student, and which of the teacher's they are, as `--keep` names them."""
+    """The layers of a row's student, and which of the teacher's they are."""
     N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
     if VARIANTS[variant] == ("convert",):  # the converted teacher
         return N, "first"
@@ -220,7 +237,7 @@ def attention_settings(args: Args) -> dict[str, Any]:
     return {name: value for name, value in settings[args.attention].items() if value is not None}
 
 
-# --- before the task: masked language modelling and distillation (appendix B) --------------------------------
+# --- the loss before the task (appendix B) -------------------------------------------------------------------
 
 TEMPERATURE = 2.0
 SOFT, MLM, COSINE = 5.0, 2.0, 1.0
@@ -257,10 +274,13 @@ def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: B
     return pretraining_loss(s, t, batch.labels, batch.mask, batch.mean_of_tokens)
 
 
-def convert(args: Args, run: Run, source: str, texts: Any) -> str:
-    """Section 3.1: the masked LM `source` with another attention, trained on, with `--init random` (section 3.4) from
-    random weights; the folder of the result."""
-    settings, length, share = attention_settings(args), args.stage_length or args.max_length, args.convert_share
+# --- the stages before the task (section 3.1) ----------------------------------------------------------------
+
+
+def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
+    """The masked LM `source` with another attention, trained on; with `--init random` (section 3.4) from random
+    weights. The folder of the result."""
+    settings, share = attention_settings(args), args.convert_share
 
     def build(model: PreTrainedModel) -> PreTrainedModel:
         if args.init == "random":
@@ -274,11 +294,11 @@ def convert(args: Args, run: Run, source: str, texts: Any) -> str:
     lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
     plan = {"stage": "convert", "steps": steps, "optimizer": CONVERT_OPTIMIZER}
     plan |= {"attention": args.attention, "settings": settings} | ({"init": "random"} if args.init == "random" else {})
-    return before(args, run, source, texts, build, lr, length, size, **plan)
+    return stage(args, run, source, texts, build, lr, length, size, **plan)
 
 
 def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: int, keep: str) -> str:
-    """Section 3.1: a student of so many of the masked LM's layers, which teaches it; the folder of the result."""
+    """A student of so many of the masked LM's layers, which teaches it. The folder of the result."""
 
     def build(model: PreTrainedModel) -> PreTrainedModel:
         return models.keep_layers(copy.deepcopy(model), keep, layers)
@@ -288,155 +308,67 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
         size, steps, epochs = max(1, TOKENS // length), 0, DISTIL_EPOCHS
     plan = {"stage": "distil", "steps": steps, "epochs": epochs, "optimizer": DISTIL_OPTIMIZER}
     plan |= {"smoothing": SMOOTHING, "layers": layers, "keep": keep}
-    return before(args, run, source, texts, build, args.distil_lr, length, size, **plan)
+    return stage(args, run, source, texts, build, args.distil_lr, length, size, **plan)
 
 
-def before(args: Args, run: Run, source: str, texts: Any, build: Any, lr: float, length: int, size: int,
-           **plan: Any) -> str:  # fmt: skip
+def stage(args: Args, run: Run, source: str, texts: Any, build: Any, lr: float, length: int, size: int,
+          **plan: Any) -> str:  # fmt: skip
     """A stage before the task, for all variants and tasks that share it: the folder of its masked LM."""
 
     def done(student: PreTrainedModel) -> None:
         if attention.kind_of(student.config) == "longformer":  # what is global is trained by no masked LM
             attention.copy_globals(student)
 
-    made = text.pretrain(run, "efficient", build, pretraining_step, texts=texts, lr=lr, batch_size=size, length=length,
-                         seed=args.seed, source=source, load=masked_lm, pieces=True, done=done, in_parts=True,
-                         **plan)  # fmt: skip
+    made = text.pretrain(
+        run, "efficient", build, pretraining_step, texts=texts, lr=lr, batch_size=size, length=length, seed=args.seed,
+        source=source, load=long.masked_lm, pieces=True, done=done, in_parts=True, **plan,
+    )  # fmt: skip
     return str(made.folder)
 
 
-def before_the_task(args: Args, run: Run, texts: Any) -> str:
-    """The folder (or hub id) of the masked LM at the end of a variant's chain of stages; every row is charged in full.
-
-    A teacher that is long already needs no conversion. A masked-LM head that the checkpoint lacks is trained once for
-    all seeds.
-    """
-    teacher, stages = run.teacher, VARIANTS[run.variant]
-    source, long = teacher.pretrained or teacher.name, attention.kind_of(teacher.model.config) is not None
-    converts, distils = "convert" in stages and not long, "distil" in stages
-    trains = (converts and args.convert_share) or (distils and args.distil_share)
-    if trains and not masked_lm(source)[1]:  # before its body is another
-        source = with_lm_head(args, run, source, texts)
-    for stage in stages:
-        if stage == "convert" and converts:
-            converting = text.open_texts(args.convert_corpus, run.task) if args.convert_corpus else texts
-            source, long = convert(args, run, source, converting), True
-        elif stage == "distil":
-            length = (args.stage_length or args.max_length) if long else min(args.short_length, args.max_length)
-            source = distil(args, run, source, texts, length, *depth(args, teacher, run.variant))
+def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
+    """The folder (or hub id) of the masked LM at the end of a row's chain of stages; every row is charged in full. A
+    teacher that is long already needs no conversion."""
+    source = run.teacher.pretrained or run.teacher.name
+    is_long = attention.kind_of(run.teacher.model.config) is not None
+    stages = [name for name in plan.stages if name == "distil" or not is_long]
+    long_length, short_length = args.stage_length or args.max_length, min(args.short_length, args.max_length)
+    if any({"convert": args.convert_share, "distil": args.distil_share}[name] for name in stages):
+        source = long.with_lm_head(run, source, texts, min(64, short_length))  # before its body is another
+    for name in stages:
+        if name == "convert":
+            own = text.open_texts(args.convert_corpus, run.task) if args.convert_corpus else texts
+            source, is_long = convert(args, run, source, own, long_length), True
+        else:
+            length = long_length if is_long else short_length
+            source = distil(args, run, source, texts, length, plan.layers, plan.keep)
     return source
 
 
-def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
-    """A masked language model, converted or not, and whether its head came with it."""
-    if hasattr(models.load_config(source), "efficient_attention"):
-        model, lost = attention.read(source, AutoModelForMaskedLM)
-        if any(models.in_body(model, key) for key in lost):
-            raise BadInput(f"--teacher {source}: weights of its body are missing")
-        return model, not lost
-    model, has_head = text.load_masked_lm(source)
-    return attention.from_library(model), has_head
-
-
-def with_lm_head(args: Args, run: Run, source: str, texts: Any) -> str:
-    """The folder of a masked LM whose checkpoint had no such head."""
-    tokenizer, length = run.teacher.tokenizer, min(64, args.short_length, args.max_length)
-    recipe = {"source": models.model_name(source), "stage": "head", "texts": texts.signature, "length": length}
-
-    def make(stage: Any) -> PreTrainedModel:
-        model, _ = masked_lm(source)
-        pieces = text.pieces_of(tokenizer, texts.head, length, 10_000)
-        text.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
-        return model
-
-    return str(run.shared("efficient", recipe | {"precision": args.precision, "seed": 0}, make).folder)
+def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> PreTrainedModel:
+    """A row's student before it is fine-tuned."""
+    if not plan.stages:
+        return run.student(keep=plan.keep)
+    teacher, source = run.teacher, before_the_task(args, run, plan, texts)
+    first = "all layers" if "distil" not in plan.stages else models.named_layers(plan.keep, plan.layers)
+    is_long = attention.kind_of(teacher.model.config) is not None
+    start = teacher.name if is_long else teacher.pretrained or teacher.name
+    run.started_from = " then ".join((f"{first} of {Path(start).name}", *plan.stages))
+    tuned = None if teacher.pretrained else teacher.model
+    return long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------
 
-# Of fine-tuning on the pocket suite's documents, which are made short and long for it: the share of the steps after
-# which longer ones come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction
-# of the time. Real documents are drawn evenly: their short examples are the ends of long ones.
-SHORT_FIRST = (0.5, 420)
 
-
-def with_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: Any = None) -> PreTrainedModel:
-    """The body of a stage's masked LM below a new head for the task, or below that of the model `tuned`. For questions,
-    Longformer's question tokens become global."""
-    config: Any = models.load_config(source)
-    for key, value in task.kind.settings(task).items():
-        setattr(config, key, value)
-    if task.kind == "span QA" and attention.kind_of(config) == "longformer":
-        config.efficient_attention["question"] = tokenizer.sep_token_id
-    torch.manual_seed(seed)
-    model = models.load_model(source, config, task.kind)
-    if tuned is not None:
-        head = {k: v for k, v in tuned.state_dict().items() if not models.in_body(model, k)}
-        model.load_state_dict(head, strict=False)
-    return model
-
-
-class Plan(NamedTuple):
-    """What becomes of a row: how many layers it keeps, and which; what it reads; what it goes through."""
-
-    layers: int
-    keep: str
-    length: int
-    converted: bool  # or long from the start
-    stages: tuple[str, ...]  # before the task
-    soft: bool  # whether the teacher's soft labels fine-tune it
-    pattern: dict[str, Any] | None  # of its attention
-
-
-def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
-    """Of a row of the table."""
-    stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
-    long = attention.kind_of(teacher.model.config) is not None
-    converted = long or "convert" in stages
-    length = args.max_length if converted else min(args.short_length, args.max_length)
-    own = attention_settings(args) if converted else None
-    pattern = teacher.model.config.efficient_attention if long else own
-    return Plan(*depth(args, teacher, variant), length, converted, stages, "kd" in VARIANTS[variant], pattern)
-
-
-def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> tuple[PreTrainedModel, str]:
-    """A row's student before it is fine-tuned, and what it started from."""
-    if not plan.stages:
-        student = run.student(keep=plan.keep)
-        return student, run.started_from
-    teacher = run.teacher
-    source = before_the_task(args, run, texts)
-    tuned = None if teacher.pretrained else teacher.model
-    student = with_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
-    first = "all layers" if "distil" not in plan.stages else models.named_layers(plan.keep, plan.layers)
-    long = attention.kind_of(teacher.model.config) is not None
-    start = teacher.name if long else teacher.pretrained or teacher.name
-    return student, " then ".join((f"{first} of {Path(start).name}", *plan.stages))
-
-
-def long_teacher(args: Args, task: Task) -> str:
-    """`--teacher`, of which the library's own long models are kept as converted ones: a folder."""
-    source = models.source(args.teacher, task.kind)
-    config = models.load_config(source)
-    name = attention.kind_of(config)
-    if name not in (None, args.attention):
-        raise BadInput(f"--attention {args.attention}: the teacher's is {name}; give --attention {name}")
-    if name and args.window:
-        raise BadInput(f"--window {args.window}: the teacher {args.teacher} has one of its own; leave it out")
-    if name is None or hasattr(config, "efficient_attention"):
-        return args.teacher
-    tokenizer = models.load_tokenizer(source)
-    recipe = {"parent": models.model_name(source), "stage": "as it is", "kind": task.kind, "seed": 0}
-
-    def make(_: Any) -> PreTrainedModel:
-        model, has_head = masked_lm(source)
-        if not has_head:
-            raise BadInput(f"--teacher {args.teacher}: has no masked-LM head, from which it could be distilled")
-        if name == "longformer" and task.kind == "span QA":
-            model.config.efficient_attention["question"] = tokenizer.sep_token_id
-        return model
-
-    return str(shared(args, "efficient", recipe, tokenizer, make).folder)
+def load_teacher(args: Args, task: TaskData) -> Teacher:
+    """A fine-tuned teacher where a row reads its soft labels, otherwise one that is known for its masked LM alone."""
+    given = replace(args, teacher=long.long_teacher(args, task.task))
+    given = replace(given, max_length=teacher_length(given, task))
+    teacher = get_teacher(given, task, headless=not any("kd" in VARIANTS[name] for name in args.variants))
+    teacher.name = args.teacher
+    teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
+    return teacher
 
 
 def teacher_length(args: Args, task: TaskData) -> int:
@@ -462,15 +394,6 @@ def default_corpus(task: TaskData) -> str:
     return "pocket-long" if task.task.kind.windowed else "task,pocket-short"
 
 
-def short_first(args: Args, run: Run) -> Any:
-    """The order of a run's examples; None: the usual one."""
-    if not run.task.task.kind.windowed or run.task.source != "pocket":
-        return None
-    share, tokens = SHORT_FIRST
-    how = (run.encoded, run.teacher.tokenizer, args.batch_size, args.seed)
-    return data.ShortFirst(*how, round(share * run.left), tokens)
-
-
 def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[str, Any]:
     """A row's settings besides the arguments, and its own `arguments`."""
     # a teacher that is only known as it was fine-tuned is where all rows start
@@ -488,27 +411,22 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
 
 
 def main(args: Args) -> None:
-    for name in args.tasks:
-        task = data.load(name, **args.source)
-        given = replace(args, teacher=long_teacher(args, task.task))
-        given = replace(given, max_length=teacher_length(given, task))
-        teacher = get_teacher(given, task, headless=not any("kd" in VARIANTS[name] for name in args.variants))
-        teacher.name = args.teacher
-        teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
+    for task in (load(name, **args.source) for name in args.tasks):
+        teacher = load_teacher(args, task)
         texts = text.open_texts(args.corpus or default_corpus(task), task)
         plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
-        variants = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
+        rows = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)
-        for run in task_rows(args, "efficient_attention", task, teacher, variants, paper_epochs=epochs):
+        for run in task_rows(args, "efficient_attention", task, teacher, rows, paper_epochs=epochs):
             plan = plans[run.variant]
-            student, start = build_student(args, run, plan, texts)
+            student = build_student(args, run, plan, texts)
             guide = run.kept_teacher() if plan.soft else None
-            with run.loop({"student": student}, run.lr, batches=short_first(args, run)) as loop:
+            with run.loop({"student": student}, run.lr) as loop:
                 for batch in loop:
                     s, t = student(**batch.inputs), guide(batch) if guide else None
                     loop.minimise(baseline(args, batch, s, t))
             loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
-            run.finish(student, init=start, loading=loading if plan.converted else None)
+            run.finish(student, loading=None if plan.pattern is None else loading)
 
 
 if __name__ == "__main__":

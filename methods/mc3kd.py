@@ -16,7 +16,6 @@ Fan et al., ACL 2025: https://aclanthology.org/2025.acl-long.1067
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
     python methods/mc3kd.py --variant pkd-skip --tokens all --last in    # PKD's loss, with MC3KD's tokens and layers
     python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
-    python -m bench figures mc3kd MODEL_DIR --task pocket/rte    # SVCCA of every pair of layers, as JSON and plots
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
 alike the layers of a model are by the mean canonical correlation of their activations (SVCCA): in larger
@@ -27,7 +26,7 @@ by the differentiable total correlation of deep CCA; beside the usual KD loss. R
 model's first and last layer, is reported for teacher and student: lower means layers that differ more.
 
 Equation -> code
-    (1) vanilla KD                     kd_loss (common/losses.py), called in step_loss
+    (1) vanilla KD                     baseline, as of all scripts
     (2) C_T(l), layer against layer    Covariances.svcca, differences
     (3) the m smallest, in order       select_layers
     (4)-(6) whitening, correlation     total_correlation; in training the kernel common/layers/ccc.py, equal by a test
@@ -35,8 +34,7 @@ Equation -> code
     tables 4 and 8: TAKD, DynaKD       takd, dynakd
     figures 2, 4-9                     python -m bench figures mc3kd; `--track`
 
-Differences from the paper, and how its gaps are read (what concerns a command stands with the tables of
-`python -m bench papers mc3kd`)
+Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers mc3kd`)
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
     - eq. 5 divides by m, also the number of layers: read as n, the number of vectors. Eq. 6 writes the trace norm as
       tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
@@ -48,15 +46,15 @@ Differences from the paper, and how its gaps are read (what concerns a command s
       sets a ridge that grows with D/n.
     - C_T and RCCC are over 512 examples, drawn at random; RCCC is of layers 1 and N, not of the embeddings. Algorithm 1
       stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
-    - the student starts from the first layers of its checkpoint; AdamW with a warm-up of 0.1, linear decay, weight
-      decay 0.01 and clipping at 1, and batches of like length: none of this is in the paper.
-    - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does; so do `pkd-skip`,
-      `pkd-last` and `only-selection`, unless `--tokens` and `--last` say otherwise. "Only selection" is said to use the
-      vanilla KD loss, in which no layer takes part; its results differ from KD's: read as PKD's loss.
+    - the student starts from the first layers of its checkpoint; AdamW, warm-up 0.1, linear decay, weight decay 0.01,
+      clipping at 1, and batches of like length: none of this is in the paper.
+    - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does (`--tokens`, `--last`).
+      "Only selection" is said to use vanilla KD's loss, in which no layer takes part; its results differ from KD's:
+      read as PKD's loss.
     - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant. How DynaKD (Ding et al. 2024) learns its
       distribution is not in the paper: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
-    - language modelling, of which the paper gives no details: means over the predicted tokens; the CCC is over the
-      states of all positions, GPT-2's last after the final layer norm, as the library hands it out.
+    - language modelling, without details in the paper: means over the predicted tokens; the CCC is over the states of
+      all positions, GPT-2's last after the final layer norm, as the library hands it out.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, student_shape
+from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, student_shape, variants
 
 
 class Variant(NamedTuple):
@@ -96,9 +94,6 @@ VARIANTS = {
 }
 PAPER_EPOCHS = 4
 POOLS = {"pocket-6": "pocket", "pocket-12": "pocket,pocket-6"}  # DynaKD's teachers beside an embedded one
-# Appendix A, for BERT-base; the temperature is fixed at 20 there. Its beta weighs the literal eq. 7, whose correlations
-# are min(d_S, d_T) times those here, 768 of BERT-base
-GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
 @dataclass
@@ -107,7 +102,7 @@ class Args(CommonArgs):
 
     KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "text embedding", "language modelling")
 
-    variant: str = arg("finetune,kd,mc3kd", f"one or several of {', '.join(VARIANTS)}", names=VARIANTS, setting=False)
+    variant: str = variants("finetune,kd,mc3kd", VARIANTS)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
     assistant: str | None = arg(
         None, "takd: layers x width of the assistant (default: half-way in layers, the teacher's width)"
@@ -133,9 +128,9 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
-        hidden = {name: self.variant_of(name) for name in self.variants if VARIANTS[name].hidden != "none"}
-        whole = [v for v in hidden.values() if v.hidden == "ccc" or v.tokens == "all"]
-        if self.accumulate > 1 and any(v.hidden == "pkd" or not self.memory for v in whole):
+        rows = {name: row for name in self.variants if (row := self.row(name)).hidden != "none"}
+        of_tokens = [row for row in rows.values() if row.hidden == "ccc" or row.tokens == "all"]
+        if self.accumulate > 1 and any(row.hidden == "pkd" or not self.memory for row in of_tokens):
             raise BadInput(
                 f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out, or add"
                 " --memory 0.9, which is for the CCC alone"
@@ -144,24 +139,30 @@ class Args(CommonArgs):
             student_shape(self.assistant, "--assistant")
         if self.pool is None and "dynakd" in self.variants and self.teacher not in POOLS:
             raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
-        if any(v.last == "out" for v in hidden.values()) and student_shape(self.student)[0] < 2:
+        if any(row.last == "out" for row in rows.values()) and student_shape(self.student)[0] < 2:
             raise BadInput(f"--student {self.student}: its last layer is left out, so it needs 2 or more; or --last in")
-        for task in (task for task in self.tasks if self.kind_of(task) == "language modelling"):
-            for name in (name for name, variant in hidden.items() if variant.tokens == "cls"):
-                raise BadInput(f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works")
+        cls = [name for name, row in rows.items() if row.tokens == "cls"]
+        for task in self.tasks if cls else ():
+            if self.kind_of(task) == "language modelling":
+                raise BadInput(f"--variant {cls[0]}: compares [CLS] vectors, and {task} has none; --tokens all works")
 
-    def variant_of(self, name: str) -> Variant:
+    def row(self, name: str) -> Variant:
         """A variant, with what the arguments replace in it."""
         given = {key: getattr(self, key) for key in ("beta", "tokens", "last")}
         return VARIANTS[name]._replace(**{key: value for key, value in given.items() if value is not None})
 
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """Appendix A's search space for a variant, without what it does not use; rates scale with 768 / width."""
-    width = student_shape(args.student)[1]
-    space = GRID | {"lr": tuple(lr * 768 / width for lr in GRID["lr"])}
-    unused = {"alpha", "beta"} if variant == "finetune" else {"beta"} if VARIANTS[variant].hidden == "none" else set()
-    return {name: values for name, values in space.items() if name not in unused}
+    """Appendix A's search space, for BERT-base, without what a variant does not use; rates scale with 768 / width. The
+    temperature is fixed at 20 there, and beta weighs the literal eq. 7, whose correlations are 768 times those here."""
+    space: dict[str, tuple[float, ...]] = {
+        "lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (2e-5, 3e-5, 5e-5))
+    }
+    if variant != "finetune":
+        space["alpha"] = (0.2, 0.5, 0.6, 0.7)
+    if VARIANTS[variant].hidden != "none":
+        space["beta"] = (0.1, 1.0, 10.0)
+    return space
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -174,7 +175,7 @@ from transformers import PreTrainedModel
 
 from common.data import Encoded, collate, encode, load
 from common.layers.ccc import Memory, ccc
-from common.losses import kd_loss, label_loss, term
+from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
 from common.run import Run, task_rows
@@ -254,8 +255,9 @@ def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: Encoded, p
 
 
 @by_main
-def differences(args: Args, teacher: Teacher, encoded: Encoded) -> tuple[list[float], Ledger]:
-    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N; what it costs."""
+def differences(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], Ledger]:
+    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples; what it costs."""
+    encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
     N, cost = teacher.model.config.num_hidden_layers, Ledger()
     pairs = [(l - 1, l) for l in range(1, N + 1)]
     with cost.clock():
@@ -329,28 +331,55 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
     """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it. `layers[i - 1]` guides student layer i; `memory`
     has the covariances of the batches before."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
-    logits, labels = batch.predictions(s)
-    if name == "finetune":
-        return mean(label_loss(logits, labels))
-    t = teacher(batch, layers)
-    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE
-    loss = kd_loss(logits, batch.predictions(t)[0], labels, args.alpha, args.temperature)
-    variant = args.variant_of(name)
-    at: dict[str, Any] = {"mask": batch.mask, "tokens": variant.tokens, "family": student.config.model_type}
+    t: Any = None if name == "finetune" else teacher(batch, layers)
+    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; without a teacher CE alone
+    loss, row = baseline(args, batch, s, t), args.row(name)
+    at: dict[str, Any] = {"mask": batch.mask, "tokens": row.tokens, "family": student.config.model_type}
     pairs = [(vectors(s.hidden_states[i], **at), vectors(t.hidden_states[l], **at)) for i, l in enumerate(layers, 1)]
-    if variant.hidden == "pkd":
-        loss = loss + variant.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
-    elif variant.hidden == "ccc":
+    if row.hidden == "pkd":
+        loss = loss + row.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
+    elif row.hidden == "ccc":
         S, T = (torch.stack([whole(x) for x in side]) for side in zip(*pairs, strict=True))  # (m, n, D)
         # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value; `ccc` is
         # `total_correlation` of each of the m pairs
         L_CCC = -ccc(S, T, args.ridge, args.shrinkage, memory).sum() / min(S.shape[-1], T.shape[-1])
         # eq. 8
-        loss = loss + variant.beta * term("CCC", L_CCC)
+        loss = loss + row.beta * term("CCC", L_CCC)
     return loss
 
 
 # --- training ------------------------------------------------------------------------------------------------
+
+
+def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, layers: list[int]) -> None:
+    """KD, PKD, MC3KD: a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
+    steps = run.steps if run.kind == "paper" else run.left  # the paper's epochs are TAKD's student's, too
+    modules: dict[str, torch.nn.Module] = {"student": student}
+    memory = None
+    if args.memory and args.row(run.variant).hidden == "ccc":
+        D_S, D_T = student.config.hidden_size, teacher.model.config.hidden_size
+        modules["memory"] = memory = Memory(args.memory, len(layers), D_S, D_T).to(student.device)
+    if run.variant not in ("finetune", "takd"):
+        teacher = run.kept_teacher(layers, steps)
+    with run.loop(modules, run.lr, steps=steps) as loop:
+        loop.watch = partial(track, args, run, student, loop)
+        for batch in loop:
+            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers, memory))
+
+
+def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
+    """TAKD's first stage: an assistant, which half of the budget teaches by KD; of the paper's, all epochs."""
+    width = student_shape(shape := run.settings["assistant"])[1]
+    first = run.settings["init"]
+    if width != student_shape(args.student)[1]:
+        copied = teacher.pretrained and args.init != "random" and width == teacher.model.config.hidden_size
+        first = "pretrained" if copied else "random"
+    assistant = run.student(init=first, shape=shape, keep="first")
+    steps = run.steps if run.kind == "paper" else run.steps // 2
+    with run.loop({"student": assistant}, run.rate(width, first), steps=steps, stage="assistant") as loop:
+        for batch in loop:
+            loop.minimise(step_loss(args, "kd", assistant, teacher, batch, []))
+    return replace(teacher, name=f"assistant {shape}", model=assistant.eval().requires_grad_(False))
 
 
 class TeacherChoice(torch.nn.Module):
@@ -383,39 +412,8 @@ class TeacherChoice(torch.nn.Module):
         self.baseline.lerp_(torch.tensor(loss).to(self.baseline), 1 - self.MEMORY)
 
 
-def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, layers: list[int]) -> None:
-    """Train a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
-    steps = run.steps if run.kind == "paper" else run.left  # the paper's epochs are TAKD's student's, too
-    modules: dict[str, torch.nn.Module] = {"student": student}
-    memory = None
-    if args.memory and args.variant_of(run.variant).hidden == "ccc":
-        D_S, D_T = student.config.hidden_size, teacher.model.config.hidden_size
-        modules["memory"] = memory = Memory(args.memory, len(layers), D_S, D_T).to(student.device)
-    if run.variant not in ("finetune", "takd"):
-        teacher = run.kept_teacher(layers, steps)
-    with run.loop(modules, run.lr, steps=steps) as loop:
-        loop.watch = partial(track, args, run, student, loop)
-        for batch in loop:
-            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers, memory))
-
-
-def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
-    """TAKD's first stage: an assistant, which half of the budget teaches by KD; of the paper's, all epochs."""
-    width = student_shape(shape := run.settings["assistant"])[1]
-    first = run.settings["init"]
-    if width != student_shape(args.student)[1]:
-        copied = teacher.pretrained and args.init != "random" and width == teacher.model.config.hidden_size
-        first = "pretrained" if copied else "random"
-    assistant = run.student(init=first, shape=shape, keep="first")
-    steps = run.steps if run.kind == "paper" else run.steps // 2
-    with run.loop({"student": assistant}, run.rate(width, first), steps=steps, stage="assistant") as loop:
-        for batch in loop:
-            loop.minimise(step_loss(args, "kd", assistant, teacher, batch, []))
-    return replace(teacher, name=f"assistant {shape}", model=assistant.eval().requires_grad_(False))
-
-
 def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teacher]) -> dict[str, float]:
-    """Train a row's student by KD from a teacher that is drawn at every step; how probable each is in the end."""
+    """KD from a teacher that is drawn at every step; how probable each is in the end."""
     choice = TeacherChoice(len(teachers))
     with run.loop({"student": student, "choice": choice}, run.lr) as loop:
         loop.watch = partial(track, args, run, student, loop)
@@ -428,14 +426,7 @@ def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
     return {t.name: float(p) for t, p in zip(teachers, choice.logits.softmax(0), strict=True)}
 
 
-def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
-    """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
-    if args.track and loop.step % loop.steps_per_epoch == 0:
-        rccc = rccc_of(args, run.task, run.teacher, student)
-        run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
-
-
-def get_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
+def teacher_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
     """DynaKD's teachers, `--teacher` first; they must read the same tokens."""
     names = split_list(args.pool or POOLS[args.teacher])
     pool = [get_teacher(args, task, name) for name in names if name != args.teacher]
@@ -447,48 +438,51 @@ def get_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
     return [teacher, *pool]
 
 
+def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
+    """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
+    if args.track and loop.step % loop.steps_per_epoch == 0:
+        rccc = rccc_of(args, run.task, run.teacher, student)
+        run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
+
+
 def settings_of(args: Args, name: str, teacher: Teacher, pool: list[Teacher]) -> dict[str, Any]:
     """What a row's result says of it besides the arguments. `BadInput` for widths that its loss cannot compare."""
-    variant, (m, D_S) = args.variant_of(name), student_shape(args.student)
+    row, (m, D_S) = args.row(name), student_shape(args.student)
     N, D_T = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
-    if variant.hidden == "pkd" and D_S != D_T:
+    if row.hidden == "pkd" and D_S != D_T:
         raise BadInput(
             f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
             f" --student {m}x{D_T}, or mc3kd"
         )
-    half_way = f"{(m + N) // 2}x{D_T}"
-    return {
-        "beta": variant.beta, "tokens": variant.tokens, "last": variant.last,
-        "assistant": (args.assistant or half_way) if name == "takd" else None,
-        "pool": [t.signature for t in pool[1:]] if name == "dynakd" else None,
-    }  # fmt: skip
+    assistant = args.assistant or f"{(m + N) // 2}x{D_T}"  # half-way
+    return {"beta": row.beta, "tokens": row.tokens, "last": row.last,
+            "assistant": assistant if name == "takd" else None,
+            "pool": [t.signature for t in pool[1:]] if name == "dynakd" else None}  # fmt: skip
 
 
 def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = get_teacher(args, task)
-        pool = get_pool(args, task, teacher) if "dynakd" in args.variants else []
-        encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
+        pool = teacher_pool(args, task, teacher) if "dynakd" in args.variants else []
         sequence, cost, of_teacher = list[float](), Ledger(), dict[str, Any]()
         if teacher.sources is None:  # otherwise no layer of it is there
-            sequence, cost = differences(args, teacher, encoded)
+            sequence, cost = differences(args, task, teacher)
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
-        variants = {name: settings_of(args, name, teacher, pool) for name in args.variants}
-        for run in task_rows(args, "mc3kd", task, teacher, variants, paper_epochs=PAPER_EPOCHS):
-            variant = args.variant_of(run.variant)
-            layers = partners(variant, sequence, student_shape(args.student)[0])
-            if variant.layers == "selected":  # choosing the layers is part of the method and of its cost
+        rows = {name: settings_of(args, name, teacher, pool) for name in args.variants}
+        for run in task_rows(args, "mc3kd", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
+            row, guide, teachers = args.row(run.variant), teacher, dict[str, Any]()
+            layers = partners(row, sequence, student_shape(args.student)[0])
+            if row.layers == "selected":  # choosing the layers is part of the method and of its cost
                 run.ledger.add(cost)
-            guide = takd(args, run, teacher) if run.variant == "takd" else teacher
+            if run.variant == "takd":
+                guide = takd(args, run, teacher)
+                teachers = {"teachers": {guide.name: 1.0}}
             student = run.student()
-            chosen = {guide.name: 1.0}
             if run.variant == "dynakd":
-                chosen = dynakd(args, run, student, pool)
+                teachers = {"teachers": dynakd(args, run, student, pool)}
             else:
                 distil(args, run, student, guide, layers)
-            analysis: dict[str, Any] = rccc_of(args, task, teacher, student) | {"layers": layers}
-            if run.variant in ("takd", "dynakd"):
-                analysis["teachers"] = chosen
+            analysis = rccc_of(args, task, teacher, student) | {"layers": layers} | teachers
             run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
 
 

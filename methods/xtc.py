@@ -15,8 +15,6 @@ Wu et al., NeurIPS 2022: https://arxiv.org/abs/2206.01859
     python methods/xtc.py --variant xtc --export runs/tiny.packed          # one file: model, tokenizer, 1 bit a weight
     python methods/xtc.py predict runs/tiny.packed "a text" "another"      # straight from it
     python methods/xtc.py --task rte --data-dir GLUE_DIR --teacher bert-base-uncased --student 6x768 --budget paper
-    python -m bench sizes xtc                                   # tables C.8 and C.13 beside bytes really written
-    python -m bench figures xtc RUN,RUN                         # figures 5 and 6 from the folders of finished runs
 
 The paper in ten lines. A fine-tuned BERT is made small, and nothing is pre-trained again. Half or more of its layers
 are left out (Skip: every other one is kept), and what is left is distilled in full precision. The weights of its linear
@@ -29,7 +27,7 @@ augmented data help. Low-rank matrices beside the quantised weights (LoRA) help 
 and 5 or 6 layers, a model is 1/50 of BERT's size and 2 to 3 points below it.
 
 The paper -> code
-    quantisers                          quantised, Quantizer, QuantizedLinear, StraightThrough; of what: quantizable
+    quantisers                          quantised, Quantizer, QuantizedLinear; of what: quantizable
     layer reduction, table C.6          `--keep skip`, `first`, `top`, or numbers; layer_numbers
     B.1: L_hidden, L_att, L_logit       hidden_loss, attention_loss, logit_loss; their sum: step_loss
     figure 4: 1S-, 2S-, 3S-KD           STAGES, train, distil
@@ -37,11 +35,11 @@ The paper -> code
     eq. 2: W = W~ + UV (LoRA)           QuantizedLinear.forward, `--lora-rank`
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
     table C.14, one run after another   `--init FOLDER`; C.15, a smaller teacher: `--teacher FOLDER`
-    figures 5 and 6                     distances; latent.safetensors, the float weights behind the bits
-    bytes in files, integer products    common/layers/packed.py
+    figures 5 and 6                     distances; latent.safetensors; python -m bench figures xtc RUN,RUN
+    bytes in files, integer products    common/layers/packed.py; tables C.8 and C.13: python -m bench sizes xtc
 
-Differences from the paper, and how its gaps are read ("their code": the authors'; what concerns a command stands with
-the tables of `python -m bench papers xtc`)
+Differences from the paper, and how its gaps are read ("their code": the authors'; those of its commands:
+`python -m bench papers xtc`)
     - activations: scale max|x| / 127 for each token, symmetric; their code divides by 128 and clamps. sign(0) is +1;
       in their code it is 0.
     - a quantised linear multiplies integer codes and scales the sum, so that a packed file gives the same bits. Their
@@ -49,17 +47,16 @@ the tables of `python -m bench papers xtc`)
     - attention: the loss compares the scores before the softmax, as their code does, and not the maps of B.1. Padded
       positions are left out of both MSE terms; their code counts them. The three losses have weight 1; there are no
       hard labels.
-    - hidden states: the student's embeddings are paired with the state below the first kept layer, and every layer of
-      the student with the output of the layer it was copied from. Where layers are left out, their code pairs the
-      embeddings one state lower, for 6 of 12 with the teacher's. Their mean of the logits' loss is over the classes
-      too. `--loss code` does both, as the commands of the paper's tables do.
+    - hidden states: the student's embeddings are paired with the state below the first kept layer, every layer with
+      the output of the layer it was copied from. Where layers are left out, their code pairs the embeddings one state
+      lower, and their logits' loss is a mean over classes too: `--loss code`, as the paper's tables have it.
     - where layers are left out, half of the budget (`--reduce-share`) is trained at 32 bits before the rest has bits:
       XTC's rows with 1S, the baselines with their own loss. With `--budget paper` both halves have a Budget's epochs.
     - the other stages share the rest equally, or as `--stage-steps` says. Each starts a new optimiser and schedule with
       10% warm-up (B.1; B.2 says one epoch more). Stage I of 2S and 3S peaks at 2.5 x the learning rate.
     - Skip of 12 layers to 4 keeps 3, 6, 9 and 12, which no source names; 12 to 5 is the authors' 3, 5, 7, 9, 11.
-    - the undistilled student and vanilla KD (`--alpha`, `--temperature`) start from the same layers of the fine-tuned
-      teacher and have the same bits: what differs is the loss. `--init pretrained` takes the layers before fine-tuning.
+    - the undistilled student and vanilla KD start from the same layers of the fine-tuned teacher and have the same
+      bits: what differs is the loss.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, check_place, execute, parse, split_list, student_shape
+from common.args import BadInput, CommonArgs, arg, check_place, execute, parse, split_list, student_shape, variants
 
 
 class Stage(NamedTuple):
@@ -105,11 +102,6 @@ class Row(NamedTuple):
     bits: int
     stages: tuple[Stage, ...]
 
-    @property
-    def packed(self) -> bool:
-        """Whether it is a student that `--export` can write."""
-        return self.variant != "finetune" and self.bits < 32
-
 
 @dataclass
 class Args(CommonArgs):
@@ -117,28 +109,31 @@ class Args(CommonArgs):
 
     KINDS: ClassVar = ("classification", "regression")  # XTC compresses encoders
 
-    variant: str = arg(
-        "finetune,kd,xtc", "one or several of finetune, kd, xtc", names=("finetune", "kd", "xtc"), setting=False
-    )
-    init: str = arg(
-        "teacher", "first weights: teacher, pretrained (before it was fine-tuned), random, or a finished run's folder"
-    )
-    keep: str = arg("skip", "which of the teacher's layers are kept: skip, first, top, spread, or numbers from 1: 2,4")
+    variant: str = variants("finetune,kd,xtc", ("finetune", "kd", "xtc"))
+    init: str = "teacher"
+    keep: str = "skip"
     bits: str = arg("1", "bits of a weight, several with commas; 32: nothing is quantised", names=("32", "2", "1"))
     stages: str = arg("1", "xtc: 1S-, 2S- or 3S-KD, several with commas", names=("1", "2", "3"))
     reduce_share: float = arg(
-        0.5, "quantised rows of fewer layers than the teacher: share of the budget that is trained at 32 bits first; 0:"
-        " quantised at once", low=0, below=1)  # fmt: skip
+        0.5,
+        "quantised rows of fewer layers than the teacher: share of the budget that is trained at 32 bits first; 0:"
+        " quantised at once",
+        low=0,
+        below=1,
+    )
     ste: Literal["identity", "clipped"] = arg(
         "identity", "gradient through the quantisers; clipped: TernaryBERT's, which cuts off at +-2.5"
     )
     stage_steps: str = arg(
-        "equal", "lengths of the stages in relation to each other: equal, or a number for each, as 4,1; with --budget"
+        "equal",
+        "lengths of the stages in relation to each other: equal, or a number for each, as 4,1; with --budget"
         " paper these are their epochs, in place of --paper-budget's",
-    )  # fmt: skip
+    )
     loss: Literal["paper", "code"] = arg(
-        "paper", "xtc: code: as the authors' code has it, where the logits' loss is a mean over classes too, and the"
-        " embeddings of fewer layers are paired one state lower")  # fmt: skip
+        "paper",
+        "xtc: code: as the authors' code has it, where the logits' loss is a mean over classes too, and the"
+        " embeddings of fewer layers are paired one state lower",
+    )
     beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss beside the logits'", above=0)
     lora_rank: int = arg(0, "eq. 2: rank of the float matrices beside each quantised linear (the paper: 1, 8)", low=0)
     augment: int = arg(
@@ -173,7 +168,7 @@ class Args(CommonArgs):
     @property
     def exported(self) -> list[Row]:
         """The rows that `--export` asks for: XTC's, or KD's where there are none of it."""
-        packed = [row for row in self.rows if row.packed]
+        packed = [row for row in self.rows if row.bits < 32 and row.variant != "finetune"]
         return [row for row in packed if row.variant == "xtc"] or packed
 
     @property
@@ -209,12 +204,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from transformers import PreTrainedModel
 
 from common import parallel
 from common.data import load
 from common.layers import packed
-from common.losses import kd_loss, label_loss, term
+from common.losses import baseline, term
 from common.models import AttentionScores, eager, is_decoder, layer_numbers
 from common.parallel import mean
 from common.run import Loading, Run, task_rows
@@ -225,22 +220,6 @@ from common.train import Batch
 
 
 # --- quantisers ----------------------------------------------------------------------------------------------
-
-
-class StraightThrough(torch.autograd.Function):
-    """Codes in the place of x / scale, with x's gradient: d codes / d x = 1 / scale.
-
-    x + (codes - x).detach() would have the same gradient, but it rounds: codes have to stay integers.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(scale)
-        return codes
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        return gradient / ctx.saved_tensors[0], None, None
 
 
 def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tensor]:
@@ -260,28 +239,30 @@ def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tens
 
 
 class Quantizer(nn.Module):
-    """The parametrisation of a weight, W -> W~, of 1 or 2 bits: `quantised`, with the straight-through gradient."""
+    """The parametrisation of a weight, W -> W~ = alpha C of 1 or 2 bits. Its gradient goes straight through, as if W~
+    were W; where W is clipped it is 0."""
 
     def __init__(self, bits: int, per_row: bool = False, clip: float | None = None) -> None:
         super().__init__()
         self.bits, self.per_row, self.clip = bits, per_row, clip
 
-    def codes(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """C, integers as floats, with W's gradient; and alpha, without one."""
-        if self.clip is not None:
-            W = W.clamp(-self.clip, self.clip)  # whose gradient is 0 outside
-        C, alpha = quantised(W.detach(), self.bits, self.per_row)
-        return StraightThrough.apply(W, C, alpha), alpha
-
     def forward(self, W: Tensor) -> Tensor:
         C, alpha = self.codes(W)
         return alpha * C
 
+    def codes(self, W: Tensor) -> tuple[Tensor, Tensor]:
+        """C, integers as floats, with W's gradient / alpha; and alpha, without one."""
+        if self.clip is not None:
+            W = W.clamp(-self.clip, self.clip)
+        C, alpha = quantised(W.detach(), self.bits, self.per_row)
+        return packed.straight_through(W, C, alpha), alpha
+
 
 class QuantizedLinear(nn.Linear):
-    """Eq. 2: y = (W~ + UV) x~ + b, W~ = alpha C of a Quantizer, x~ = s X of each token's 8-bit codes X.
+    """Eq. 2: y = (W~ + UV) x~ + b, W~ = alpha C of a Quantizer; for each token x~ = s X, s = max|x| / 127,
+    X = round(x / s), again with the gradient straight through.
 
-    C x X, a sum of integers, is exact, and is scaled afterwards: `packed.PackedLinear` gives the same bits.
+    C X, a sum of integers, is exact, and is scaled afterwards: `packed.PackedLinear` gives the same bits.
     """
 
     lora_U: nn.Parameter | None  # (out, r)
@@ -293,9 +274,9 @@ class QuantizedLinear(nn.Linear):
         C, alpha = quantizer.codes(weight.original)
         if quantizer.clip is not None:
             x = x.clamp(-quantizer.clip, quantizer.clip)
-        # for each token: s = max |x| / 127, X = round(x / s)
         X, s = packed.activation_codes(x.detach())
-        X = StraightThrough.apply(x, X, s)
+        X = packed.straight_through(x, X, s)
+        # y = (alpha C + U V) (s X) + b = (alpha s) (C X) + U V (s X) + b
         return packed.rescaled(F.linear(X, C), X, s, alpha, self.bias, self.lora_U, self.lora_V)
 
 
@@ -338,26 +319,6 @@ def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_
             module.register_parameter("lora_V", V)
         per_row = isinstance(module, nn.Embedding)
         parametrize.register_parametrization(module, "weight", Quantizer(bits, per_row, clip))
-
-
-@torch.no_grad()
-def pack(model: PreTrainedModel) -> PreTrainedModel:
-    """Put packed modules in the place of a quantised model's, in place: the same logits, to the last bit."""
-    names = [name for name, module in model.named_modules() if parametrize.is_parametrized(module, "weight")]
-    if not names:
-        return model
-    rank = 0
-    for name in names:
-        module: Any = model.get_submodule(name)
-        quantizer, W = module.parametrizations.weight[0], module.parametrizations.weight.original
-        floats = dict(module.named_parameters(recurse=False))  # bias, lora_U, lora_V
-        rank = max(rank, len(floats.get("lora_V", ())))
-        codes, scale = quantizer.codes(W)
-        small = packed.empty(module, quantizer.bits, rank, quantizer.clip)
-        small.load_state_dict({"packed": packed.pack(codes, quantizer.bits), "scale": scale, **floats})
-        model.set_submodule(name, small)
-    model.config.quantization_config = packed.PackedConfig(quantizer.bits, names, rank, quantizer.clip).to_dict()
-    return model
 
 
 # --- the float weights behind the bits: table C.14, figures 5 and 6 --------------------------------------------
@@ -441,14 +402,11 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     layers = (below, *kept) if "hidden" in losses else ()
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
-    logits, labels = batch.predictions(s)
-    if losses == ("label",):
-        return mean(label_loss(logits, labels))
     with AttentionScores() as teacher_scores:
-        t = teacher(batch, layers)
-    teacher_logits, _ = batch.predictions(t)
-    if losses == ("kd",):
-        return kd_loss(logits, teacher_logits, labels, args.alpha, args.temperature)
+        t: Any = None if losses == ("label",) else teacher(batch, layers)
+    if losses in (("label",), ("kd",)):
+        return baseline(args, batch, s, t)
+    logits = batch.predictions(s)[0]
     loss = logits.new_zeros(())
     if layers:
         # hidden state 0 is the embeddings' output, l that of layer l
@@ -456,7 +414,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
         attention = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
         loss = loss + args.beta * (term("hidden", hidden) + term("attention", attention))
     if "logit" in losses:
-        logit = mean(term("logit", logit_loss(logits, teacher_logits)))
+        logit = mean(term("logit", logit_loss(logits, batch.predictions(t)[0])))
         loss = loss + logit / (logits.shape[-1] if args.loss == "code" else 1)
     return loss
 
@@ -491,43 +449,15 @@ def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[
     return before
 
 
-# --- one file, and predictions from it -----------------------------------------------------------------------
+# --- main ----------------------------------------------------------------------------------------------------
 
 
-def export_row(args: Args, run: Run) -> None:
-    """What `--export` asks for, of a finished run."""
+def export(args: Args, run: Run) -> None:
+    """What `--export` asks for, of a finished run: its student as one file."""
     if args.export and parallel.main() and any(row.label == run.variant for row in args.exported):
         fields, half = list(run.task.task.fields), args.export_rest == "fp16"
-        export(run.folder, Path(args.export), fields, run.teacher.tokenizer, half)
-
-
-def export(folder: Path, file: Path, fields: list[str], tokenizer: Any, half: bool) -> None:
-    """Write the packed student in the folder of a finished run as one file."""
-    model = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)
-    model.config.fields = fields  # whether `predict` reads texts or pairs
-    print(f"exported: {file}, {packed.save(model, tokenizer, file, half) / 2**20:.2f} MiB")
-
-
-@torch.no_grad()
-def predict(file: str = "", *texts: str) -> list[str]:
-    """A line for each text, or for a task about pairs one line: classes with probabilities, or a score."""
-    if not texts:
-        raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
-    model, tokenizer = packed.load(file)
-    fields = getattr(model.config, "fields", ["text"])
-    if len(fields) == 2 and len(texts) != 2:
-        raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
-    lines = []
-    for example in [texts] if len(fields) == 2 else [(text,) for text in texts]:
-        inputs = tokenizer(*example, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
-        logits = model(**inputs).logits[0]
-        ranked: Any = zip(*logits.softmax(-1).sort(descending=True), strict=True)
-        classes = "  ".join(f"{p:.4f} {model.config.id2label[int(i)]}" for p, i in ranked)  # type: ignore[index]
-        lines.append(classes if len(logits) > 1 else f"{logits[0]:.4f}")
-    return lines
-
-
-# --- main ----------------------------------------------------------------------------------------------------
+        size = packed.export(run.folder, Path(args.export), run.teacher.tokenizer, half, fields)
+        print(f"exported: {args.export}, {size / 2**20:.2f} MiB")
 
 
 def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
@@ -547,7 +477,7 @@ def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width:
 
 def main(args: Args) -> None:
     if PREDICT:
-        return print(*predict(*sys.argv[2:]), sep="\n")
+        return print(*packed.predict(*sys.argv[2:]), sep="\n")
     for name in args.tasks:
         task = load(name, **args.source)
         teacher = get_teacher(args, task)
@@ -560,8 +490,8 @@ def main(args: Args) -> None:
             raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
         kept = layer_numbers(args.keep, N, m)
         table = {row.label: row for row in args.rows}
-        variants = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
-        for run in task_rows(args, "xtc", task, teacher, variants, each=partial(export_row, args)):
+        settings = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
+        for run in task_rows(args, "xtc", task, teacher, settings, each=partial(export, args)):
             row = table[run.variant]
             if args.augment and row.variant != "finetune":
                 run.augment(args.augment)
@@ -576,7 +506,7 @@ def main(args: Args) -> None:
             if parallel.main():
                 save_file(latent(student), run.folder / "latent.safetensors")
             parameters, loading = student.num_parameters(), Loading("import common.layers.packed")
-            run.finish(pack(student), analysis=analysis, parameters=parameters, loading=loading)
+            run.finish(packed.pack_model(student), analysis=analysis, parameters=parameters, loading=loading)
 
 
 if __name__ == "__main__":

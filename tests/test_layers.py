@@ -22,7 +22,7 @@ from common.errors import BadInput
 from common.layers import augment, packed
 from common.tasks import Split
 from common.train import Ledger
-from methods.xtc import pack, quantize
+from methods.xtc import quantize
 from pocket.make import rounded
 from pocket.models import SPECIAL_TOKENS
 
@@ -117,7 +117,7 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
     documented names and types, no float copy of a packed weight, and half precision for the rest if asked."""
     model = small_model(bits, rank)
     before = logits_of(model)
-    assert torch.equal(logits_of(pack(model)), before)
+    assert torch.equal(logits_of(packed.pack_model(model)), before)
     models.save(model, word_tokenizer(), tmp_path / "folder", "")
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "folder").eval()
     assert torch.equal(logits_of(again), before)
@@ -159,7 +159,7 @@ def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
 @pytest.mark.parametrize("damage", ["absent", "text", "cut", "other", "tokenizer"])
 def test_other_files_are_refused_by_name(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "model.packed"
-    packed.save(pack(small_model()), word_tokenizer(), path)
+    packed.save(packed.pack_model(small_model()), word_tokenizer(), path)
     whole = path.read_bytes()
     place = whole.index(b"x\xda") + 20  # in the tokenizer's zlib stream
     files = {"text": b"no weights", "cut": whole[:-100], "tokenizer": whole[:place] + bytes(40) + whole[place + 40 :]}

@@ -20,7 +20,7 @@ def test_a_packed_model_as_a_graph(bits: int, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     model = tiny_bert(2, 160)  # columns that fill no block
     xtc.quantize(model, bits)
-    xtc.pack(model).eval()
+    packed.pack_model(model).eval()
     tokenizer, plain = word_tokenizer(), packed.unpacked(model).eval()
     bytes_written = onnx.save(model, tokenizer, tmp_path / "student.onnx")
     assert bytes_written == (tmp_path / "student.onnx").stat().st_size

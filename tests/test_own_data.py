@@ -487,7 +487,7 @@ def test_the_packed_file_has_the_classes(tmp_path: Path) -> None:
     """What the page's lines read from it is what the model said before it was packed."""
     model = tiny_bert(2, 32, id2label={0: "complaint", 1: "praise"}, label2id={"complaint": 0, "praise": 1})
     xtc.quantize(model, 1)
-    xtc.pack(model).eval()
+    packed.pack_model(model).eval()
     packed.save(model, word_tokenizer(), tmp_path / "student.packed")
     known: dict[str, Any] = {"path": tmp_path / "student.packed"}
     exec(blocks("ship.md")[2].replace("a text", "the dull film"), known)

@@ -148,7 +148,7 @@ def train_by(variant: str, folder: Path, parts: int = 1, steps: int = 12) -> tup
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     student, model = tiny_bert(2, 16, seed=1, **off).double(), tiny_bert(4, 16, seed=2).double().eval()
     teacher, args = Teacher("", model.requires_grad_(False), None, ""), mc3kd.Args()
-    layers = mc3kd.partners(args.variant_of(variant), [0.9, 0.1, 0.5, 0.3], 2)
+    layers = mc3kd.partners(args.row(variant), [0.9, 0.1, 0.5, 0.3], 2)
     with train.Loop({"s": student}, Texts(), steps, 5e-3, folder, variant, parts=parts) as loop:
         for batch in loop:
             loop.minimise(mc3kd.step_loss(args, variant, student, teacher, batch, layers))

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,12 @@ from conftest import ROOT
 from transformers import BartForConditionalGeneration
 
 import pocket
-from common import models, teacher
+from common import models, run, teacher
 from common.args import CommonArgs
 from common.data import load
 from common.evaluate import Evaluation, primary
 from common.layers import packed
 from common.metrics import METRICS
-from common.run import Run
 from common.tasks import TASKS
 from pocket import documents, grammar, lexicon, make, sentences, skills, texts
 from pocket import models as suite
@@ -149,10 +147,10 @@ def test_results_give_the_accuracy_on_each_skill() -> None:
     test = task.splits["test"]
     missed = "agree-be-pp"
     found = [label != (pocket.skill_of(name) == missed) for name, label in zip(test.ids, test.labels, strict=True)]
-    scores = Run.skills(SimpleNamespace(task=task), {"test": np.eye(2)[np.array(found, int)]})["skills"]  # type: ignore[arg-type]
+    scores = run.skills(task, {"test": np.eye(2)[np.array(found, int)]})["skills"]
     assert scores == {skill: float(skill != missed) for skill in skills.SKILLS}
     cola = load("pocket/cola")
-    assert Run.skills(SimpleNamespace(task=cola), {"test": np.eye(2)[cola.splits["test"].labels]}) == {}  # type: ignore[arg-type]
+    assert run.skills(cola, {"test": np.eye(2)[cola.splits["test"].labels]}) == {}
 
 
 def test_bad_requests_are_named() -> None:

@@ -175,7 +175,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = BertForSequenceClassification(bert_config()).eval()
     xtc.quantize(model, 2)
     path = tmp_path_factory.mktemp("packed") / "good.packed"
-    packed.save(xtc.pack(model), word_tokenizer(), path)
+    packed.save(packed.pack_model(model), word_tokenizer(), path)
     return path
 
 

@@ -161,28 +161,18 @@ def test_it_is_not_run_again_and_nothing_is_overwritten(case: Case, monkeypatch:
 MOMENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.chmod", "os.rmdir")
 
 
-def short(case: Case, easy: list[str], out: Path) -> list[object]:
+def short(case: Case, easy: list[str], out: Path) -> list[str]:
     """Twenty steps in `out`, with caches of its own, in which the teacher is."""
     teachers = Path(easy[easy.index("--cache-dir") + 1]) / "teachers"
     shutil.copytree(teachers, out / "cache" / "teachers", dirs_exist_ok=True)
-    words: list[object] = [
-        "--budget",
-        640,
-        "--out-dir",
-        out,
-        "--cache-dir",
-        out / "cache",
-        "--save-every",
-        0,
-        "--resume",
-    ]
-    return [*case.argv, *words]
+    words = f"--budget 640 --save-every 0 --resume --out-dir {out} --cache-dir {out / 'cache'}"
+    return [*case.argv, *words.split()]
 
 
-def forked(case: Case, argv: list[object], at: int = 0, number: int = signal.SIGKILL) -> tuple[int, str, int]:
+def forked(case: Case, argv: list[str], at: int = 0, number: int = signal.SIGKILL) -> tuple[int, str, int]:
     """The script in a fork, to which the signal is sent before it touches its output or cache for the `at`-th time:
     exit code, negative for a signal; stderr; how often it has touched them."""
-    touched, (told, tells), out = [0], os.pipe(), str(argv[argv.index("--out-dir") + 1])
+    touched, (told, tells), out = [0], os.pipe(), argv[argv.index("--out-dir") + 1]
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
         if event in MOMENTS and str(given[0]).startswith(out):

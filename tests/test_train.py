@@ -522,19 +522,18 @@ def test_a_damaged_stage_is_made_again(name: str, tmp_path: Path, capsys: pytest
 
 def test_two_at_once_make_one(tmp_path: Path) -> None:
     """Two processes: the second waits, and finds it."""
-    counted = tmp_path / "made"
+    counted, args = tmp_path / "made", CommonArgs(cache_dir=str(tmp_path / "cache"))
 
-    def count(partial: Path) -> dict[str, Any]:
+    def count(_: train.Stage, folder: Path) -> None:
         time.sleep(0.3)  # so that both are here at once
-        partial.mkdir()
-        (partial / "model.safetensors").write_bytes(b"weights")
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"weights")
         with counted.open("a") as file:
             file.write("x")
-        return {}
 
     if (pid := os.fork()) == 0:
-        train.kept(tmp_path / "key", count)
+        train.kept(args, "general", {}, count)
         os._exit(0)
-    assert train.kept(tmp_path / "key", count)["digest"]
+    assert train.kept(args, "general", {}, count).folder.exists()
     assert os.waitpid(pid, 0)[1] == 0
     assert counted.read_text() == "x"

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 from torch.multiprocessing import start_processes
 from transformers import (
+    AutoModelForSeq2SeqLM,
     BartConfig,
     BartForConditionalGeneration,
     BertConfig,
@@ -21,6 +22,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from common import models
 from common.args import BadInput
 from common.teacher import Teacher
 from common.train import Ledger, split_batch
@@ -179,7 +181,7 @@ def test_a_flan_t5_has_an_output_layer_of_its_own_and_keeps_it(tmp_path: Path) -
     sizes: Any = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 50}
     for own in (True, False):
         config = T5Config(feed_forward_proj="gated-gelu", tie_word_embeddings=not own, **sizes)
-        student: Any = cka.own_output(T5ForConditionalGeneration(copy.deepcopy(config)), config)
+        student: Any = models.build(copy.deepcopy(config), AutoModelForSeq2SeqLM)
         student.save_pretrained(tmp_path)
         for model in (student, T5ForConditionalGeneration.from_pretrained(tmp_path)):
             assert torch.equal(model.lm_head.weight, model.shared.weight) != own

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import BertForMaskedLM
 
 from common import models
-from common.layers import attention
+from common.layers import attention, long
 from common.run import Run
 from common.tasks import TASKS
 from common.text import Texts
@@ -87,7 +87,7 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
     """Stages take their shares of the steps, none of them for a share of 0; each seed has its own. A head that the
     checkpoint lacks is the first stage, one for all seeds, where another stage trains."""
     recipes: list[dict[str, Any]] = []
-    monkeypatch.setattr(ea, "masked_lm", lambda source: (None, source != "t" or has_head))
+    monkeypatch.setattr(long, "masked_lm", lambda source: (None, source != "t" or has_head))
     has_head = True
 
     def shared(_kind: str, recipe: dict[str, Any], _make: Any) -> Any:
@@ -99,7 +99,7 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
         args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16, seed=3, **settings)
         run: Any = SimpleNamespace(steps=40, args=args, shared=shared, teacher=teacher, variant=variant)
         run.steps_for = partial(Run.steps_for, run)
-        end = ea.before_the_task(args, run, Texts([], "texts"))
+        end = ea.before_the_task(args, run, ea.plan_of(args, variant, teacher), Texts([], "texts"))
         assert end == "/".join(["t", *(recipe["stage"] for recipe in recipes)])
         assert all(recipe["seed"] == (0 if recipe["stage"] == "head" else 3) for recipe in recipes)
         return [
@@ -133,7 +133,7 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
     )
     ids = torch.randint(5, 31, (2, 40), generator=torch.Generator().manual_seed(0))
     for task in ("sst2", "conll2003", "squad"):
-        whole = ea.long_teacher(args, TASKS[task])
+        whole = long.long_teacher(args, TASKS[task])
 
         def shared(_kind: str, recipe: dict[str, Any], make: Any, task: str = task) -> Any:
             half, folder = make(Stage(args, recipe, tmp_path / task)), tmp_path / task / "half"
@@ -144,15 +144,15 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
         run.teacher = SimpleNamespace(tokenizer=tokenizer, pretrained=whole)
         half = ea.distil(args, run, whole, Texts(["the film was good"] * 4, ""), 16, 1, "2")
         for source, layers in ((whole, 2), (half, 1)):
-            model = ea.with_head(source, TASKS[task], tokenizer, 0).eval()
+            model = long.with_task_head(source, TASKS[task], tokenizer, 0).eval()
             assert attention.kind_of(model.config) == name
             assert model.config.num_hidden_layers == layers
             assert all(torch.isfinite(x).all() for x in model(input_ids=ids).to_tuple())
-        kept = ea.masked_lm(whole)[0].eval()
+        kept = long.masked_lm(whole)[0].eval()
         expected = attention.from_library(theirs).eval()(input_ids=ids, global_attention_mask=torch.zeros_like(ids))
         assert torch.equal(kept(input_ids=ids, global_attention_mask=torch.zeros_like(ids)).logits, expected.logits)
-    refused(lambda: ea.long_teacher(replace(args, attention="lsg"), TASKS["sst2"]), f"give --attention {name}")
-    refused(lambda: ea.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
+    refused(lambda: long.long_teacher(replace(args, attention="lsg"), TASKS["sst2"]), f"give --attention {name}")
+    refused(lambda: long.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
 
 
 def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
@@ -161,13 +161,13 @@ def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
     tuned = models.build(bert_config(2, 16, initializer_range=0.3, num_labels=2), "classification")
     attention.convert(tuned, "bigbird", 64)
     models.save(tuned, word_tokenizer(), tmp_path / "tuned", "")
-    assert not ea.masked_lm(str(tmp_path / "tuned"))[1]
+    assert not long.masked_lm(str(tmp_path / "tuned"))[1]
     body = BertForMaskedLM(bert_config(2, 16))
     attention.convert(body, "bigbird", 64)
     models.save(body, word_tokenizer(), tmp_path / "body", "")
-    assert ea.masked_lm(str(tmp_path / "body"))[1]
+    assert long.masked_lm(str(tmp_path / "body"))[1]
     for folder, below in (("tuned", tuned), ("body", body)):
-        made = ea.with_head(str(tmp_path / folder), TASKS["sst2"], word_tokenizer(), 0, tuned).state_dict()
+        made = long.with_task_head(str(tmp_path / folder), TASKS["sst2"], word_tokenizer(), 0, tuned).state_dict()
         for name, weight in made.items():
             source = below if name in below.state_dict() else tuned
             assert torch.equal(weight, source.state_dict()[name]), name

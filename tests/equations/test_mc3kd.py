@@ -282,7 +282,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
 def test_a_step_is_equation_8(name: str, given: dict[str, Any], scores: bool) -> None:
     """Its value, with any padding; gradient to all of the student, and none to the teacher."""
     (student, teacher), args = pair(scores), Args(alpha=0.3, temperature=3.0, **given)
-    layers = partners(args.variant_of(name), SEQUENCE, 3)
+    layers = partners(args.row(name), SEQUENCE, 3)
     assert layers == PARTNERS[args.last].get(name, [])
     wanted = by_hand(name, args, student, teacher.model, batch_of(scores))
     loss = step_loss(args, name, student, teacher, batch_of(scores), layers)

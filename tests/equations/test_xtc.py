@@ -15,12 +15,13 @@ from torch.nn.utils import parametrize
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common.args import BadInput
+from common.layers import packed
 from common.losses import kd_loss
 from common.models import AttentionScores
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import xtc
-from methods.xtc import STAGES, Args, Quantizer, logit_loss, pack, quantize, step_loss
+from methods.xtc import STAGES, Args, Quantizer, logit_loss, quantize, step_loss
 
 ENCODERS = [name for name in FAMILIES if name != "xlnet"]
 
@@ -187,7 +188,7 @@ def test_every_family(family: str, bits: int, tmp_path: Path) -> None:
     logits = model(**inputs).logits
     logits.square().sum().backward()
     assert all(model.get_submodule(name).parametrizations.weight.original.grad.any() for name in names)
-    pack(model).save_pretrained(tmp_path)
+    packed.pack_model(model).save_pretrained(tmp_path)
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path, attn_implementation="eager").eval()
     assert torch.equal(model(**inputs).logits, logits)
     assert torch.equal(again(**inputs).logits, logits)
@@ -226,14 +227,14 @@ def test_going_on_from_the_float_weights(tmp_path: Path) -> None:
 def test_predictions_of_an_exported_file(fields: list[str], texts: int, lines: int, tmp_path: Path) -> None:
     model = tiny_bert(1, 16)
     quantize(model, 1)
-    pack(model).eval().save_pretrained(tmp_path)
-    xtc.export(tmp_path, tmp_path / "file", fields, word_tokenizer(), half=False)
+    packed.pack_model(model).eval().save_pretrained(tmp_path)
+    packed.export(tmp_path, tmp_path / "file", word_tokenizer(), False, fields)
     words = ["the film was good", "a plot", "good music"][:texts]
-    found = xtc.predict(str(tmp_path / "file"), *words)
+    found = packed.predict(str(tmp_path / "file"), *words)
     inputs = word_tokenizer()(*(words if len(fields) == 2 else words[:1]), return_tensors="pt")
     p = model(**inputs).logits[0].softmax(-1)
     assert len(found) == lines
     assert found[0].split()[:2] == [f"{p.max():.4f}", f"LABEL_{p.argmax()}"]
     for wrong in ([], ["a"], ["a", "b", "c"]) if len(fields) == 2 else ([],):
         with pytest.raises(BadInput):
-            xtc.predict(str(tmp_path / "file"), *wrong)
+            packed.predict(str(tmp_path / "file"), *wrong)
