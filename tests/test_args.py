@@ -110,7 +110,7 @@ TOGETHER = [
     ("all", "--task ,", "--task"),
     ("all", "--report-to nowhere", "--report-to 'nowhere': must be one or several of tensorboard, wandb"),
     ("all", "--task pocket/sst22", "did you mean pocket/sst2"),
-    ("all", "--task pocket/rte --data-dir .", "is built in and reads no files"),
+    ("all", "--task pocket/rte --data-dir .", "is built in; for your files, --task rte"),
     ("all", "--teacher=", "--teacher '': names nothing"),
     ("all", "--out-dir README.md/x", "is not a folder"),
     ("all", "--cache-dir README.md", "is not a folder"),

@@ -362,8 +362,9 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
     def train(stop: int | None) -> Loop:
         net, best = Net(0.0), Net(0.0).requires_grad_(False)
         loop = Loop({"student": net, "best": best}, Stream(), STEPS, LR, tmp_path, "s", save_every=0)
-        run: Any = SimpleNamespace(selected_by=("dev", "accuracy"), score=lambda _: (0.0, found(scores[loop.step])))
-        loop.done = lambda: Run.selection(run, loop, 2, 2)
+        run: Any = SimpleNamespace(selected_by=("dev", "accuracy"), select=2, patience=2)
+        run.score = lambda _: (0.0, found(scores[loop.step]))
+        loop.done = lambda: Run.selection(run, loop)
         with loop:
             for batch in loop:
                 if loop.step == stop:
