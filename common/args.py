@@ -135,7 +135,7 @@ class CommonArgs:
     alpha: float = arg(
         0.9, "KD: weight of the teacher's soft labels; 1 - alpha is that of the true ones", low=0, high=1
     )
-    temperature: float = arg(2.0, "KD: softens both sides' logits", above=0, high=1000)
+    temperature: float | None = arg(None, "KD: softens both sides' logits (default: 2; of tags 1)", above=0, high=1000)
     budget: str = arg(
         "6400",
         f"examples through the student: {', '.join(f'{k} ({v:,})' for k, v in BUDGETS.items())}, "

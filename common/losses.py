@@ -52,4 +52,5 @@ def baseline(args: Any, batch: Any, student: Any, teacher: Any | None) -> Tensor
     logits, labels = batch.predictions(student)
     if teacher is None:
         return mean(label_loss(logits, labels))
-    return kd_loss(logits, batch.predictions(teacher)[0], labels, args.alpha, args.temperature)
+    T = args.temperature or batch.kind.temperature
+    return kd_loss(logits, batch.predictions(teacher)[0], labels, args.alpha, T)

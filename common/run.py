@@ -94,6 +94,7 @@ class Run:
         self.select, self.patience = (select, patience) if self.kind == "paper" else (None, None)
         if self.select is not None:
             settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
+        settings.setdefault("temperature", args.temperature or task.task.kind.temperature)
         self.started_from = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings["lr"] = settings.get("lr") or self.rate(student_shape(args.student)[1], self.started_from)
         # Blocks of text are all of one length. On pocket tasks batches of like length cost score: on cola and grammar,

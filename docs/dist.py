@@ -60,7 +60,8 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher 
         return baseline(args, batch, s, t)
     (logits, labels), (soft, _) = batch.predictions(s), batch.predictions(t)
     # the whole batch's probabilities, (B, C), also where several processes share it
-    p, q = (whole((z / args.temperature).softmax(-1)) for z in (logits, soft))
+    temperature = args.temperature or batch.kind.temperature
+    p, q = (whole((z / temperature).softmax(-1)) for z in (logits, soft))
     L_inter = pearson_distance(p, q).mean()  # over the classes of each example
     L_intra = pearson_distance(p.T, q.T).mean()  # over the examples of each class
     return mean(label_loss(logits, labels)) + args.beta * L_inter + args.gamma * L_intra

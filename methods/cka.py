@@ -314,7 +314,8 @@ class Objective(nn.Module):
         s, t = self.both(student, teacher, batch)
         if self.outputs == "kd":
             logits, labels = batch.predictions(s)
-            loss = kd_loss(logits, batch.predictions(t)[0], labels, self.args.alpha, self.args.temperature)
+            temperature = self.args.temperature or batch.kind.temperature
+            loss = kd_loss(logits, batch.predictions(t)[0], labels, self.args.alpha, temperature)
         else:
             loss = mean(self.output_losses(batch, s, t))
         L_H = []  # of each stack, the mean over its layers

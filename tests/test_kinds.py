@@ -17,7 +17,7 @@ from test_input import write
 from common import data
 from common.evaluate import TITLES
 from common.kinds import KINDS, OWN
-from common.losses import kd_loss, kl_loss, label_loss
+from common.losses import baseline, kd_loss, kl_loss, label_loss
 from common.metrics import METRICS
 from common.tasks import TASKS, Columns
 
@@ -104,3 +104,16 @@ def test_a_student_learns_several_labels(tmp_path: Path, backbone: Path) -> None
         assert list(record["metrics"]["dev"]) == ["micro_f1", "macro_f1"]
         assert record["metrics"]["dev"]["micro_f1"] > 0.8  # of who says nothing 0, of who says all 2/3
         assert record["teacher"]["metrics"]["dev"]["micro_f1"] > 0.8
+
+
+def test_soft_labels_of_tags_are_not_softened() -> None:
+    """Unless `--temperature` says so: of others the default is 2."""
+    assert {kind.name for kind in KINDS.values() if kind.temperature != 2.0} == {"token classification"}
+    logits, soft = torch.randn(2, 3, 5), torch.randn(2, 3, 5)
+    labels = torch.randint(0, 5, (2, 3))
+    for given, used in ((None, 1.0), (3.0, 3.0)):
+        args = SimpleNamespace(alpha=0.7, temperature=given)
+        batch = SimpleNamespace(kind=KINDS["token classification"])
+        batch.predictions = lambda out: (out.flatten(0, 1), labels.flatten())
+        wanted = kd_loss(logits.flatten(0, 1), soft.flatten(0, 1), labels.flatten(), 0.7, used)
+        assert torch.equal(baseline(args, batch, logits, soft), wanted)

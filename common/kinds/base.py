@@ -256,6 +256,7 @@ class Kind(str):
     use: ClassVar[str] = "model(**inputs).logits"  # in a student's card
     card: ClassVar[str] = ""  # all of its lines, of students whose files the library alone does not read
     random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
+    temperature: ClassVar[float] = 2.0  # of soft labels
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):

@@ -245,7 +245,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
     """Eq. 8 from its parts, in numpy."""
     with torch.no_grad():
         s, t = (m(**batch.inputs, output_hidden_states=True) for m in (student, teacher))
-    y, T, z_s, z_t = batch.labels.numpy(), args.temperature, s.logits.numpy(), t.logits.numpy()
+    y, T, z_s, z_t = batch.labels.numpy(), args.temperature or 2.0, s.logits.numpy(), t.logits.numpy()
     if z_s.shape[1] == 1:
         hard, soft = (z_s[:, 0] - y) ** 2, (z_s - z_t)[:, 0] ** 2
     else:
