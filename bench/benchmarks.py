@@ -140,30 +140,19 @@ def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:
                       "unbound": one_by_one(lambda M: M.unbind(1))}, M)  # fmt: skip
 
 
-def step_of_cmow(words: int) -> float:
-    """Processor seconds of a step of the bidirectional hybrid, the median of ten."""
-    from methods import cmow
-
-    config = cmow.MatrixEmbeddingConfig(vocab_size=words, diffcat=False)
-    model, ends = cmow.MatrixEmbeddingForSequenceClassification(config), list[float]()
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    ids = torch.randint(10, words, (32, 32))
-    for _ in range(12):
-        model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.logsumexp(-1).sum().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        ends.append(time.process_time())
-    return statistics.median(gaps(ends)[1:])
+def step_of(words: list[str], steps: int) -> float:
+    return script("cmow", words, steps)()
 
 
 def pages(folder: Path, tiny: bool) -> Contenders:
     """CMOW's step at the paper's size, whose gradients have 30,522 rows of matrices, in processes of their own: how
     large the pages of its tensors are, PyTorch asks once."""
+    sizes, student, steps = (SMALL, "bidirectional-3-9", 2) if tiny else (MINILM, "bidirectional", 10)
+    words = [*material(folder, sizes, 32 * steps), "--student", student, "--variant", "finetune"]
 
     def step(large: str) -> float:
         with mock.patch.dict(os.environ, THP_MEM_ALLOC_ENABLE=large):
-            return measure.in_own_process(step_of_cmow, 100 if tiny else 30_522)
+            return measure.in_own_process(step_of, words, steps)
 
     return {"pages of 4 KB": partial(step, "0"), "pages of 2 MB": partial(step, "1")}
 
