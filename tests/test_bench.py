@@ -402,7 +402,7 @@ def test_the_arena_is_level() -> None:
     assert {job.row for job in run.in_order(jobs)[:60]} <= {"undistilled", "kd"}  # baselines first
     level = [job.args for job in jobs if not search.rows[job.row].late]
     assert {(a.student, a.keep, a.teacher, a.temperature, a.batch_size, a.max_length) for a in level} == {
-        ("2x128", "first", "pocket", 2.0, 32, 128)
+        ("2x128", "first", "pocket", None, 32, 128)
     }
     assert {a.init for a in level} == {"pretrained", "auto"}  # auto: of a teacher that was pre-trained, the same
     for row in rows:  # a weight's middle is the script's own value
