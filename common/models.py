@@ -192,8 +192,7 @@ def student_config(
     for name in FFN:
         if ffn and hasattr(teacher, name):
             setattr(config, name, ffn)
-    for key, value in changes.items():
-        setattr(config, key, value)
+    config.update(changes)
     return config
 
 

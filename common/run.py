@@ -509,8 +509,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         raise BadInput(f"--init {init}: its layers are copied as wide as they are, not {ffn}; --init random works")
     if init == "teacher":
         student = models.trainable_copy(teacher.model)
-        for key, value in changes.items():
-            setattr(student.config, key, value)
+        student.config.update(changes)
     else:
         deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide
         as_deep = (*models.DEPTHS, *models.LAYER_LISTS, *models.FFN)

@@ -184,8 +184,7 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
 
 def never_run(start: Start, task: TaskData) -> PreTrainedModel:
     """A model without weights, which says how a student is built."""
-    for key, value in task.task.kind.settings(task.task).items():
-        setattr(start.config, key, value)
+    start.config.update(task.task.kind.settings(task.task))
     with torch.device("meta"):
         return models.build(start.config, task.task.kind)
 
@@ -242,8 +241,7 @@ def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
     def make(stage: Stage) -> PreTrainedModel:
         if shipped is not None:
             return packed.unpacked(packed.load(shipped)[0])
-        for key, value in kind.settings(task.task).items():
-            setattr(start.config, key, value)
+        start.config.update(kind.settings(task.task))
         if start.source is not None:
             model = models.load_model(start.source, start.config, kind)
         else:

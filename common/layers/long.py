@@ -45,8 +45,7 @@ def with_task_head(source: str, task: Task, tokenizer: Any, seed: int, tuned: An
     """The body of a masked LM below a new head for the task, or below that of the model `tuned`. For questions,
     Longformer's question tokens become global."""
     config: Any = models.load_config(source)
-    for key, value in task.kind.settings(task).items():
-        setattr(config, key, value)
+    config.update(task.kind.settings(task))
     if task.kind == "span QA" and attention.kind_of(config) == "longformer":
         config.efficient_attention["question"] = tokenizer.sep_token_id
     torch.manual_seed(seed)
