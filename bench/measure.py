@@ -179,12 +179,11 @@ def attention_reader(name: str, length: int, library: bool) -> Callable[[], None
 def packed_model(bits: int, **shape: int) -> Any:
     """A BERT of random weights with so many bits a weight: 32, 8, 2 or 1."""
     from methods import xtc
-    from pocket.make import rounded
 
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**shape)).eval()  # type: ignore[arg-type]
     if bits == 8:
-        rounded(model)
+        packed.rounded(model)
     elif bits < 8:
         xtc.quantize(model, bits)
         packed.pack_model(model)

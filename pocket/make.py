@@ -458,24 +458,6 @@ def asked_recipe(tokenizer: Any) -> Recipe:
 
 SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli")]
 SHIPPED += [f"pocket-6-{task}" for task in ("cola", "grammar", "stsb")]
-BITS = 8
-
-
-@torch.no_grad()
-def rounded(model: Any) -> Any:
-    """Put packed modules of 8 bits in the place of all linears and embeddings, in place; returns the model."""
-    kinds = (nn.Linear, nn.Embedding)
-    modules = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
-    for name, module in modules.items():
-        by_row = isinstance(module, nn.Embedding)
-        largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
-        scale = (largest / packed.LARGEST[BITS]).clamp(min=packed.TINY)
-        weights = {"packed": packed.pack((module.weight / scale).round(), BITS), "scale": scale}
-        small = packed.empty(module, BITS)
-        small.load_state_dict(weights | ({} if by_row else {"bias": module.bias}))
-        model.set_submodule(name, small)
-    model.config.quantization_config = packed.PackedConfig(BITS, modules).to_dict()
-    return model
 
 
 def make_teacher(name: str, cache: str) -> None:
@@ -486,7 +468,7 @@ def make_teacher(name: str, cache: str) -> None:
     made = get_teacher(CommonArgs(teacher=teacher, cache_dir=cache), task)
     folder = Path(cache, "teachers", made.signature.rpartition("#")[2])
     training = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-    size = packed.save(rounded(made.model), made.tokenizer, path, half=True)
+    size = packed.save(packed.rounded(made.model), made.tokenizer, path, half=True)
     model = packed.unpacked(packed.load(path)[0])
     note = {
         "command": f"python -m pocket.make --teachers {name}",

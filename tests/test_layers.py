@@ -22,8 +22,8 @@ from common.errors import BadInput
 from common.layers import augment, packed
 from common.tasks import Split
 from common.train import Ledger
+from methods import cmow
 from methods.xtc import quantize
-from pocket.make import rounded
 from pocket.models import SPECIAL_TOKENS
 
 # --- packed: codes and products ------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
     torch.manual_seed(0)
     plain = BertForSequenceClassification(bert_config(2, 48, vocab=31, initializer_range=0.3))
     before = {name: value.clone() for name, value in plain.state_dict().items()}
-    found = packed.unpacked(rounded(plain))
+    found = packed.unpacked(packed.rounded(plain))
     assert type(found) is BertForSequenceClassification
     assert not hasattr(found.config, "quantization_config")
     for name, value in found.state_dict().items():
@@ -154,6 +154,22 @@ def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
         else:
             largest = before[name].abs().amax(-1, keepdim=True) if "embeddings" in name else before[name].abs().max()
             assert ((value - before[name]).abs() <= largest / 127 * (0.5 + 1e-4)).all()
+
+
+def test_embeddings_alone_are_rounded(tmp_path: Path) -> None:
+    """CMOW's take a quarter of their bytes and hardly another logit, and the folder has the bits."""
+    torch.manual_seed(0)
+    plain = cmow.MatrixEmbeddingForSequenceClassification(cmow.student_config(cmow.Args(), word_tokenizer())).eval()
+    before, size = logits_of(plain), sum(value.nbytes for value in plain.embeddings.state_dict().values())
+    model = packed.rounded(plain, (nn.Embedding,))
+    small = model.embeddings.state_dict().values()
+    scales = 4 * sum(value.numel() for value in small if value.dtype == torch.float32)
+    assert sum(value.nbytes for value in small) == size // 4 + scales
+    after = logits_of(model)
+    assert (after - before).abs().max() < 0.02 * before.std()
+    models.save(model, word_tokenizer(), tmp_path, "")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert torch.equal(logits_of(again), after)
 
 
 @pytest.mark.parametrize("damage", ["absent", "text", "cut", "other", "tokenizer"])

@@ -497,6 +497,15 @@ def test_the_packed_file_has_the_classes(tmp_path: Path) -> None:
     assert known["name"] in ("complaint", "praise")
 
 
+def test_embeddings_of_8_bits(student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(next(block for block in blocks("ship.md") if "packed.rounded" in block), {"folder": student})
+    small, large = (Path(place, "model.safetensors").stat().st_size for place in ("small", student))
+    assert small < large
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("small")
+    assert model.config.id2label == {0: "complaint", 1: "praise"}
+
+
 def test_the_hub_gets_card_weights_and_tokenizer(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[str, dict[str, Any]] = {}
     for name in ("create_repo", "upload_folder"):

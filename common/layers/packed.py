@@ -280,6 +280,24 @@ def pack_model(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+@torch.no_grad()
+def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Embedding)) -> PreTrainedModel:
+    """Put packed modules of 8 bits in the place of a trained model's linears and embeddings, or of one of both, in
+    place: a linear has one scale, an embedding one for each row."""
+    found = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+    modules: dict[str, Any] = {name: module for name, module in found.items() if module.weight.numel()}
+    for name, module in modules.items():
+        by_row = isinstance(module, nn.Embedding)
+        largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
+        scale = (largest / LARGEST[8]).clamp(min=TINY)
+        weights = {"packed": pack((module.weight / scale).round(), 8), "scale": scale}
+        small = empty(module, bits=8)
+        small.load_state_dict(weights | ({} if getattr(module, "bias", None) is None else {"bias": module.bias}))
+        model.set_submodule(name, small)
+    model.config.quantization_config = PackedConfig(8, modules).to_dict()
+    return model
+
+
 def unpacked(model: PreTrainedModel) -> PreTrainedModel:
     """The library's float32 model with the weights that a packed one stands for; its activations are not rounded."""
     config, weights = copy.deepcopy(model.config), model.state_dict()
