@@ -124,8 +124,8 @@ def said(found: Table) -> str:
         far = [row.label for row in rows
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         lines.append(
-            f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of {len(rows)} rows come to"
-            f" {100 * table.NEAR:.0f}% of the teacher's score on every task{'; not ' + ', '.join(far) if far else ''}."
+            f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of the {len(rows)} rows beside the two"
+            f" baselines come to {100 * table.NEAR:.0f}% of the teacher's score on every task{'; not ' + ', '.join(far) if far else ''}."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
