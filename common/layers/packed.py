@@ -32,7 +32,6 @@ import copy
 import functools
 import hashlib
 import json
-import math
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -126,18 +125,14 @@ def straight_through(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
 
 
 Product = Callable[[Tensor], Tensor]  # float integers (n, K) -> their sums with the codes of a weight (n, N)
-RELAID = 64  # rows of a product from which the layout of a weight pays that AVX2 needs
 
 
-def product_with(codes: Tensor, rows: float = math.inf) -> Product:
-    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel.
-
-    `rows`: how many it will be called with; few do not pay for another layout of the weight.
-    """
+def product_with(codes: Tensor) -> Product:
+    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel."""
     onednn = codes.device.type == "cpu" and torch.backends.mkldnn.is_available()
     if onednn and torch.cpu._is_vnni_supported():
         return lambda x: torch._int_mm(x.to(torch.int8), codes.T).float()
-    if onednn and torch.cpu._is_avx2_supported() and rows >= RELAID:  # `_int_mm` has no kernel for these
+    if onednn and torch.cpu._is_avx2_supported():  # `_int_mm` has no kernel for these; laying out anew pays at once
         weight = torch.ops.onednn.qlinear_prepack(codes, None)
         one, zero = torch.ones(1), torch.zeros(1, dtype=torch.long)
         floats: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no rounding
@@ -168,17 +163,16 @@ class PackedLinear(nn.Module):
         self.lora_V = nn.Parameter(torch.zeros(rank, inputs), requires_grad=False) if rank else None
         self.kept: Product | None = None  # by `keep`
 
-    def product(self, rows: float = math.inf) -> Product:
-        """With the weight's codes, which are unpacked here, for so many rows."""
+    def product(self) -> Product:
+        """With the weight's codes, which are unpacked here."""
         codes = unpack(self.packed, self.bits, self.in_features)
         # of 8 bits long sums are not exact in floats: they are floats everywhere, so that all processors agree
         exact = self.bits < 8 and is_exact(self.bits, self.in_features)
-        return product_with(codes, rows) if exact else lambda x: F.linear(x, codes.float())
+        return product_with(codes) if exact else lambda x: F.linear(x, codes.float())
 
     def forward(self, x: Tensor) -> Tensor:
         x, scale = activation_codes(x, self.clip)
-        rows = x.flatten(0, -2)
-        sums = (self.kept or self.product(len(rows)))(rows).unflatten(0, x.shape[:-1])
+        sums = (self.kept or self.product())(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
         return rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
 
 
