@@ -123,9 +123,10 @@ def said(found: Table) -> str:
     if found.ladder and rows:
         far = [row.label for row in rows
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
+        but = f"; not {', '.join(far)}" if far else ""
         lines.append(
             f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of the {len(rows)} rows beside the two"
-            f" baselines come to {100 * table.NEAR:.0f}% of the teacher's score on every task{'; not ' + ', '.join(far) if far else ''}."
+            f" baselines come to {100 * table.NEAR:.0f}% of the teacher's score on every task{but}."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
