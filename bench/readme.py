@@ -296,7 +296,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): of(name, rows_and_pairs(name)) for name in (
         "attention_pocket", "xtc_pocket", "xtc_reduce", "cka_pocket", "cmow_pocket", "mc3kd_claims", "pocket_suite",
-        "pocket_documents",
+        "pocket_documents", "real_few",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
