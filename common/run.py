@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
-from common import data, evaluate, models, parallel, results, submission, text, train
+from common import data, evaluate, losses, models, parallel, results, submission, text, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import tell
 from common.kinds import Encoded
@@ -94,7 +94,7 @@ class Run:
         self.select, self.patience = (select, patience) if self.kind == "paper" else (None, None)
         if self.select is not None:
             settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
-        settings.setdefault("temperature", args.temperature or task.task.kind.temperature)
+        settings.setdefault("temperature", losses.temperature(args, task.task.kind))
         self.started_from = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings["lr"] = settings.get("lr") or self.rate(student_shape(args.student)[1], self.started_from)
         # Blocks of text are all of one length. On pocket tasks batches of like length cost score: on cola and grammar,

@@ -193,7 +193,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from common import data, models, text
-from common.losses import kd_loss, kl_loss, label_loss, term
+from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean, on_main, whole
 from common.run import Run, task_rows
 from common.teacher import Teacher, check_length, get_teacher
@@ -312,12 +312,7 @@ class Objective(nn.Module):
             wholes = self.first_pass(student, teacher, batch) if exact else [None for _ in self.layers]
             self.sums = [MinibatchCKA(sums) for sums in wholes]
         s, t = self.both(student, teacher, batch)
-        if self.outputs == "kd":
-            logits, labels = batch.predictions(s)
-            temperature = self.args.temperature or batch.kind.temperature
-            loss = kd_loss(logits, batch.predictions(t)[0], labels, self.args.alpha, temperature)
-        else:
-            loss = mean(self.output_losses(batch, s, t))
+        loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
         L_H = []  # of each stack, the mean over its layers
         for k, (S, T) in enumerate(self.states(s, t, batch)):
             cka = self.hidden == "cka"
