@@ -419,14 +419,16 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
         torch.manual_seed(args.seed)  # of the masks, the same for all rows
         return first
 
-    made = text.pretrain(
-        run, "pretraining", build, objective, source=args.pretraining_teacher, texts=texts,
-        steps=max(1, examples // batch_size), lr=args.pretraining_lr, batch_size=batch_size, length=length,
-        seed=args.seed, written=written, everywhere=True,  # L_Dist at every token, hidden or not
-        optimizer={"parts": args.pretraining_minibatches or args.minibatches},
-        held_out=HELD_OUT, watch=partial(watch, objective), hidden=hidden, init=run.settings["init"],
-        **{name: getattr(args, name) for name in ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")},
+    named = ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")
+    recipe = text.Recipe(
+        texts, args.pretraining_lr, batch_size, length, args.seed, steps=max(1, examples // batch_size),
+        written=written, everywhere=True,  # L_Dist at every token, hidden or not
+        held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
+        more={name: getattr(args, name) for name in named} | {"hidden": hidden, "init": run.settings["init"]},
     )  # fmt: skip
+    made = text.pretrain(
+        run, "pretraining", recipe, build, objective, args.pretraining_teacher, partial(watch, objective)
+    )
     weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
     student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
     run.started_from = f"pre-training #{made.folder.name}"

@@ -470,16 +470,16 @@ def predict(file: str = "", *texts: str) -> list[str]:
     if not texts:
         raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
     model, tokenizer = packed.load(file)
-    fields = getattr(model.config, "fields", ["text"])
+    fields, names = getattr(model.config, "fields", ["text"]), (model.config.id2label or {}).values()
     if len(fields) == 2 and len(texts) != 2:
         raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
     lines = []
     for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
         inputs = tokenizer(*example, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
         logits = model(**inputs).logits[0]
-        p, classes = logits.softmax(-1).sort(descending=True)
-        ranked = [f"{value:.4f} {model.config.id2label[i]}" for value, i in zip(p, classes.tolist(), strict=True)]
-        lines.append("  ".join(ranked) if len(ranked) > 1 else f"{logits[0]:.4f}")
+        ranked = sorted(zip(logits.softmax(-1).tolist(), names, strict=True), reverse=True)
+        classes = "  ".join(f"{p:.4f} {name}" for p, name in ranked)
+        lines.append(classes if len(ranked) > 1 else f"{logits[0]:.4f}")
     return lines
 
 
