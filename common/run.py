@@ -34,11 +34,6 @@ from common.layers.augment import with_copies
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
-# Of the pocket suite's documents, which are made short and long for it: the share of the steps after which longer ones
-# come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction of the time. Real
-# documents are drawn evenly: their short examples are the ends of long ones.
-SHORT_FIRST = (0.5, 420)
-
 _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 
 
@@ -220,9 +215,7 @@ class Run:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
         how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
         multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
-        batches: train.Stream = data.Batches(*how, self.by_length, multiple)
-        if self.task.source == "pocket" and kind.windowed:
-            batches = data.ShortFirst(*how, round(SHORT_FIRST[0] * self.left), SHORT_FIRST[1])
+        batches = data.stream_of(self.task, *how, self.by_length, multiple, self.left)
         selects = self.select is not None and steps == self.left
         if selects:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
