@@ -63,6 +63,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -465,22 +466,19 @@ def export(args: Args, run: Run) -> None:
 
 
 @torch.no_grad()
-def predict(file: str = "", *texts: str) -> list[str]:
+def predict(file: str = "", *texts: str) -> Iterator[str]:
     """A line for each text, or for a task about pairs one line: classes with probabilities, or a score."""
     if not texts:
         raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
     model, tokenizer = packed.load(file)
-    fields, names = getattr(model.config, "fields", ["text"]), (model.config.id2label or {}).values()
+    fields, names = getattr(model.config, "fields", ["text"]), dict[Any, str](model.config.id2label or {})
     if len(fields) == 2 and len(texts) != 2:
         raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
-    lines = []
     for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
         inputs = tokenizer(*example, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
         logits = model(**inputs).logits[0]
-        ranked = sorted(zip(logits.softmax(-1).tolist(), names, strict=True), reverse=True)
-        classes = "  ".join(f"{p:.4f} {name}" for p, name in ranked)
-        lines.append(classes if len(ranked) > 1 else f"{logits[0]:.4f}")
-    return lines
+        ranked = sorted(((p, names[i]) for i, p in enumerate(logits.softmax(-1).tolist())), reverse=True)
+        yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 else f"{logits[0]:.4f}"
 
 
 def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
