@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import measure
-from bench.measure import Contenders, attention_reader, in_turn, packed_model, ratio, seconds, sentences
+from bench.measure import Contenders, attention_reader, in_turn, packed_model, ratio, sentences, timed
 from bench.steps import STEPS_OF_CKA, Sizes, gaps, material, of_library, script
 from common import train
 from common.layers.packed import keep
@@ -83,8 +83,8 @@ def loop_and_bare(folder: Path, tiny: bool) -> Contenders:
 
 def gradients(losses: dict[str, Callable[[Tensor], Tensor]], at: Tensor) -> Contenders:
     """Forward and backward pass of each."""
-    return {name: partial(seconds, partial(lambda loss: torch.autograd.grad(loss(at).sum(), at), loss))
-            for name, loss in losses.items()}  # fmt: skip
+    return timed({name: partial(lambda loss: torch.autograd.grad(loss(at).sum(), at), loss)
+                  for name, loss in losses.items()})  # fmt: skip
 
 
 def states(tiny: bool) -> tuple[Tensor, Tensor]:
@@ -162,17 +162,17 @@ def pages(folder: Path, tiny: bool) -> Contenders:
 
 def attentions(name: str, folder: Path, tiny: bool) -> Contenders:
     length = 1024 if tiny else 4096
-    calls = {side: attention_reader(name, length, side == "library") for side in ("ours", "library")}
-    return {side: partial(seconds, call) for side, call in calls.items()}
+    sides = {"ours": False, "library": True}
+    return timed({side: attention_reader(name, 2, 256, length, library=own) for side, own in sides.items()})
 
 
 def packed_layers(bits: int, batch: int, folder: Path, tiny: bool) -> Contenders:
     """BERT-base's linears in 1 or 2 bits with 8-bit activations. Two layers are enough to compare."""
     tiny_shape = {"num_hidden_layers": 1, "hidden_size": 96, "intermediate_size": 64}
     shape = tiny_shape if tiny else {"num_hidden_layers": 2}
-    calls = {"packed": packed_model(bits, **shape), "float32": packed_model(32, **shape)}
-    calls["kept"] = keep(packed_model(bits, **shape))
-    return {name: partial(seconds, partial(measure.forward, model, sentences(batch))) for name, model in calls.items()}
+    models = {"packed": packed_model(bits, **shape), "float32": packed_model(32, **shape)}
+    models["kept"] = keep(packed_model(bits, **shape))
+    return timed({name: partial(measure.forward, model, sentences(batch)) for name, model in models.items()})
 
 
 # --- the cases -----------------------------------------------------------------------------------------------

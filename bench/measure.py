@@ -34,6 +34,10 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def timed(calls: Mapping[str, Callable[[], object]]) -> Contenders:
+    return {name: partial(seconds, call) for name, call in calls.items()}
+
+
 def in_turn(calls: Contenders, turns: int) -> dict[str, list[float]]:
     """What each call returns in every turn but the first, which warms up; every second turn goes backwards."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
@@ -45,8 +49,7 @@ def in_turn(calls: Contenders, turns: int) -> dict[str, list[float]]:
 
 def medians(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
     """Seconds of each call: the median over the turns."""
-    spent = in_turn({name: partial(seconds, call) for name, call in calls.items()}, turns)
-    return {name: statistics.median(values) for name, values in spent.items()}
+    return {name: statistics.median(values) for name, values in in_turn(timed(calls), turns).items()}
 
 
 def ratio(over: list[float], under: list[float]) -> float:
@@ -168,12 +171,14 @@ def attention_model(name: str, length: int, library: bool = False, layers: int =
     return model
 
 
-def attention_reader(name: str, length: int, library: bool) -> Callable[[], None]:
-    """Of one text, with the project's or the library's own implementation."""
+def attention_reader(name: str, layers: int, width: int, length: int, device: str = "cpu",
+                     library: bool = False) -> Callable[[], None]:  # fmt: skip
+    """Of one text: whole, or in windows side by side, as tags are read. Those of questions overlap."""
+    texts, tokens = (length // WINDOW, WINDOW) if name == "windows" else (1, length)
     first = {"global_attention_mask": (torch.arange(length) == 0).long()[None]}
     masks = first if library and name == "longformer" else {}
     short = length if library else 8  # the library's Nystromformer reads no others
-    return reader(attention_model(name, length, library), 1, length, "cpu", short, **masks)
+    return reader(attention_model(name, tokens, library, layers, width), texts, tokens, device, short, **masks)
 
 
 def packed_model(bits: int, **shape: int) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, coverage, matrix, speed, steps, table
+from bench import claims, contrasts, coverage, matrix, speed, table
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
@@ -53,6 +53,11 @@ def of(name: str, make: Callable[[Table], str | Grid], without: str | None = Non
         return made.markdown() if isinstance(made, Grid) else made
 
     return text
+
+
+def measured(text: Callable[[dict[str, Any]], str], file: str) -> str:
+    """A table of `python -m bench speed`."""
+    return text(saved(file))
 
 
 def paragraphs(*parts: str) -> str:
@@ -281,18 +286,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "resolution": resolution,
     "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": litbank,
-    "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
+    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()},
     "mc3kd-factors": of("mc3kd_factors", factors),
     "mc3kd-few": of("mc3kd_factors", few),
     "matrix-real": of("real", whole_and_pairs("real")),
     "matrix-larger": of("real_larger", whole_and_pairs("real_larger")),
-    "peers": lambda: steps.peers_text(saved("peers")),
-    "steps": lambda: steps.steps_text(saved("steps")),
-    "attention-training": lambda: speed.training_text(saved("attention_training")),
-    "step-parts": lambda: steps.profile_text(saved("step_parts")),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
-    "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): of(name, rows_and_pairs(name)) for name in (
         "attention_pocket", "xtc_pocket", "xtc_reduce", "cka_pocket", "cmow_pocket", "mc3kd_claims", "pocket_suite",

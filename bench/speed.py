@@ -37,7 +37,7 @@ from bench import measure, plots, steps
 from bench.benchmarks import CASES
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
-from bench.measure import FULL, WINDOW, attention_model, medians, memory_of, packed_model, reader, sentences
+from bench.measure import FULL, WINDOW, attention_model, attention_reader, medians, memory_of, packed_model, reader
 from bench.sizes import ENCODERS, cells, encoder
 from common import models, results
 from common.args import BadInput
@@ -73,7 +73,7 @@ def save_onnx(bits: int, folder: Path) -> int:
 
     folder.mkdir()
     graph = folder / "model.onnx"
-    onnx.save(packed_model(bits), lambda *_, **__: sentences(2)[0], graph)
+    onnx.save(packed_model(bits), lambda *_, **__: measure.sentences(2)[0], graph)
     if bits == 32:
         quantize_dynamic(graph, graph)
     return graph.stat().st_size
@@ -94,7 +94,7 @@ def packed() -> dict[str, Any]:
         table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
         loaded = {name: measure.load_student(Path(place, name)) for name in table}
         for batch in (1, 32):
-            texts = sentences(batch)
+            texts = measure.sentences(batch)
             calls = {name: partial(measure.forward, model, texts) for name, model in loaded.items()}
             for name, value in medians(calls, 5).items():
                 peak = memory_of(partial, measure.load_and_forward, Path(place, name), "classification", texts)
@@ -124,12 +124,6 @@ def packed_text(report: dict[str, Any]) -> str:
 # --- time and memory by length -------------------------------------------------------------------------------
 
 LENGTHS = (512, 1024, 2048, 4096, 8192)
-
-
-def shaped_reader(name: str, layers: int, width: int, length: int, device: str) -> Callable[[], None]:
-    """Of one text: whole, or in windows side by side, as tags are read. Those of questions overlap."""
-    texts, tokens = (length // WINDOW, WINDOW) if name == "windows" else (1, length)
-    return reader(attention_model(name, tokens, layers=layers, width=width), texts, tokens, device)
 
 
 def by_length(make: Callable[..., Callable[[], None]], rows: dict[str, tuple[Any, ...]],
@@ -162,7 +156,7 @@ def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tupl
     """Each attention beside full attention of the names `full`; and from which length it is faster than that over the
     whole text."""
     names = (*attention.ATTENTIONS, *full)
-    table = by_length(shaped_reader, {name: (name, layers, width) for name in names}, lengths)
+    table = by_length(attention_reader, {name: (name, layers, width) for name in names}, lengths)
     for name, row in table.items():
         model = attention_model(name, WINDOW if name == "windows" else lengths[-1], layers=layers, width=width)
         row["parameters"] = models.parameters(model)
@@ -291,7 +285,7 @@ def students() -> dict[str, Any]:
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
     table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
     for batch in (1, 64):
-        texts = sentences(batch)
+        texts = measure.sentences(batch)
         calls = {name: partial(measure.forward, model.eval(), texts) for name, model in contenders.items()}
         for name, value in medians(calls, 5).items():
             table[name][str(batch)] = batch / value

@@ -145,10 +145,13 @@ METHODS = {
 }
 
 
-def words_of(name: str, how: str, base: bool, folder: Path) -> list[str]:
-    sizes = Sizes((12, 768), 30522, 128) if base else Sizes((4, 128), 2000, 20)
-    _, words, small, large = METHODS[name]
-    return [*material(folder, sizes, 160), "--student", large if base else small, *words.split(), *HOW[how].split()]
+def row(name: str, how: str, steps: int, last: int | None = None, base: bool = False) -> float:
+    """The median of (the last) so many steps of a row; `base`: at BERT-base's sizes."""
+    method, words, small, large = METHODS[name]
+    sizes, student = (Sizes((12, 768), 30522, 128), large) if base else (Sizes((4, 128), 2000, 20), small)
+    with tempfile.TemporaryDirectory() as folder:
+        given = [*material(Path(folder), sizes, 160), "--student", student, *words.split(), *HOW[how].split()]
+        return script(method, given, steps, last)()
 
 
 def possible(name: str) -> list[str]:
@@ -158,18 +161,10 @@ def possible(name: str) -> list[str]:
 
 def step_ratios(name: str) -> dict[str, float]:
     """The time of a step that is computed in another way, as a share of its time as it is."""
-    with tempfile.TemporaryDirectory() as folder:
-        # of three epochs the last one is measured, when outputs are kept and what is compiled is compiled
-        spent = in_turn({how: script(METHODS[name][0], words_of(name, how, False, Path(folder)), 15, 5)
-                         for how in possible(name)}, 7)  # fmt: skip
+    # of three epochs the last one is measured, when outputs are kept and what is compiled is compiled
+    spent = in_turn({how: partial(row, name, how, 15, 5) for how in possible(name)}, 7)
     first = spent.pop("as it is")
     return {how: ratio(values, first) for how, values in spent.items()}
-
-
-def two_steps(name: str, how: str) -> None:
-    """At BERT-base's sizes."""
-    with tempfile.TemporaryDirectory() as folder:
-        trained(METHODS[name][0], [*words_of(name, how, True, Path(folder)), "--budget", "64"])
 
 
 def steps() -> dict[str, Any]:
@@ -179,7 +174,9 @@ def steps() -> dict[str, Any]:
     for name in METHODS:
         print(f"steps of {name}", file=sys.stderr)
         peaks = {
-            how: round(memory_of(partial, two_steps, name, how) / 1e6) for how in possible(name) if how != "compile"
+            how: round(memory_of(partial, row, name, how, 2, None, True) / 1e6)
+            for how in possible(name)
+            if how != "compile"
         }
         table[name] = {"seconds": in_own_process(step_ratios, name), "megabytes": peaks}
     return {"methods": table}
@@ -247,12 +244,11 @@ def profile() -> dict[str, Any]:
     """Milliseconds of each part of a step: medians over 5 trainings, at the sizes of the table steps."""
     table: dict[str, Any] = {}
     for name in METHODS:
-        with tempfile.TemporaryDirectory() as folder:
-            words, found = words_of(name, "as it is", False, Path(folder)), []
-            for _ in range(6):
-                with step_parts() as spent:
-                    trained(METHODS[name][0], [*words, "--budget", str(32 * STEPS_OF_PROFILE)])
-                found.append(spent)
+        found = []
+        for _ in range(6):
+            with step_parts() as spent:
+                row(name, "as it is", STEPS_OF_PROFILE)
+            found.append(spent)
         table[name] = {
             part: round(1000 * statistics.median(spent[part] for spent in found[1:]) / STEPS_OF_PROFILE, 2)
             for part in PARTS

@@ -382,6 +382,21 @@ class ShortFirst:
         return batches[at]
 
 
+SHORT = 420  # tokens
+
+
+def stream_of(
+    task: TaskData, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, by_length: bool,
+    multiple: int, steps: int,
+) -> Batches | ShortFirst:  # fmt: skip
+    """A task's examples for so many steps. Of the pocket suite's documents, which are made short and long for it, long
+    ones come in after half of them: looking something up is learnt from short texts in a fraction of the time. Real
+    documents are drawn evenly: their short examples are the ends of long ones."""
+    if task.source == "pocket" and task.task.kind.windowed:
+        return ShortFirst(encoded, tokenizer, batch_size, seed, round(steps / 2), SHORT)
+    return Batches(encoded, tokenizer, batch_size, seed, by_length, multiple)
+
+
 EVAL_TOKENS = 16_384
 
 

@@ -47,10 +47,14 @@ def kd_loss(student: Tensor, teacher: Tensor, labels: Tensor, alpha: float, temp
     return mean(alpha * soft + (1 - alpha) * hard)
 
 
+def temperature(args: Any, kind: Any) -> float:
+    """T of soft labels: `--temperature`, or what is usual for a task of this kind."""
+    return args.temperature or kind.temperature
+
+
 def baseline(args: Any, batch: Any, student: Any, teacher: Any | None) -> Tensor:
     """Of both models' outputs on a batch, (): without the teacher's, None, the labels alone; otherwise vanilla KD."""
     logits, labels = batch.predictions(student)
     if teacher is None:
         return mean(label_loss(logits, labels))
-    T = args.temperature or batch.kind.temperature
-    return kd_loss(logits, batch.predictions(teacher)[0], labels, args.alpha, T)
+    return kd_loss(logits, batch.predictions(teacher)[0], labels, args.alpha, temperature(args, batch.kind))

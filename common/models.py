@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from common import parallel
@@ -86,20 +86,45 @@ def load_tokenizer(name: str, argument: str = "--teacher") -> Any:
 
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
                dtype: torch.dtype = torch.float32, argument: str = "--teacher") -> PreTrainedModel:  # fmt: skip
-    """Weights from safetensors into the task's architecture; layers that `config` has not are left out, the last first.
-
-    Every weight outside the task's head, and with `head` every weight, must come from the file: a model that is
-    silently left at random is refused; without `head`, so is one whose weights are packed. `argument` named the model.
-    """
+    """A model with the head of a task, of which a head of another task, or size, is left at random. With `head` every
+    weight must come from the file; without, packed weights are refused. `argument` named the model."""
     if getattr(config, "quantization_config", None) and not head:
         raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; --init random works")
+    model, absent = read_model(name, config, Kind.of(kind).auto, dtype, argument)
+    if absent and (head or Kind.of(kind).written):  # an encoder-decoder has no head of the task
+        raise BadInput(f"{argument} {name}: {len(absent)} weights are not in its file, the first is {absent[0]}")
+    if Kind.of(kind).causal and not is_causal(model):
+        raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
+    return model
+
+
+def load_masked_lm(name: str) -> tuple[PreTrainedModel, bool]:
+    """A masked language model, and whether its head came with it: not that of "NAME:6", which has learnt what the last
+    layer says. A head that is not in the file is random, but for output embeddings, which are tied to the input's."""
+    config = load_config(name)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise BadInput(
+            f"--teacher {name}: a {config.model_type} gives no masked language model; what needs none works:"
+            " rows without a stage before the task, of cka.py --pretraining off, of cmow.py --init random"
+        )
+    model, absent = read_model(name, config, AutoModelForMaskedLM)
+    return model, not absent and parse_model(name)[1] is None
+
+
+def read_model(name: str, config: PreTrainedConfig, auto: Any, dtype: torch.dtype = torch.float32,
+               argument: str = "--teacher") -> tuple[PreTrainedModel, list[str]]:  # fmt: skip
+    """Weights from safetensors in a model of one of the library's Auto classes, and the names of those of its head that
+    the file lacks; layers that `config` has not are left out, the last first.
+
+    All other weights must come from the file: a model that is silently left at random is refused.
+    """
     try:
         if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
-            model, lost = attention.read(parse_model(name)[0], Kind.of(kind).auto, config)
+            model, lost = attention.read(parse_model(name)[0], auto, config)
             model.to(dtype)  # type: ignore[arg-type]
             report: dict[str, Any] = {"missing_keys": lost, "mismatched_keys": []}
         else:
-            model, report = Kind.of(kind).auto.from_pretrained(
+            model, report = auto.from_pretrained(
                 parse_model(name)[0], config=config, use_safetensors=True, trust_remote_code=False, dtype=dtype,
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
@@ -107,16 +132,12 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
         raise BadInput(f"{argument} {name}: damaged model.safetensors ({first_line(error)})") from error
     except Exception as error:  # whatever a wrong configuration breaks first
         raise BadInput(f"{argument} {name}: its weights cannot be loaded ({why_not(name, error)})") from error
-    # a head of another task, of other size, is left out as if the file had none
+    # a head of other size is left out as if the file had none
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
-    whole = head or Kind.of(kind).written  # an encoder-decoder has no head of the task
-    lost = [key for key in absent if whole or in_body(model, key)]
-    if lost:
+    if lost := [key for key in absent if in_body(model, key)]:
         raise BadInput(f"{argument} {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
     check_finite(model, f"{argument} {name}")
-    if Kind.of(kind).causal and not is_causal(model):
-        raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
-    return model
+    return model, absent
 
 
 def why_not(name: str, error: Exception) -> str:

@@ -26,18 +26,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
-from common import data, evaluate, models, parallel, results, submission, text, train
+from common import data, evaluate, losses, models, parallel, results, submission, text, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import tell
 from common.kinds import Encoded
 from common.layers.augment import with_copies
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
-
-# Of the pocket suite's documents, which are made short and long for it: the share of the steps after which longer ones
-# come in, and tokens of the short ones. Looking something up is learnt from short texts in a fraction of the time. Real
-# documents are drawn evenly: their short examples are the ends of long ones.
-SHORT_FIRST = (0.5, 420)
 
 _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 
@@ -94,7 +89,7 @@ class Run:
         self.select, self.patience = (select, patience) if self.kind == "paper" else (None, None)
         if self.select is not None:
             settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
-        settings.setdefault("temperature", args.temperature or task.task.kind.temperature)
+        settings.setdefault("temperature", losses.temperature(args, task.task.kind))
         self.started_from = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings["lr"] = settings.get("lr") or self.rate(student_shape(args.student)[1], self.started_from)
         # Blocks of text are all of one length. On pocket tasks batches of like length cost score: on cola and grammar,
@@ -220,9 +215,7 @@ class Run:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
         how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
         multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
-        batches: train.Stream = data.Batches(*how, self.by_length, multiple)
-        if self.task.source == "pocket" and kind.windowed:
-            batches = data.ShortFirst(*how, round(SHORT_FIRST[0] * self.left), SHORT_FIRST[1])
+        batches = data.stream_of(self.task, *how, self.by_length, multiple, self.left)
         selects = self.select is not None and steps == self.left
         if selects:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}

@@ -5,9 +5,8 @@
     batches = texts.batches(tokenizer, max_length, 32, seed)    # an example is a text
     batches = texts.pieces(tokenizer, length, 32, seed)         # or: a piece of a text, all of which is used
     batches = text.Masked(batches, tokenizer)                   # BERT's masking; labels are what was hidden
-    model, whole = text.load_masked_lm(source)                  # a masked language model; whether its head came with it
-    text.train_head(stage, model, tokenizer, batches.encoded)   # the head, where it did not
-    text.pretrain(run, name, build, loss, ...)                  # a student on these texts: once for all that share it
+    text.train_head(stage, model, tokenizer, batches.encoded)   # a masked LM's head, where it did not come with it
+    text.pretrain(run, name, text.Recipe(texts, ...), build, loss)   # a student: once for all runs that share it
 
 Shapes: B batch, L length (tokens), V vocabulary, M masked tokens.
 """
@@ -22,7 +21,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from random import Random
@@ -30,11 +29,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 import pocket
 from common import data, models, parallel, results
-from common.args import parse_model, split_list
+from common.args import split_list
 from common.errors import BadInput, first_line
 from common.kinds import KINDS, Encoded, Kind, Split, Task, block_examples
 from common.losses import label_loss
@@ -499,6 +498,10 @@ class Masked:
         """The ids of the examples of batch `step`."""
         return self.batches.ids(step)
 
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.batches.steps_per_epoch
+
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         """Batch `step` (from 0), masked."""
         return self.mask(self.batches[step])
@@ -532,32 +535,6 @@ def hide(ids: Tensor, chosen: Tensor, dice: Tensor, other: Tensor, mask_token_id
     replaced = chosen & (dice >= 0.9)
     ids[replaced] = other[replaced]
     return labels
-
-
-def load_masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
-    """The masked language model of a hub id or a folder, and whether its head came with it: not that of "NAME:6", which
-    has learnt what the last layer says.
-
-    A head that is not in the file is random, but for the output embeddings, which are tied to the input's. Raises
-    `BadInput` for a family without masked language models, and for a file that lacks other weights.
-    """
-    (name, layers), config = parse_model(source), models.load_config(source)
-    none = (f"--teacher {source}: a {config.model_type} gives no masked language model; what needs none works: rows"
-            " without a stage before the task, of cka.py --pretraining off, of cmow.py --init random")  # fmt: skip
-    if type(config) not in AutoModelForMaskedLM._model_mapping:
-        raise BadInput(none)
-    try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            name, config=config, use_safetensors=True, trust_remote_code=False, dtype=torch.float32,
-            output_loading_info=True,
-        )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise BadInput(f"{none} ({models.why_not(name, error)})") from error
-    body = model.base_model_prefix + "."
-    lost = sorted(key for key in report["missing_keys"] if key.startswith(body))
-    if lost:
-        raise BadInput(f"--teacher {source}: {len(lost)} weights are not in its file, the first is {lost[0]}")
-    return model, not report["missing_keys"] and layers is None
 
 
 def logits_at(model: PreTrainedModel, inputs: Mapping[str, Tensor], chosen: Tensor) -> Tensor:
@@ -599,89 +576,93 @@ def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: En
 
 # --- a student before the task -------------------------------------------------------------------------------
 
-Build = Callable[[PreTrainedModel], PreTrainedModel]
-Load = Callable[[str], tuple[PreTrainedModel, bool]]
-Watch = Callable[[Loop, Any, Any, list[dict[str, Tensor]]], None]
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a student learns from texts, and how: the key of what is made holds all of it."""
+
+    texts: Texts
+    lr: float
+    batch_size: int
+    length: int  # tokens of an example at most
+    seed: int
+    steps: int = 0  # or, where this is 0, epochs of the texts; 0 of both: nothing is trained
+    epochs: int = 0
+    pieces: bool = False  # an example is a piece of a text, none is lost; otherwise it is a text, which is cut off
+    written: bool = False  # it is its own label, and an encoder-decoder teaches; otherwise words of it are masked:
+    smoothing: float = 0.0  # the rare ones more readily
+    everywhere: bool = False  # with labels at the others, too
+    held_out: int = 0  # texts that are not learnt from
+    optimizer: dict[str, Any] = field(default_factory=dict)  # options of the loop
+    more: dict[str, Any] = field(default_factory=dict)  # what else decides: of the student, of the loss
+
+    def key(self) -> dict[str, Any]:
+        fields = {name: value for name, value in vars(self).items() if name != "more"}
+        return fields | {"texts": self.texts.signature} | self.more
+
+    def batches(self, tokenizer: Any) -> tuple[Any, list[dict[str, Tensor]]]:
+        """The training stream, and batches of the held-out texts, of which every run masks the same words."""
+        texts, held = self.texts.hold_out(self.held_out) if self.held_out else (self.texts, [])
+        how, most = (tokenizer, self.length, self.batch_size, self.seed), self.steps * self.batch_size or None
+        stream: Any = texts.pieces(*how, most) if self.pieces else texts.batches(*how, self.written)
+        size = self.batch_size // self.optimizer.get("parts", 1)
+        seen = encode(tokenizer, held, self.length, self.written) if held else None
+        rows = [batch for _, batch in data.eval_batches(seen, tokenizer, size)] if seen else []
+        if not self.written:
+            stream = Masked(stream, tokenizer, self.smoothing, self.everywhere)
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                rows = [stream.mask(batch) for batch in rows]
+        return stream, rows
 
 
 def pretrain(
-    run: Any, name: str, build: Build, loss: Callable[..., Tensor], *, texts: Texts, lr: float, batch_size: int,
-    length: int, seed: int, steps: int = 0, epochs: int = 0, source: str | None = None, load: Load = load_masked_lm,
-    pieces: bool = False, written: bool = False, smoothing: float = 0.0, everywhere: bool = False,
-    optimizer: dict[str, Any] | None = None, done: Callable[[Any], None] | None = None, held_out: int = 0,
-    watch: Watch | None = None, in_parts: bool = False, **recipe: Any,
+    run: Any, name: str, recipe: Recipe, build: Callable[[PreTrainedModel], PreTrainedModel],
+    loss: Callable[..., Tensor], source: str | None = None,
+    watch: Callable[[Loop, Any, Any, list[dict[str, Tensor]]], None] | None = None,
 ) -> Shared:  # fmt: skip
-    """The student of `build` after so many `steps`, or `epochs` of the texts, of `loss(student, teacher, batch)`.
+    """The student of `build` after it has learnt what the recipe says by `loss(student, teacher, batch)`.
 
-    It is made on first use and kept under `OUT/cache/<name>/`; each `Run` that takes it is charged for it in full. The
-    key holds all of the arguments' values, and what else `recipe` says.
+    It is made on first use and kept under `OUT/cache/<name>/`; each `Run` that takes it is charged for it in full.
 
-    `source`: of the masked language model that teaches (default: the teacher before it was fine-tuned), which `load`
-    loads; a head that it lacks is trained first. `build` makes the student of it, or it into the student: then there is
-    no teacher, None. A loss that is a module has modules of its own, which learn with the student. `optimizer`: the
-    loop's options. `done`: the last touch to the trained student. `in_parts`: the loss of a batch is that of its parts,
-    which are made so small that the logits of one have no more than `LOGITS` bytes.
-
-    An example is a text, or with `pieces` a piece of a text, whose words are masked: the rare ones more readily by
-    `smoothing`, with labels at every token by `everywhere`. With `written` it is its own label instead, and an
-    encoder-decoder teaches, the teacher itself if it was not pre-trained. `watch` is called after every step with
-    batches of `held_out` texts, which are not learnt from.
+    `source`: of the masked language model that teaches (default: the teacher before it was fine-tuned); a head that it
+    lacks is trained first. `build` makes the student of it, or it into the student: then there is no teacher, None. A
+    loss that is a module has modules of its own, which learn with the student. The loss of a batch is that of its
+    parts, which are made so small that the logits of one have no more than `LOGITS` bytes, unless the recipe says how
+    many there are. `watch` is called after every step with batches of the held-out texts.
     """
-    args, tokenizer, optimizer = run.args, run.teacher.tokenizer, optimizer or {}
-    itself = written and not (source or run.teacher.pretrained)
-    source = source or run.teacher.pretrained or (run.teacher.signature if written else run.teacher.name)
-    recipe |= {
-        "source": models.model_name(source), "texts": texts.signature, "lr": lr, "batch_size": batch_size,
-        "length": length, "seed": seed, "steps": steps, "epochs": epochs, "pieces": pieces, "written": written,
-        "smoothing": smoothing, "everywhere": everywhere, "optimizer": optimizer, "held_out": held_out,
-        "precision": args.precision, "teacher_precision": args.teacher_precision,
-    }  # fmt: skip
+    args, teacher = run.args, run.teacher
+    itself = recipe.written and not (source or teacher.pretrained)  # the teacher was not pre-trained
+    source = source or teacher.pretrained or (teacher.signature if recipe.written else teacher.name)
+    precision = {"precision": args.precision, "teacher_precision": args.teacher_precision}
 
     def make(stage: Stage) -> PreTrainedModel:
-        training, held = texts.hold_out(held_out) if held_out else (texts, [])
-        batches: Any = None
-        if steps or epochs:
-            how = (tokenizer, length, batch_size, seed)
-            most = steps * batch_size or None
-            batches = training.pieces(*how, most) if pieces else training.batches(*how, written)
         if itself:
-            model, whole = run.teacher.model, True
-        elif written:
+            model, whole = teacher.model, True
+        elif recipe.written:
             model, whole = models.load_model(source, models.load_config(source), run.task.task.kind, head=True), True
         else:
-            model, whole = load(source)
-        if batches is None:
+            model, whole = models.load_masked_lm(source)
+        if not (recipe.steps or recipe.epochs):
             return build(model)
-        total = steps or epochs * batches.steps_per_epoch
+        batches, held_out = recipe.batches(teacher.tokenizer)
         if not whole:
-            train_head(stage, model, tokenizer, batches.encoded)
-        size = batch_size // optimizer.get("parts", 1)
-        seen = encode(tokenizer, held, length, written) if held else None
-        rows = [batch for _, batch in data.eval_batches(seen, tokenizer, size)] if seen else []
-        if not written:
-            batches = Masked(batches, tokenizer, smoothing, everywhere)
-            with torch.random.fork_rng():
-                torch.manual_seed(0)
-                rows = [batches.mask(batch) for batch in rows]
+            train_head(stage, model, teacher.tokenizer, batches.encoded)
         student = build(model)
-        teacher = None if student is model else Teacher(source, frozen(args, model), tokenizer, source)
+        guide = None if student is model else Teacher(source, frozen(args, model), teacher.tokenizer, source)
         modules: dict[str, nn.Module] = {"student": student}
         modules |= dict(loss.named_children()) if isinstance(loss, nn.Module) else {}
-        kind = run.task.task.kind if written else "masked LM"
-        options = optimizer
-        if in_parts:
-            parts = -(-batch_size * length * model.config.vocab_size * 4 // LOGITS)
-            options = {"parts": max(args.accumulate, parts)} | options
+        parts = -(-recipe.batch_size * recipe.length * model.config.vocab_size * 4 // LOGITS)
         with stage.loop(
-            modules, batches, total, lr, kind=kind, label=recipe.get("stage", name), name=name, **options
-        ) as loop:
+            modules, batches, recipe.steps or recipe.epochs * batches.steps_per_epoch, recipe.lr,
+            kind=run.task.task.kind if recipe.written else "masked LM", label=recipe.more.get("stage", name),
+            name=name, **{"parts": max(args.accumulate, parts)} | recipe.optimizer,
+        ) as loop:  # fmt: skip
             if watch is not None:
-                loop.watch = functools.partial(watch, loop, student, teacher, rows)
+                loop.watch = functools.partial(watch, loop, student, guide, held_out)
             for batch in loop:
-                loop.minimise(loss(student, teacher, batch))
+                loop.minimise(loss(student, guide, batch))
         stage.notes |= loop.notes
-        if done is not None:
-            done(student)
         return student
 
-    return run.shared(name, recipe, make)
+    return run.shared(name, recipe.key() | {"source": models.model_name(source)} | precision, make)

@@ -40,7 +40,7 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.losses import baseline, label_loss
+from common.losses import baseline, label_loss, temperature
 from common.parallel import mean, whole
 from common.run import rows
 from common.teacher import Teacher
@@ -60,8 +60,8 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher 
         return baseline(args, batch, s, t)
     (logits, labels), (soft, _) = batch.predictions(s), batch.predictions(t)
     # the whole batch's probabilities, (B, C), also where several processes share it
-    temperature = args.temperature or batch.kind.temperature
-    p, q = (whole((z / temperature).softmax(-1)) for z in (logits, soft))
+    T = temperature(args, batch.kind)
+    p, q = (whole((z / T).softmax(-1)) for z in (logits, soft))
     L_inter = pearson_distance(p, q).mean()  # over the classes of each example
     L_intra = pearson_distance(p.T, q.T).mean()  # over the examples of each class
     return mean(label_loss(logits, labels)) + args.beta * L_inter + args.gamma * L_intra

@@ -193,7 +193,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from common import data, models, text
-from common.losses import kd_loss, kl_loss, label_loss, term
+from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean, on_main, whole
 from common.run import Run, task_rows
 from common.teacher import Teacher, check_length, get_teacher
@@ -312,12 +312,7 @@ class Objective(nn.Module):
             wholes = self.first_pass(student, teacher, batch) if exact else [None for _ in self.layers]
             self.sums = [MinibatchCKA(sums) for sums in wholes]
         s, t = self.both(student, teacher, batch)
-        if self.outputs == "kd":
-            logits, labels = batch.predictions(s)
-            temperature = self.args.temperature or batch.kind.temperature
-            loss = kd_loss(logits, batch.predictions(t)[0], labels, self.args.alpha, temperature)
-        else:
-            loss = mean(self.output_losses(batch, s, t))
+        loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
         L_H = []  # of each stack, the mean over its layers
         for k, (S, T) in enumerate(self.states(s, t, batch)):
             cka = self.hidden == "cka"
@@ -424,14 +419,16 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
         torch.manual_seed(args.seed)  # of the masks, the same for all rows
         return first
 
-    made = text.pretrain(
-        run, "pretraining", build, objective, source=args.pretraining_teacher, texts=texts,
-        steps=max(1, examples // batch_size), lr=args.pretraining_lr, batch_size=batch_size, length=length,
-        seed=args.seed, written=written, everywhere=True,  # L_Dist at every token, hidden or not
-        optimizer={"parts": args.pretraining_minibatches or args.minibatches},
-        held_out=HELD_OUT, watch=partial(watch, objective), hidden=hidden, init=run.settings["init"],
-        **{name: getattr(args, name) for name in ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")},
+    named = ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")
+    recipe = text.Recipe(
+        texts, args.pretraining_lr, batch_size, length, args.seed, steps=max(1, examples // batch_size),
+        written=written, everywhere=True,  # L_Dist at every token, hidden or not
+        held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
+        more={name: getattr(args, name) for name in named} | {"hidden": hidden, "init": run.settings["init"]},
     )  # fmt: skip
+    made = text.pretrain(
+        run, "pretraining", recipe, build, objective, args.pretraining_teacher, partial(watch, objective)
+    )
     weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
     student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
     run.started_from = f"pre-training #{made.folder.name}"

@@ -506,12 +506,13 @@ def general_distillation(args: Args, run: Run) -> Path:
         labels = batch.labels[batch.mask]
         return general_loss(student(**batch.inputs), T, labels, (soft, hard), batch.mean_of_tokens)
 
-    return text.pretrain(
-        run, "general", build, loss, texts=texts, steps=steps, epochs=int(not steps), lr=args.general_lr,
-        batch_size=batch_size, length=args.max_length, seed=SEED, smoothing=SMOOTHING, student=args.student,
-        weights=args.general_weights, in_parts=True, pieces=args.budget == "paper" and streamed, **dropout,
+    recipe = text.Recipe(
+        texts, args.general_lr, batch_size, args.max_length, SEED, steps, epochs=int(not steps),
+        pieces=args.budget == "paper" and streamed, smoothing=SMOOTHING,
+        more={"student": args.student, "weights": args.general_weights} | dropout,
         optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0, "clip": args.general_clip},
-    ).folder  # fmt: skip
+    )  # fmt: skip
+    return text.pretrain(run, "general", recipe, build, loss).folder
 
 
 def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:

@@ -292,9 +292,12 @@ def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
     if args.budget == "paper" and share:
         size, steps = max(1, TOKENS // length), CONVERT_STEPS
     lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
-    plan = {"stage": "convert", "steps": steps, "optimizer": CONVERT_OPTIMIZER}
-    plan |= {"attention": args.attention, "settings": settings} | ({"init": "random"} if args.init == "random" else {})
-    return stage(args, run, source, texts, build, lr, length, size, **plan)
+    more = {"stage": "convert", "attention": args.attention, "settings": settings}
+    more |= {"init": "random"} if args.init == "random" else {}
+    recipe = text.Recipe(
+        texts, lr, size, length, args.seed, steps, pieces=True, optimizer=CONVERT_OPTIMIZER, more=more
+    )  # fmt: skip
+    return str(text.pretrain(run, "efficient", recipe, build, pretraining_step, source).folder)
 
 
 def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: int, keep: str) -> str:
@@ -306,24 +309,11 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
     size, steps, epochs = args.batch_size, run.steps_for(args.distil_share, args.batch_size), 0
     if args.budget == "paper" and steps:
         size, steps, epochs = max(1, TOKENS // length), 0, DISTIL_EPOCHS
-    plan = {"stage": "distil", "steps": steps, "epochs": epochs, "optimizer": DISTIL_OPTIMIZER}
-    plan |= {"smoothing": SMOOTHING, "layers": layers, "keep": keep}
-    return stage(args, run, source, texts, build, args.distil_lr, length, size, **plan)
-
-
-def stage(args: Args, run: Run, source: str, texts: Any, build: Any, lr: float, length: int, size: int,
-          **plan: Any) -> str:  # fmt: skip
-    """A stage before the task, for all variants and tasks that share it: the folder of its masked LM."""
-
-    def done(student: PreTrainedModel) -> None:
-        if attention.kind_of(student.config) == "longformer":  # what is global is trained by no masked LM
-            attention.copy_globals(student)
-
-    made = text.pretrain(
-        run, "efficient", build, pretraining_step, texts=texts, lr=lr, batch_size=size, length=length, seed=args.seed,
-        source=source, load=long.masked_lm, pieces=True, done=done, in_parts=True, **plan,
+    recipe = text.Recipe(
+        texts, args.distil_lr, size, length, args.seed, steps, epochs, pieces=True, smoothing=SMOOTHING,
+        optimizer=DISTIL_OPTIMIZER, more={"stage": "distil", "layers": layers, "keep": keep},
     )  # fmt: skip
-    return str(made.folder)
+    return str(text.pretrain(run, "efficient", recipe, build, pretraining_step, source).folder)
 
 
 def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
@@ -355,7 +345,10 @@ def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> PreTrainedMod
     start = teacher.name if is_long else teacher.pretrained or teacher.name
     run.started_from = " then ".join((f"{first} of {Path(start).name}", *plan.stages))
     tuned = None if teacher.pretrained else teacher.model
-    return long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
+    student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
+    if run.shared_steps and attention.kind_of(student.config) == "longformer":
+        attention.copy_globals(student)  # what is global is trained by no masked LM
+    return student
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -160,8 +161,6 @@ class Args(CommonArgs):
             raise BadInput(f"--export {self.export}: one file holds one student; give --variant xtc or kd with one of"
                            " --bits, 1 or 2, one of --stages and one --task")  # fmt: skip
         check_place("--export", self.export, file=True)
-        if Path(self.export).is_dir():
-            raise BadInput(f"--export {self.export!r}: is a folder; give a file")
         if Path(self.export).exists() and not self.force:
             raise BadInput(f"--export {self.export}: exists; give another name, or --force, which also trains again")
 
@@ -238,6 +237,11 @@ def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tens
     return C, alpha.clamp(min=packed.TINY)
 
 
+def straight_through(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
+    """The codes of x ~ codes scale, integers to the last bit; their gradient is that of x / scale."""
+    return codes + (x - x.detach()) / scale
+
+
 class Quantizer(nn.Module):
     """The parametrisation of a weight, W -> W~ = alpha C of 1 or 2 bits. Its gradient goes straight through, as if W~
     were W; where W is clipped it is 0."""
@@ -255,7 +259,7 @@ class Quantizer(nn.Module):
         if self.clip is not None:
             W = W.clamp(-self.clip, self.clip)
         C, alpha = quantised(W.detach(), self.bits, self.per_row)
-        return packed.straight_through(W, C, alpha), alpha
+        return straight_through(W, C, alpha), alpha
 
 
 class QuantizedLinear(nn.Linear):
@@ -275,7 +279,7 @@ class QuantizedLinear(nn.Linear):
         if quantizer.clip is not None:
             x = x.clamp(-quantizer.clip, quantizer.clip)
         X, s = packed.activation_codes(x.detach())
-        X = packed.straight_through(x, X, s)
+        X = straight_through(x, X, s)
         # y = (alpha C + U V) (s X) + b = (alpha s) (C X) + U V (s X) + b
         return packed.rescaled(F.linear(X, C), X, s, alpha, self.bias, self.lora_U, self.lora_V)
 
@@ -453,11 +457,28 @@ def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[
 
 
 def export(args: Args, run: Run) -> None:
-    """What `--export` asks for, of a finished run: its student as one file."""
+    """What `--export` asks for, of a finished run: its student as one file, which knows the names of its texts."""
     if args.export and parallel.main() and any(row.label == run.variant for row in args.exported):
-        fields, half = list(run.task.task.fields), args.export_rest == "fp16"
-        size = packed.export(run.folder, Path(args.export), run.teacher.tokenizer, half, fields)
+        model, _ = packed.load(run.folder)
+        model.config.fields = list(run.task.task.fields)
+        size = packed.save(model, run.teacher.tokenizer, Path(args.export), half=args.export_rest == "fp16")
         print(f"exported: {args.export}, {size / 2**20:.2f} MiB")
+
+
+@torch.no_grad()
+def predict(file: str = "", *texts: str) -> Iterator[str]:
+    """A line for each text, or for a task about pairs one line: classes with probabilities, or a score."""
+    if not texts:
+        raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
+    model, tokenizer = packed.load(file)
+    fields, names = getattr(model.config, "fields", ["text"]), dict[Any, str](model.config.id2label or {})
+    if len(fields) == 2 and len(texts) != 2:
+        raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
+    for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
+        inputs = tokenizer(*example, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
+        logits = model(**inputs).logits[0]
+        ranked = sorted(((p, names[i]) for i, p in enumerate(logits.softmax(-1).tolist())), reverse=True)
+        yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 else f"{logits[0]:.4f}"
 
 
 def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
@@ -477,7 +498,7 @@ def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width:
 
 def main(args: Args) -> None:
     if PREDICT:
-        return print(*packed.predict(*sys.argv[2:]), sep="\n")
+        return print(*predict(*sys.argv[2:]), sep="\n")
     for name in args.tasks:
         task = load(name, **args.source)
         teacher = get_teacher(args, task)

@@ -233,7 +233,7 @@ class Claims:
         patch.setattr(models, "build", built)
         patch.setattr(models, "load_model", lambda _, config, kind, **__: built(config, kind))
         patch.setattr(teacher, "load_frozen", lambda _, __, config, task: built(config, task.task.kind))
-        patch.setattr(text, "load_masked_lm", lambda name: (built(models.load_config(name), "masked LM"), True))
+        patch.setattr(models, "load_masked_lm", lambda name: (built(models.load_config(name), "masked LM"), True))
         patch.setattr(mc3kd, "differences", lambda _, __, guide: ([0.5] * guide.model.config.num_hidden_layers, None))
         patch.setattr(mc3kd, "rccc_of", lambda *_: {})
         tokenizer, load = functools.cache(models.load_tokenizer), functools.cache(data.load)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import evaluate, parallel, text
+from common import evaluate, models, parallel, text
 from common.tasks import Split, TaskData
 from common.train import Ledger
 
@@ -54,7 +54,7 @@ def with_copies(
     `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
     """
     with ledger.clock():
-        model, has_head = text.load_masked_lm(source)
+        model, has_head = models.load_masked_lm(source)
         model.to(parallel.device()).eval()  # type: ignore[arg-type]
         embeddings: Any = model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
         return augment(

@@ -1,11 +1,11 @@
-"""Masked language models with an efficient attention: read, given heads, and made of the library's own long models."""
+"""Masked language models with an efficient attention: given heads, and made of the library's own long models."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from common import models, text, train
 from common.errors import BadInput
@@ -13,27 +13,16 @@ from common.kinds import Task
 from common.layers import attention
 
 
-def masked_lm(source: str) -> tuple[PreTrainedModel, bool]:
-    """A masked language model, converted or not, and whether its head came with it."""
-    if hasattr(models.load_config(source), "efficient_attention"):
-        model, lost = attention.read(source, AutoModelForMaskedLM)
-        if any(models.in_body(model, key) for key in lost):
-            raise BadInput(f"--teacher {source}: weights of its body are missing")
-        return model, not lost
-    model, has_head = text.load_masked_lm(source)
-    return attention.from_library(model), has_head
-
-
 def with_lm_head(run: Any, source: str, texts: text.Texts, length: int) -> str:
     """`source`, or where its checkpoint has no masked-LM head the folder of one that has: trained once for all seeds,
     on pieces of so many tokens."""
-    if masked_lm(source)[1]:
+    if models.load_masked_lm(source)[1]:
         return source
     tokenizer = run.teacher.tokenizer
     recipe = {"source": models.model_name(source), "stage": "head", "texts": texts.signature, "length": length}
 
     def make(stage: Any) -> PreTrainedModel:
-        model, _ = masked_lm(source)
+        model, _ = models.load_masked_lm(source)
         pieces = text.pieces_of(tokenizer, texts.head, length, 10_000)
         text.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
         return model
@@ -71,9 +60,10 @@ def long_teacher(args: Any, task: Task) -> str:
     recipe = {"parent": models.model_name(source), "stage": "as it is", "kind": task.kind, "seed": 0}
 
     def make(_: Any) -> PreTrainedModel:
-        model, has_head = masked_lm(source)
+        theirs, has_head = models.load_masked_lm(source)
         if not has_head:
             raise BadInput(f"--teacher {args.teacher}: has no masked-LM head, from which it could be distilled")
+        model = attention.from_library(theirs)
         if name == "longformer" and task.kind == "span QA":
             model.config.efficient_attention["question"] = tokenizer.sep_token_id
         return model

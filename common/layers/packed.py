@@ -45,7 +45,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
@@ -102,26 +102,6 @@ def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tens
     # per token: scale = max |x| / 127
     scale = (x.abs().amax(-1, keepdim=True) / ACTIVATION).clamp(min=TINY)
     return (x / scale).round_(), scale
-
-
-class StraightThrough(torch.autograd.Function):
-    """Codes in the place of x / scale, with x's gradient: d codes / d x = 1 / scale.
-
-    x + (codes - x).detach() would have the same gradient, but it rounds: codes have to stay integers.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(scale)
-        return codes
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        return gradient / ctx.saved_tensors[0], None, None
-
-
-def straight_through(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-    return StraightThrough.apply(x, codes, scale)
 
 
 Product = Callable[[Tensor], Tensor]  # float integers (n, K) -> their sums with the codes of a weight (n, N)
@@ -397,33 +377,6 @@ def _load_folder(path: str | Path) -> tuple[PreTrainedModel, Any]:
         return model.eval(), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:
         raise BadInput(f"{path}: no folder of a packed model ({str(error)[:200]})") from error
-
-
-def export(folder: Path, file: Path, tokenizer: Any, half: bool, fields: list[str]) -> int:
-    """Write the packed classifier in the folder of a finished run as one file, which knows the names of its texts; its
-    bytes."""
-    model = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)
-    model.config.fields = fields  # whether `predict` reads texts or pairs
-    return save(model, tokenizer, file, half)
-
-
-@torch.no_grad()
-def predict(file: str = "", *texts: str) -> list[str]:
-    """A line for each text, or for a task about pairs one line: classes with probabilities, or a score."""
-    if not texts:
-        raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
-    model, tokenizer = load(file)
-    fields = getattr(model.config, "fields", ["text"])
-    if len(fields) == 2 and len(texts) != 2:
-        raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
-    lines = []
-    for example in [texts] if len(fields) == 2 else [(text,) for text in texts]:
-        inputs = tokenizer(*example, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
-        logits = model(**inputs).logits[0]
-        ranked: Any = zip(*logits.softmax(-1).sort(descending=True), strict=True)
-        classes = "  ".join(f"{p:.4f} {model.config.id2label[int(i)]}" for p, i in ranked)  # type: ignore[index]
-        lines.append(classes if len(logits) > 1 else f"{logits[0]:.4f}")
-    return lines
 
 
 def checksum(tensors: dict[str, Tensor], config: str) -> str:

@@ -227,14 +227,14 @@ def test_going_on_from_the_float_weights(tmp_path: Path) -> None:
 def test_predictions_of_an_exported_file(fields: list[str], texts: int, lines: int, tmp_path: Path) -> None:
     model = tiny_bert(1, 16)
     quantize(model, 1)
-    packed.pack_model(model).eval().save_pretrained(tmp_path)
-    packed.export(tmp_path, tmp_path / "file", word_tokenizer(), False, fields)
+    packed.pack_model(model).eval().config.fields = fields
+    packed.save(model, word_tokenizer(), tmp_path / "file")
     words = ["the film was good", "a plot", "good music"][:texts]
-    found = packed.predict(str(tmp_path / "file"), *words)
+    found = list(xtc.predict(str(tmp_path / "file"), *words))
     inputs = word_tokenizer()(*(words if len(fields) == 2 else words[:1]), return_tensors="pt")
     p = model(**inputs).logits[0].softmax(-1)
     assert len(found) == lines
     assert found[0].split()[:2] == [f"{p.max():.4f}", f"LABEL_{p.argmax()}"]
     for wrong in ([], ["a"], ["a", "b", "c"]) if len(fields) == 2 else ([],):
         with pytest.raises(BadInput):
-            packed.predict(str(tmp_path / "file"), *wrong)
+            list(xtc.predict(str(tmp_path / "file"), *wrong))
