@@ -95,20 +95,20 @@ def states(tiny: bool) -> tuple[Tensor, Tensor]:
 
 
 def correlations(folder: Path, tiny: bool) -> Contenders:
-    """The CCC of eqs. 4-6 as they stand, pair by pair; and with its gradient in closed form, all pairs at once."""
+    """The CCC of eqs. 4-6 as they stand, and with its gradient in closed form."""
     from common.layers.ccc import ccc
     from methods.mc3kd import total_correlation
 
     S, T = states(tiny)
     return gradients({
         "textbook": lambda S: torch.stack([total_correlation(s, t, 1e-3, 1e-3) for s, t in zip(S, T, strict=True)]),
-        "fast": lambda S: ccc(S, T, 1e-3),
+        "fast": lambda S: torch.stack([ccc(s, t, 1e-3) for s, t in zip(S, T, strict=True)]),
     }, S)  # fmt: skip
 
 
 def alignments(folder: Path, tiny: bool) -> Contenders:
     """Linear CKA from the Gram matrices of the tokens (n x n), and from covariances (D x D)."""
-    from methods.cka import cka_loss, covariances
+    from methods.cka import cka_loss, of_pairs
 
     S, T = states(tiny)
 
@@ -116,7 +116,7 @@ def alignments(folder: Path, tiny: bool) -> Contenders:
         K, L = (X @ X.mT for X in (S - S.mean(-2, keepdim=True), T - T.mean(-2, keepdim=True)))
         return 1 - ((K * L).sum((-2, -1)) / (K.norm(dim=(-2, -1)) * L.norm(dim=(-2, -1)))).sqrt()
 
-    return gradients({"grams": grams, "fast": lambda S: cka_loss(covariances(S, T))}, S)
+    return gradients({"grams": grams, "fast": lambda S: cka_loss(of_pairs(zip(S, T, strict=True)))}, S)
 
 
 def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:

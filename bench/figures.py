@@ -75,8 +75,8 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
             statistics = method.layer_statistics(model, tokenizer, encoded, pairs, args)
             matrix = np.eye(N + 1)
-            for i, j in pairs:
-                matrix[i, j] = matrix[j, i] = statistics.svcca(i, j)
+            for (i, j), value in zip(pairs, statistics.svcca(), strict=True):
+                matrix[i, j] = matrix[j, i] = value
             sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
             selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
             ends = -3 if (Path(name) / "result.json").exists() else -1  # a run's folder: variant, settings, seed

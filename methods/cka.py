@@ -61,6 +61,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -208,26 +209,28 @@ TINY = 1e-30
 
 
 class Covariances(NamedTuple):
-    """Of m pairs of layers: S_TS (m, D_T, D_S), S_TT (m, D_T, D_T), S_SS (m, D_S, D_S)."""
+    """Of m pairs of layers: S_TS (m, D_T, D_S), S_TT (m, D_T, D_T), S_SS (m, D_S, D_S); the empty sum."""
 
-    TS: Any
-    TT: Any
-    SS: Any
+    TS: Any = 0.0
+    TT: Any = 0.0
+    SS: Any = 0.0
 
     def plus(self, other: Covariances) -> Covariances:
         return Covariances(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-ZERO = Covariances(0.0, 0.0, 0.0)
-
-
 def covariances(S: Tensor, T: Tensor) -> Covariances:
-    """Eq. 1 of (m, n, D_S) and (m, n, D_T) states: S_TS = T'S / (n - 1), T and S centred over the tokens."""
+    """Eq. 1 of (n, D_S) and (n, D_T) states: S_TS = T'S / (n - 1), T and S centred over the tokens."""
     with torch.autocast(S.device.type, enabled=False):
         S, T = (X if X.dtype == torch.float64 else X.float() for X in (S, T))
         S, T = (X - X.detach().mean(-2, keepdim=True) for X in (S, T))  # gradients of products of these are centred
         n = max(2, S.shape[-2])
         return Covariances(*(A.mT @ B / (n - 1) for A, B in ((T, S), (T, T), (S, S))))
+
+
+def of_pairs(pairs: Iterable[tuple[Tensor, Tensor]]) -> Covariances:
+    """Those of m pairs, one by one: the states of all layers are never in memory at once."""
+    return Covariances(*map(torch.stack, zip(*(covariances(S, T) for S, T in pairs), strict=True)))
 
 
 def cka_loss(sums: Covariances) -> Tensor:
@@ -244,7 +247,7 @@ class MinibatchCKA:
     """
 
     def __init__(self, whole: Covariances | None = None) -> None:
-        self.whole, self.sums = whole, ZERO
+        self.whole, self.sums = whole, Covariances()
 
     def add(self, part: Covariances, batch: Batch) -> Tensor:
         """(m,), to be weighed by the minibatch's share of its batch, as the loop does."""
@@ -258,10 +261,8 @@ class MinibatchCKA:
 
 
 def hidden_loss(kind: Hidden, S: Tensor, T: Tensor) -> Tensor:
-    """The baselines, (m,), means over the tokens: 1 - cosine; of MSE and Lin, whose S is projected, ||S - T||^2 / D."""
-    if kind == "cosine":
-        return (1 - F.cosine_similarity(S, T, dim=-1)).mean(-1)
-    return (S - T).square().mean((-2, -1))
+    """The baselines, (), means over the tokens: 1 - cosine; of MSE and Lin, whose S is projected, ||S - T||^2 / D."""
+    return (1 - F.cosine_similarity(S, T, dim=-1)).mean() if kind == "cosine" else (S - T).square().mean()
 
 
 # --- what a stage minimises ----------------------------------------------------------------------------------
@@ -314,9 +315,12 @@ class Objective(nn.Module):
         s, t = self.both(student, teacher, batch)
         loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
         L_H = []  # of each stack, the mean over its layers
-        for k, (S, T) in enumerate(self.states(s, t, batch)):
-            cka = self.hidden == "cka"
-            L_H.append((self.sums[k].add(covariances(S, T), batch) if cka else hidden_loss(self.hidden, S, T)).mean())
+        for k in range(len(self.layers)):
+            pairs = self.states(k, s, t, batch)
+            if self.hidden == "cka":
+                L_H.append(self.sums[k].add(of_pairs(pairs), batch).mean())
+            else:
+                L_H.append(torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs]).mean())
         return loss + self.args.beta * term("hidden", torch.stack(L_H).mean()) if L_H else loss
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
@@ -336,17 +340,13 @@ class Objective(nn.Module):
         t = teacher(batch, self.partners) if self.reads_teacher else None
         return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
 
-    def states(self, s: Any, t: Any, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        """For each matched stack the hidden states of everybody's tokens that count: (m, n, D_S) and (m, n, D_T)."""
-        names = ("encoder_hidden_states", "decoder_hidden_states") if len(self.layers) == 2 else ("hidden_states",)
-        sides: list[tuple[Any, ...]] = [(batch.mask, self.args.tokens, self.family), (batch.labels >= 0,)]
-        pairs = []
-        for name, at, layers, W in zip(names, sides, self.layers, self.projections, strict=False):
-            # index 0 holds the embeddings; each process projects its own rows alone: W's gradient counts them once
-            S = torch.stack([whole(project(models.vectors(s[name][i], *at))) for i, project in enumerate(W, 1)])
-            T = torch.stack([whole(models.vectors(t[name][l], *at)) for l in layers])
-            pairs.append((S, T))
-        return pairs
+    def states(self, k: int, s: Any, t: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of stack k, pair by pair: the states of everybody's tokens that count, (n, D_S) and (n, D_T)."""
+        name = ("encoder_hidden_states", "decoder_hidden_states")[k] if len(self.layers) == 2 else "hidden_states"
+        at: Any = (batch.labels >= 0,) if k else (batch.mask, self.args.tokens, self.family)
+        # index 0 holds the embeddings; each process projects its own rows alone: W's gradient counts them once
+        for i, (l, project) in enumerate(zip(self.layers[k], self.projections[k], strict=True), 1):
+            yield whole(project(models.vectors(s[name][i], *at))), whole(models.vectors(t[name][l], *at))
 
     @torch.no_grad()
     def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
@@ -354,11 +354,11 @@ class Objective(nn.Module):
 
         The second pass draws the same dropout again; of several processes each draws it anew for every part.
         """
-        sums = [ZERO for _ in self.layers]
+        sums = [Covariances() for _ in self.layers]
         with torch.random.fork_rng():
             for part in (batch, *batch.rest):
-                pairs = self.states(*self.both(student, teacher, part), part)
-                sums = [before.plus(covariances(S, T)) for before, (S, T) in zip(sums, pairs, strict=True)]
+                s, t = self.both(student, teacher, part)
+                sums = [before.plus(of_pairs(self.states(k, s, t, part))) for k, before in enumerate(sums)]
         return sums
 
 

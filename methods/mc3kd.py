@@ -62,6 +62,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -230,10 +231,11 @@ class Covariances:
         values, directions = values[:k], directions[:, :k]
         return directions[:, values > 0] / values[values > 0].sqrt()
 
-    def svcca(self, i: int, j: int) -> float:
-        """Eq. 2: the mean canonical correlation between layers i and j, in [0, 1]; 0 for a constant layer."""
-        cross = self.whitener(i).T @ self.covariance(i, j) @ self.whitener(j)
-        return float(torch.linalg.svdvals(cross).clamp(max=1).mean()) if cross.numel() else 0.0
+    def svcca(self) -> list[float]:
+        """Eq. 2 of each pair: the mean canonical correlation of its layers, in [0, 1]; 0 for a constant layer."""
+        whiteners = {i: self.whitener(i) for i in self.layers}
+        crosses = (whiteners[i].T @ self.covariance(i, j) @ whiteners[j] for i, j in self.pairs)
+        return [float(x.clamp(max=1).mean()) if len(x) else 0.0 for x in map(torch.linalg.svdvals, crosses)]
 
 
 @torch.no_grad()
@@ -261,8 +263,7 @@ def differences(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], L
     N, cost = teacher.model.config.num_hidden_layers, Ledger()
     pairs = [(l - 1, l) for l in range(1, N + 1)]
     with cost.clock():
-        statistics = layer_statistics(teacher.model, teacher.tokenizer, encoded, pairs, args)
-        sequence = [statistics.svcca(i, j) for i, j in pairs]
+        sequence = layer_statistics(teacher.model, teacher.tokenizer, encoded, pairs, args).svcca()
     cost.teacher_examples = min(args.selection_examples, len(encoded))
     return sequence, cost
 
@@ -273,7 +274,7 @@ def rccc_of(args: Args, task: Any, teacher: Teacher, model: PreTrainedModel) -> 
     found, last = {}, model.config.num_hidden_layers
     for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
         encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
-        found[key] = layer_statistics(model, teacher.tokenizer, encoded, [(1, last)], args).svcca(1, last)
+        (found[key],) = layer_statistics(model, teacher.tokenizer, encoded, [(1, last)], args).svcca()
     return found
 
 
@@ -312,9 +313,8 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 def total_correlation(S: Tensor, T: Tensor, r_s: Tensor | float, r_t: Tensor | float) -> Tensor:
     """Eqs. 4-6 as they stand: the total canonical correlation of (n, D_S) and (n, D_T), at most min(n - 1, D_S, D_T).
 
-    Training calls `ccc` in its place: the same, with its gradient in closed form and all layers at once. Cholesky
-    factors L L' = S_ss stand in for the paper's symmetric roots: they differ by rotations, which change no singular
-    value.
+    Training calls `ccc` in its place: the same, with its gradient in closed form. Cholesky factors L L' = S_ss stand in
+    for the paper's symmetric roots: they differ by rotations, which change no singular value.
     """
     n, (S, T) = len(S), (X - X.mean(0) for X in (S, T))
     # eq. 5: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
@@ -327,22 +327,22 @@ def total_correlation(S: Tensor, T: Tensor, r_s: Tensor | float, r_t: Tensor | f
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
-              layers: list[int], memory: Memory | None = None) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it. `layers[i - 1]` guides student layer i; `memory`
-    has the covariances of the batches before."""
+              layers: list[int], memories: Any = ()) -> Tensor:  # fmt: skip
+    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it. `layers[i - 1]` guides student layer i, and
+    `memories[i - 1]` has the covariances of its batches before."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     t: Any = None if name == "finetune" else teacher(batch, layers)
     # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; without a teacher CE alone
     loss, row = baseline(args, batch, s, t), args.row(name)
     at: dict[str, Any] = {"mask": batch.mask, "tokens": row.tokens, "family": student.config.model_type}
-    pairs = [(vectors(s.hidden_states[i], **at), vectors(t.hidden_states[l], **at)) for i, l in enumerate(layers, 1)]
+    pairs = ((vectors(s.hidden_states[i], **at), vectors(t.hidden_states[l], **at)) for i, l in enumerate(layers, 1))
     if row.hidden == "pkd":
         loss = loss + row.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
     elif row.hidden == "ccc":
-        S, T = (torch.stack([whole(x) for x in side]) for side in zip(*pairs, strict=True))  # (m, n, D)
-        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each corr as a share of its largest possible value; `ccc` is
-        # `total_correlation` of each of the m pairs
-        L_CCC = -ccc(S, T, args.ridge, args.shrinkage, memory).sum() / min(S.shape[-1], T.shape[-1])
+        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value; `ccc` is `total_correlation`
+        L_CCC: Any = 0.0
+        for (S, T), memory in zip_longest(pairs, memories):
+            L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
         # eq. 8
         loss = loss + row.beta * term("CCC", L_CCC)
     return loss
@@ -355,16 +355,16 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, lay
     """KD, PKD, MC3KD: a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
     steps = run.steps if run.kind == "paper" else run.left  # the paper's epochs are TAKD's student's, too
     modules: dict[str, torch.nn.Module] = {"student": student}
-    memory = None
+    memories: Any = ()
     if args.memory and args.row(run.variant).hidden == "ccc":
-        D_S, D_T = student.config.hidden_size, teacher.model.config.hidden_size
-        modules["memory"] = memory = Memory(args.memory, len(layers), D_S, D_T).to(student.device)
+        widths = student.config.hidden_size, teacher.model.config.hidden_size
+        modules["memory"] = memories = torch.nn.ModuleList(Memory(args.memory, *widths) for _ in layers)
     if run.variant not in ("finetune", "takd"):
         teacher = run.kept_teacher(layers, steps)
     with run.loop(modules, run.lr, steps=steps) as loop:
         loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
-            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers, memory))
+            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers, memories))
 
 
 def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
