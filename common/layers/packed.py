@@ -258,8 +258,8 @@ def pack_model(model: PreTrainedModel) -> PreTrainedModel:
 def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Embedding)) -> PreTrainedModel:
     """Put packed modules of 8 bits in the place of a trained model's linears and embeddings, or of one of both, in
     place: a linear has one scale, an embedding one for each row."""
-    found = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
-    modules: dict[str, Any] = {name: module for name, module in found.items() if module.weight.numel()}
+    found: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+    modules = {name: module for name, module in found.items() if module.weight.numel()}
     for name, module in modules.items():
         by_row = isinstance(module, nn.Embedding)
         largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
