@@ -287,7 +287,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": litbank,
     "kernels": lambda: speed.ratios_text(saved("kernels")),
-    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()},
+    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
+       if (FOLDER / f"{file}.json").is_file()},
     "mc3kd-factors": of("mc3kd_factors", factors),
     "mc3kd-few": of("mc3kd_factors", few),
     "matrix-real": of("real", whole_and_pairs("real")),
