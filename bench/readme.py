@@ -125,13 +125,13 @@ def said(found: Table) -> str:
     if known := [one for one in losses if one.found]:
         figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
         lines.append(f"Of these losses, as planned before the runs: {figures}.")
-    if found.ladder and rows:
+    if rows := [row for row in rows if found.ladder and table.area(found, row) is not None]:  # at every budget
         far = [row.label for row in rows
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         but = f"; not {', '.join(far)}" if far else ""
         lines.append(
-            f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of the {len(rows)} rows beside the two"
-            f" baselines come to {100 * table.NEAR:.0f}% of the teacher's score on every task{but}."
+            f"With at most {max(found.ladder):,} examples, of the {len(rows)} other rows that have run at all budgets"
+            f" {len(rows) - len(far)} come to {100 * table.NEAR:.0f}% of the teacher's score on every task{but}."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
