@@ -1,8 +1,8 @@
 """Where results are read from: folders that runs have filled, and what `python -m bench table --save NAME` has kept.
 
 bench/results/NAME.jsonl.gz holds what is missing, and what tables need of each result, a line each (`zcat` shows them).
-NAME.safetensors.gz holds, of the reported budget, what each row predicted for each test item, and the labels: from
-these anybody can compute the intervals, or another score.
+In the folder NAME are, of the reported budget, what each row predicted for each test item, ROW.safetensors.gz, and the
+labels, labels.safetensors.gz: from these anybody can compute the intervals, or another score.
 """
 
 from __future__ import annotations
@@ -140,53 +140,53 @@ def labels_of(task: str, folder: str | None) -> Splits:
     return {split: np.asarray(found.splits[split].labels) for split in found.reported}
 
 
-def predictions_of(path: Path) -> Path:
-    """The file beside one of `--save`."""
-    return path.with_name(path.name.replace(KEPT, ".safetensors.gz"))
+def predictions_of(path: Path, place: str) -> Path:
+    """The file of a row's predictions, or of "labels", beside one of `--save`."""
+    return path.with_name(path.name.removesuffix(KEPT)) / f"{place or 'results'}.safetensors.gz"
 
 
-def key_of(place: str, record: dict[str, Any]) -> str:
+def key_of(record: dict[str, Any]) -> str:
     """What the results of a row on a task share: all but the seed."""
-    return f"{place}|{record['task']}|{results.digest(results.seedless(record))}"
+    return f"{record['task']}|{results.digest(results.seedless(record))}"
 
 
 def save_predictions(cells: list[Cell], path: Path) -> None:
-    """Of each row and task all seeds, one after the other, in two bytes each (scores in half precision, classes as they
-    are), and the labels; nothing where none are known."""
-    found: dict[str, dict[int, np.ndarray]] = {}
-    arrays: dict[str, np.ndarray] = {}
+    """Of each row a file: of each task all seeds, one after the other, in two bytes each (scores in half precision,
+    classes as they are). And a file of the labels. Nothing where none are known."""
+    found: dict[str, dict[str, dict[int, np.ndarray]]] = {}
+    labels: dict[str, np.ndarray] = {}
     for cell in (cell for cell in cells if cell.influence is not None):
-        predicted, labels = cell.items()
+        predicted, truth = cell.items()
         for split, values in predicted.items():
             small = values.astype(np.float16 if values.dtype.kind == "f" else np.uint16)
-            found.setdefault(f"{key_of(cell.place, cell.record)}|{split}", {})[cell.record["seed"]] = small
-            arrays[f"labels|{cell.record['task']}|{split}"] = np.ascontiguousarray(labels[split])
-    for key, seeds in found.items():
-        arrays[f"{key}|{','.join(map(str, seeds))}"] = np.stack(list(seeds.values()))
-    beside = predictions_of(path)
-    beside.unlink(missing_ok=True)
+            of_row = found.setdefault(cell.place, {})
+            of_row.setdefault(f"{key_of(cell.record)}|{split}", {})[cell.record["seed"]] = small
+            labels[f"{cell.record['task']}|{split}"] = np.ascontiguousarray(truth[split])
+    files = {place: {f"{key}|{','.join(map(str, seeds))}": np.stack(list(seeds.values())) for key, seeds in of_row.items()}
+             for place, of_row in found.items()}  # fmt: skip
+    for old in predictions_of(path, "").parent.rglob("*.safetensors.gz"):
+        old.unlink()
     arrays_of.cache_clear()
-    if arrays:
+    for place, arrays in (files | {"labels": labels} if files else {}).items():
+        (beside := predictions_of(path, place)).parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(gzip.compress(dump(arrays), mtime=0))
 
 
 @functools.cache
-def arrays_of(path: Path) -> dict[str, np.ndarray]:
-    """What stands beside a file of `--save`."""
-    beside = predictions_of(path)
+def arrays_of(beside: Path) -> dict[str, np.ndarray]:
     return parse(gzip.decompress(beside.read_bytes())) if beside.is_file() else {}
 
 
 def items_kept(source: Path, place: str, record: dict[str, Any]) -> tuple[Splits, Splits]:
     """The predictions of a kept result, and the labels."""
-    arrays, seed = arrays_of(source), str(record["seed"])
-    start, marked, found = f"{key_of(place, record)}|", f"labels|{record['task']}|", dict[str, np.ndarray]()
-    for key, stored in arrays.items():
+    start, marked, found = f"{key_of(record)}|", f"{record['task']}|", dict[str, np.ndarray]()
+    for key, stored in arrays_of(predictions_of(source, place)).items():
         split, _, seeds = key.removeprefix(start).partition("|")
-        if key.startswith(start) and seed in seeds.split(","):
+        if key.startswith(start) and (seed := str(record["seed"])) in seeds.split(","):
             values = stored[seeds.split(",").index(seed)]
             found[split] = values.astype(np.float32) if values.dtype.kind == "f" else values
-    return found, {key.removeprefix(marked): labels for key, labels in arrays.items() if key.startswith(marked)}
+    labels = arrays_of(predictions_of(source, "labels"))
+    return found, {key.removeprefix(marked): values for key, values in labels.items() if key.startswith(marked)}
 
 
 # --- one file for a matrix ---------------------------------------------------------------------------------------

@@ -177,11 +177,12 @@ def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: 
         assert b is not None
         assert a.items > 0
         assert tuple(b) == pytest.approx(tuple(a), rel=close)
-    beside = records.predictions_of(path)
-    assert beside.stat().st_size < 5 * 3 * (ITEMS / 4 + 2 * ITEMS) + ITEMS * 16 + 6 * 800
+    files = {file.name.partition(".")[0]: file.stat().st_size for file in path.with_name("kept").iterdir()}
+    assert files.keys() == {*NAMES, "labels"}
+    assert sum(files.values()) < 5 * 3 * (ITEMS / 4 + 2 * ITEMS) + ITEMS * 16 + 6 * 800
     text = table.markdown(kept)
     assert "over seeds and test items" in text
-    beside.unlink()
+    shutil.rmtree(path.with_name("kept"))
     records.arrays_of.cache_clear()
     assert "over seeds alone" in table.markdown(table.load([path], 1280))
 
