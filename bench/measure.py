@@ -100,6 +100,8 @@ def load_student(folder: Path, kind: str = "classification") -> Any:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
+        # else its threads go on turning after a call, in the next contender's time
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
         return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
     family: Any = Kind.of(kind).auto

@@ -289,6 +289,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
        if (FOLDER / f"{file}.json").is_file()},
+    "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "mc3kd-few": of("mc3kd_factors", few),
     "matrix-real": of("real", whole_and_pairs("real")),

@@ -162,8 +162,9 @@ def save_predictions(cells: list[Cell], path: Path) -> None:
             of_row = found.setdefault(cell.place, {})
             of_row.setdefault(f"{key_of(cell.record)}|{split}", {})[cell.record["seed"]] = small
             labels[f"{cell.record['task']}|{split}"] = np.ascontiguousarray(truth[split])
-    files = {place: {f"{key}|{','.join(map(str, seeds))}": np.stack(list(seeds.values())) for key, seeds in of_row.items()}
-             for place, of_row in found.items()}  # fmt: skip
+    files = {}
+    for place, of_row in found.items():
+        files[place] = {f"{key}|{','.join(map(str, one))}": np.stack(list(one.values())) for key, one in of_row.items()}
     for old in predictions_of(path, "").parent.rglob("*.safetensors.gz"):
         old.unlink()
     arrays_of.cache_clear()

@@ -357,14 +357,15 @@ def main(argv: list[str]) -> None:
     parser = Parser("speed", __doc__)
     parser.add_argument("names", nargs="*", help="words of the cases' names; default: all")
     parser.add_argument("--table", choices=TABLES, help="measure this table instead of the ratios")
-    parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
+    parser.add_argument("--save", nargs="?", const="", metavar="NAME",
+                        help="keep what was measured under bench/results; of a table as NAME.json")  # fmt: skip
     given = parser.parse_args(argv)
     if given.table is not None:
         measured, text, name = TABLES[given.table]
         report = measured() | {"environment": results.environment()}
         print(text(report))
-        if given.save:
-            results.write_json(FOLDER / f"{name}.json", report)
+        if given.save is not None:
+            results.write_json(FOLDER / f"{given.save or name}.json", report)
         return
     machines, environment = saved("kernels")["machines"], results.environment()
     here = f"{environment['hardware']['device']}, {torch.backends.cpu.get_cpu_capability()}"
@@ -373,7 +374,7 @@ def main(argv: list[str]) -> None:
     found = benchmarked(given.names)
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
     print(results.columns(rows, ["ratio", "now", "checked in"]))
-    if given.save:
+    if given.save is not None:
         entry = {"ratios": own | found, "environment": environment}
         results.write_json(FOLDER / "kernels.json", {"machines": machines | {here: entry}})
     if lines := worse(own, found):

@@ -33,6 +33,7 @@ import functools
 import hashlib
 import json
 import tempfile
+import warnings
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -107,9 +108,15 @@ def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tens
 Product = Callable[[Tensor], Tensor]  # float integers (n, K) -> their sums with the codes of a weight (n, N)
 
 
-def product_with(codes: Tensor) -> Product:
-    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel."""
+def product_with(codes: Tensor, often: bool = False) -> Product:
+    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel: where
+    it is called `often`, by the one that takes longest to lay the weight out."""
     onednn = codes.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if often and codes.device.type == "cpu" and torch.backends.quantized.engine in ("x86", "fbgemm"):
+        # FBGEMM adds pairs of products in 16 bits, which codes below 8 bits cannot fill
+        with warnings.catch_warnings(action="ignore"):  # that the type of its weights will go, in a later torch
+            laid_out = torch.ops.quantized.linear_prepack(torch._make_per_tensor_quantized_tensor(codes, 1.0, 0), None)
+        return lambda x: torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, 1.0, 128, laid_out)
     if onednn and torch.cpu._is_vnni_supported():
         return lambda x: torch._int_mm(x.to(torch.int8), codes.T).float()
     if onednn and torch.cpu._is_avx2_supported():  # `_int_mm` has no kernel for these; laying out anew pays at once
@@ -143,12 +150,12 @@ class PackedLinear(nn.Module):
         self.lora_V = nn.Parameter(torch.zeros(rank, inputs), requires_grad=False) if rank else None
         self.kept: Product | None = None  # by `keep`
 
-    def product(self) -> Product:
+    def product(self, often: bool = False) -> Product:
         """With the weight's codes, which are unpacked here."""
         codes = unpack(self.packed, self.bits, self.in_features)
         # of 8 bits long sums are not exact in floats: they are floats everywhere, so that all processors agree
         exact = self.bits < 8 and is_exact(self.bits, self.in_features)
-        return product_with(codes) if exact else lambda x: F.linear(x, codes.float())
+        return product_with(codes, often) if exact else lambda x: F.linear(x, codes.float())
 
     def forward(self, x: Tensor) -> Tensor:
         x, scale = activation_codes(x, self.clip)
@@ -291,7 +298,7 @@ def keep(model: PreTrainedModel) -> PreTrainedModel:
     memory, and less time; the same bits come out. Returns the model, which has to stay on its device."""
     for module in model.modules():
         if isinstance(module, PackedLinear):
-            module.kept = module.product()
+            module.kept = module.product(often=True)
     return model
 
 
