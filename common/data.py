@@ -348,14 +348,17 @@ class ShortFirst:
     """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens; after that
     every fourth holds longer ones, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
 
-    As when BERT was pre-trained, most steps are cheap ones. If all examples are short, or all long, they are mixed.
+    As when BERT was pre-trained, most steps are cheap ones. For the pocket suite's documents, which are made short and
+    long for it: looking something up is learnt from short texts in a fraction of the time. If all examples are short,
+    or all long, they are mixed. The short examples of real documents are the ends of long ones.
     """
 
     EVERY = 4
 
     def __init__(
-        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int, tokens: int
-    ) -> None:
+        self, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, steps: int,
+        tokens: int = 420,
+    ) -> None:  # fmt: skip
         short = [i for i, length in enumerate(encoded.lengths) if length <= tokens]
         long = [i for i, length in enumerate(encoded.lengths) if length > tokens]
         fewer = max(1, batch_size * tokens // max(encoded.lengths))
@@ -380,21 +383,6 @@ class ShortFirst:
         """Batch `step` (from 0) as `collate` makes it."""
         batches, at = self._at(step)
         return batches[at]
-
-
-SHORT = 420  # tokens
-
-
-def stream_of(
-    task: TaskData, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, seed: int, by_length: bool,
-    multiple: int, steps: int,
-) -> Batches | ShortFirst:  # fmt: skip
-    """A task's examples for so many steps. Of the pocket suite's documents, which are made short and long for it, long
-    ones come in after half of them: looking something up is learnt from short texts in a fraction of the time. Real
-    documents are drawn evenly: their short examples are the ends of long ones."""
-    if task.source == "pocket" and task.task.kind.windowed:
-        return ShortFirst(encoded, tokenizer, batch_size, seed, round(steps / 2), SHORT)
-    return Batches(encoded, tokenizer, batch_size, seed, by_length, multiple)
 
 
 EVAL_TOKENS = 16_384

@@ -214,8 +214,11 @@ class Run:
         if steps < 1:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
         how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
-        multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
-        batches = data.stream_of(self.task, *how, self.by_length, multiple, self.left)
+        if self.task.source == "pocket" and kind.windowed:
+            batches: train.Stream = data.ShortFirst(*how, round(self.left / 2))
+        else:
+            multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
+            batches = data.Batches(*how, self.by_length, multiple)
         selects = self.select is not None and steps == self.left
         if selects:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
