@@ -88,6 +88,8 @@ def _table(bits: int, device: torch.device) -> Tensor:
 
 def unpack(packed: Tensor, bits: int, columns: int) -> Tensor:
     """uint8 (N, bytes) -> int8 (N, columns) codes."""
+    if bits == 8:
+        return (packed ^ OFFSET[8]).view(torch.int8)  # code + 128 differs from the code's own byte in the highest bit
     codes = _table(bits, packed.device).index_select(0, packed.flatten().int()).view(torch.int8)
     return codes.view(len(packed), -1)[:, :columns].contiguous()
 
