@@ -130,8 +130,8 @@ def said(found: Table) -> str:
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         but = f"; not {', '.join(far)}" if far else ""
         lines.append(
-            f"With at most {max(found.ladder):,} examples, of the {len(rows)} other rows that have run at all budgets"
-            f" {len(rows) - len(far)} come to {100 * table.NEAR:.0f}% of the teacher's score on every task{but}."
+            f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of the {len(rows)} other rows that"
+            f" have run at every budget come to {100 * table.NEAR:.0f}% of the teacher's score on every task{but}."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))

@@ -259,6 +259,7 @@ def main(argv: list[str]) -> None:
     else:
         parts = [how(table), scores(table).plain(), footnote(table)]
         parts += [ladder(table).plain()] if table.ladder else []
+        parts += [fidelity(table).plain()] if agrees(table) else []
         parts += [contrasts(table).plain()] if has_contrasts(table) else []
         print("\n\n".join(filter(None, parts)))
         for line in missing(table):

@@ -193,7 +193,8 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     """The model that `name` means for this task. `BadInput` if it cannot read what the task holds."""
     kind = task.task.kind
     if parse_model(name)[0] in POCKET and task.source != "pocket":
-        raise BadInput(f"{argument} {name}: reads only the pocket suite; {task.name} needs a hub id or a model folder")
+        needs = f"{task.name} needs a hub id or a model folder, as pocket/bert"
+        raise BadInput(f"{argument} {name}: reads only the pocket suite; {needs}")
     config: Any
     if name in POCKET and (kind.causal or kind.written):
         config, tokenizer = (pocket_bart if kind.written else pocket_gpt2)(name)

@@ -163,7 +163,9 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
 
 # --- the loop ------------------------------------------------------------------------------------------------
 
-SCHEDULE = ("warmup", "betas", "eps", "decay", "clip")  # the options that decide what comes out
+# The options that decide what comes out. Their defaults are in every key. What an argument changes goes into
+# `Run.settings`, and for a shared stage into its recipe
+DECIDE = ("warmup", "betas", "eps", "decay", "clip")
 
 
 @dataclass(frozen=True)
@@ -554,7 +556,7 @@ def cache_folder(args: CommonArgs) -> Path:
 def training() -> str:
     """What decides what comes out of a training besides its recipe: the version of the code, and a digest of the loop's
     usual options."""
-    usual = {name: getattr(Options, name) for name in SCHEDULE}
+    usual = {name: getattr(Options, name) for name in DECIDE}
     return f"{results.TRAINING_VERSION}-{results.digest(usual)[:6]}"
 
 

@@ -73,6 +73,7 @@ from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
+PROJECTED = ("lin",)  # whose student's states pass through a learnt matrix
 PAPER_EPOCHS = 6
 # Of pre-training, by the teacher's family: epochs, and the texts of one where the corpus is a stream
 PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
@@ -300,7 +301,8 @@ class Objective(nn.Module):
             )
         depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
-        stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in self.layers]
+        make = partial(nn.Linear, D_S, D_T) if hidden in PROJECTED else nn.Identity
+        stacks = [[make() for _ in stack] for stack in self.layers]
         self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
         self.partners = sorted({layer for stack in self.layers for layer in stack})  # the teacher's layers it reads
         self.reads_teacher = outputs != "labels" or bool(self.layers)
