@@ -71,13 +71,10 @@ def cases(name: str) -> dict[str, dict[str, float]]:
     """Of what was measured once: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
     report = saved(name)
     found: dict[str, dict[str, float]] = {}
-    ratios: dict[str, list[float]] = {}
-    for machine in report.get("machines", {}).values():
-        for key, value in machine["ratios"].items():
-            ratios.setdefault(key, []).append(value)
-    for key, values in ratios.items():  # the mean over the machines that have it
-        what, _, pair = key.rpartition(", ")
-        found.setdefault(pair, {})[what] = float(np.mean(values))
+    for machine, entry in report.get("machines", {}).items():
+        for key, value in entry["ratios"].items():
+            what, _, pair = key.rpartition(", ")
+            found.setdefault(pair, {})[f"{what}, {machine}"] = value
     for shape, entry in report.get("shapes", {}).items():
         efficient = [name for name in entry["attentions"] if name not in FULL]
         for attention, measured in entry["attentions"].items():
@@ -203,15 +200,15 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
     figure = shown(interval, answer)
     if interval.low is None or interval.high is None:
         return WORDS[3], figure
-    if answer.get("alike"):  # two one-sided tests; outside of the margin it did not hold
-        margin = answer["alike"] / 100
+    margin = answer.get("alike", 0) / 100
+    each = stats.by_task(samples).items()
+    higher, lower = ([task for task, one in each if one.low is not None and one.low > bound + margin],
+                     [task for task, one in each if one.high is not None and one.high < bound - margin])  # fmt: skip
+    if higher and lower:  # tasks that contradict each other have no common answer
+        return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each)}"
+    if margin:  # two one-sided tests; outside of the margin it did not hold
         apart = interval.low > margin or interval.high < -margin
         return WORDS[0] if estimate.within(margin) < 0.05 else WORDS[1] if apart else WORDS[2], figure
-    each = {task: stats.estimate([one]).interval() for task, one in samples.items()}
-    words = {word(one.low, one.high, "more" in answer, bound) for one in each.values()
-             if one.low is not None and one.high is not None}  # fmt: skip
-    if {WORDS[0], WORDS[1]} <= words:  # tasks that contradict each other have no common answer
-        return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
     return word(interval.low, interval.high, "more" in answer, bound), figure
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench import stats
 from bench.grid import Grid
-from bench.rows import ALIKE, ROLES, Contrast, Row, Table, short
+from bench.rows import ROLES, Contrast, Row, Table, short
 from bench.stats import Sample
 
 WANTED = 0.02  # the difference that a table should be able to tell
@@ -40,7 +40,7 @@ def planned(table: Table) -> list[Contrast]:
     for what, left, right in PLANNED:
         rows = [named[name] for name in left if name in named]
         if not rows or right not in named:
-            made.append(Contrast(None, [], np.nan, what, "no result yet"))
+            made.append(Contrast(None, {}, np.nan, what, "no result yet"))
             continue
         weights = [*((row, 1 / len(rows)) for row in rows), (named[right], -1.0)]
         marked = [f"{row.name} on {short(task)}" for row, _ in weights for task in table.tasks
@@ -61,8 +61,9 @@ def contrasts(table: Table) -> Grid:
         said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         figure = one.interval.text() if one.interval else "-"
-        lines.append([one.what, figure, p, f"{len(one.tasks)} of {len(table.tasks)}", said])
-    return Grid(["planned", "points", "p (Holm)", "tasks", "said"], lines)
+        each = [one.tasks[task].text() if task in one.tasks else "-" for task in table.tasks]
+        lines.append([one.what, figure, p, *each, said])
+    return Grid(["planned", "points", "p (Holm)", *map(short, table.tasks), "said"], lines)
 
 
 def pairs(table: Table, rows: Sequence[Row], wanted: Iterable[str]) -> dict[tuple[int, int], Contrast]:
@@ -72,15 +73,15 @@ def pairs(table: Table, rows: Sequence[Row], wanted: Iterable[str]) -> dict[tupl
 
 
 def pair_table(table: Table) -> Grid:
-    """The pairs of the arena. Bold: told apart; `=`: as good as."""
+    """The pairs of the arena. Bold: told apart; `=`: as good as; `~`: the tasks disagree."""
     rows = table.arena()
     found = pairs(table, rows, table.tasks)
 
     def shown(one: Contrast) -> str:
         if one.found is None:
             return "†"
-        mark = "**" * (one.p < 0.05)
-        return f"{mark}{100 * one.found.mean:+.1f}{mark}" + " =" * (one.found.within(ALIKE) < 0.05)
+        mark = "**" * (one.p < 0.05 and not one.disagree)
+        return f"{mark}{100 * one.found.mean:+.1f}{mark}" + " =" * one.alike + " ~" * bool(one.disagree)
 
     lines = [[row.label, *("" if j <= i else shown(found[i, j]) for j in range(1, len(rows)))]
              for i, row in enumerate(rows[:-1])]  # fmt: skip

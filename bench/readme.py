@@ -24,7 +24,7 @@ from bench import claims, contrasts, coverage, matrix, speed, table
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
-from bench.rows import Table, cell, difference, teacher_score
+from bench.rows import Row, Table, cell, difference, short, teacher_score
 from bench.sizes import XTC_HEADER
 from common import results
 
@@ -105,6 +105,13 @@ def trials() -> str:
     return Grid(["row", "trials", "won", "at an end of what was tried", "mean on dev"], rows).markdown()
 
 
+def ends(found: Table) -> str:
+    """The rows whose weight has won at the end of what was tried, and could go on."""
+    trials = saved("arena_trials")["rows"]
+    names = [row.label for row in found.arena() if "beta" in trials.get(row.name, {"at_edge": []})["at_edge"]]
+    return f" The weights of {', '.join(names)} have won at the end of what was tried." if names else ""
+
+
 def said(found: Table) -> str:
     """What the arena says, in at most six sentences: each follows from a figure of its results, and has it."""
     kd, hidden, *losses = contrasts.planned(found)
@@ -116,22 +123,23 @@ def said(found: Table) -> str:
 
     lines = [
         f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
-        " order. Each is tuned by one rule, on other splits and seeds. They differ in their losses, in their"
-        " tuned values, and in what they spend before the task."
+        " order. Each is tuned by one rule, on other splits and seeds. They differ in their losses, in the tokens and"
+        f" teacher layers that these read, and in their tuned values.{ends(found)}"
     ]
     for one, what in ((kd, "Vanilla KD over the undistilled student"),
                       (hidden, "Losses on all tokens' hidden states beside KD's loss, over KD alone")):  # fmt: skip
         lines += [f"{what}: {figure(one)}."] if one.found else []
     if known := [one for one in losses if one.found]:
         figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
-        lines.append(f"Of these losses, as planned before the runs: {figures}.")
+        lines.append(f"Of these losses, as planned before this edition's runs: {figures}.")
     if rows := [row for row in rows if found.ladder and table.area(found, row) is not None]:  # at every budget
         far = [row.label for row in rows
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         but = f"; not {', '.join(far)}" if far else ""
         lines.append(
             f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of the {len(rows)} other rows that"
-            f" have run at every budget come to {100 * table.NEAR:.0f}% of the teacher's score on every task{but}."
+            f" have run at every budget come, by their means, to {100 * table.NEAR:.0f}% of the teacher's score on"
+            f" every task{but}."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
@@ -156,19 +164,13 @@ def resolution() -> str:
 # --- rows, and pairs of them ---------------------------------------------------------------------------------
 
 
-def over(found: Scores, left: str, right: str, task: str) -> str:
-    """One row over another on a task, paired by the seeds that both have."""
-    a, b = found[left][task], found[right][task]
-    seeds = sorted(a.keys() & b.keys())
-    return difference([a[seed] for seed in seeds], [b[seed] for seed in seeds])
-
-
-def compared(found: Scores, pairs: Iterable[str]) -> str:
+def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
     """The first row of each pair, "A - B", over the second, on every task that both have."""
     rows = []
     for a, b in (pair.split(" - ") for pair in pairs):
-        for task in sorted(found.get(a, {}).keys() & found.get(b, {}).keys()):
-            rows.append([task, f"{a} over {b}", over(found, a, b, task)])
+        for task in sorted(found.tasks, key=short) if {a, b} <= named.keys() else ():
+            if found.sample([(named[a], 1.0), (named[b], -1.0)], task):
+                rows.append([short(task), f"{a} over {b}", found.over(named[a], named[b], [task]).verdict])
     return Grid(["task", "", "points"], rows).markdown()
 
 
@@ -183,7 +185,8 @@ def listed(found: Scores) -> str:
 def pairs_of(name: str) -> str:
     """The differences that the file of a matrix calls of interest, task by task."""
     file = matrix.read_file(results.ROOT / f"bench/{name}.toml")
-    return compared(claims.scores(name), file.get("pairs", ()))
+    found = claims.kept(name)
+    return compared(found, claims.rows(name), file.get("pairs", ())) if found else ""
 
 
 def whole_and_pairs(name: str) -> Callable[[Table], str]:
@@ -198,11 +201,12 @@ def rows_and_pairs(name: str) -> Callable[[Table], str]:
     )
 
 
-def litbank() -> str:
+def litbank(found: Table) -> str:
     """`short` has the others' examples and steps, `windows` their tokens."""
-    found = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
-    found["teacher"] = {"litbank": {0: teacher_score(claims.rows("attention_litbank")["long"].records()[0])}}
-    return paragraphs(listed(found), compared(found, ("off - windows", "long - windows", "long - off")))
+    scores = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
+    scores["teacher"] = {"litbank": {0: teacher_score(claims.rows("attention_litbank")["long"].records()[0])}}
+    named = claims.rows("attention_litbank") | {"windows": claims.rows("attention_windows")["short"]}
+    return paragraphs(listed(scores), compared(found, named, ("off - windows", "long - windows", "long - off")))
 
 
 # Of bench/mc3kd_factors.toml: columns, how the rows of each loss and choice of layers end, and the levels compared
@@ -237,10 +241,11 @@ FEW = {
 }
 
 
-def few(_: Table) -> Grid:
-    found = claims.scores("mc3kd_factors")
-    rows = [[title, *(cell(found[name]["cola"].values()) for name in names), over(found, *names, "cola")]
-            for title, names in FEW.items() if found.keys() >= {*names}]  # fmt: skip
+def few(found: Table) -> Grid:
+    named, (task,) = claims.rows("mc3kd_factors"), found.tasks
+    pairs = {title: [named[name] for name in names] for title, names in FEW.items() if named.keys() >= {*names}}
+    rows = [[title, *(cell(row.values(task)) + " †" * bool(found.untrained(row, task)) for row in pair),
+             found.over(pair[0], pair[1], [task]).verdict] for title, pair in pairs.items()]  # fmt: skip
     return Grid(["cola", "the first", "the second", "points"], rows)
 
 
@@ -285,7 +290,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-pairs": of("arena", contrasts.pair_table),
     "resolution": resolution,
     "coverage": lambda: coverage.text(saved("coverage")),
-    "attention-litbank": litbank,
+    "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
        if (FOLDER / f"{file}.json").is_file()},

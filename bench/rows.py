@@ -102,22 +102,46 @@ class Row:
 
 
 class Contrast(NamedTuple):
-    """A weighted sum of rows: what it is, on which tasks, its p value, corrected where it is one of several, and why it
-    decides nothing, if it does. None where no task has seeds of all rows and no † cell."""
+    """A weighted sum of rows: what it is, on each task by itself, its p value, corrected where it is one of several,
+    and why it decides nothing, if it does. None where no task has seeds of all rows and no † cell."""
 
     found: Estimate | None
-    tasks: list[str]
+    tasks: dict[str, Interval]
     p: float
     what: str = ""
     why: str = ""
 
     @property
     def word(self) -> str:
-        """What it is called: from the p value; "as good as" from the equivalence test."""
+        """What it is called: from the p value; "as good as" from the equivalence test. Tasks that contradict each other
+        have no common answer."""
         if self.found is None or np.isnan(self.p):
             return self.why if self.found is None else "one seed"
+        if self.disagree:
+            return self.disagree
         told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
-        return told + f", as good as (within {100 * ALIKE:.0f} point)" * (self.found.within(ALIKE) < 0.05)
+        return told + f", as good as (within {100 * ALIKE:.0f} point)" * self.alike
+
+    @property
+    def disagree(self) -> str:
+        """On which tasks it is higher and on which lower, each by its own interval; "" if not both."""
+        sides = {word: [short(task) for task, one in self.tasks.items() if one.word == word]
+                 for word in ("higher", "lower")}  # fmt: skip
+        if not all(sides.values()):
+            return ""
+        return "the tasks disagree: " + ", ".join(f"{word} on {' and '.join(on)}" for word, on in sides.items())
+
+    @property
+    def alike(self) -> bool:
+        return self.found is not None and self.found.within(ALIKE) < 0.05 and not self.disagree
+
+    @property
+    def verdict(self) -> str:
+        """The figures, and what they say, without a correction."""
+        if self.found is None:
+            return "† decides nothing"
+        interval = self.found.interval()
+        return f"{interval.text()}, {self.disagree}" if self.disagree else interval.verdict
 
     @property
     def interval(self) -> Interval | None:
@@ -198,11 +222,11 @@ class Table:
         wanted = [task for task in tasks_ if not any(self.untrained(row, task) for row, _ in weights)]
         samples = {task: one for task in wanted if (one := self.sample(weights, task)) is not None}
         found = stats.estimate(list(samples.values())) if samples else None
-        return Contrast(found, list(samples), found.p if found else np.nan)
+        return Contrast(found, stats.by_task(samples), found.p if found else np.nan)
 
     def over(self, row: Row, other: Row | None, tasks_: Iterable[str]) -> Contrast:
         """A row minus another, say its `baseline`."""
-        return self.contrast([(row, 1.0), (other, -1.0)], tasks_) if other else Contrast(None, [], np.nan)
+        return self.contrast([(row, 1.0), (other, -1.0)], tasks_) if other else Contrast(None, {}, np.nan)
 
     def mean(self, row: Row) -> Estimate | None:
         """Over all tasks; None if a row lacks one."""
@@ -285,11 +309,11 @@ def load(sources: Iterable[Path], budget: int | None = None) -> Table:
     most = max(amounts, key=lambda amount: (len(amounts[amount]), -abs(amount - REPORTED), -amount))
     reported = tables[budget if budget in tables else most]
     for table in tables.values():
+        table.ladder = tables
         for task in table.tasks.keys() & reported.tasks.keys():
             both = [one.tasks[task]["comparable"] for one in (table, reported)]
             if len({re.sub(r"\|budget:[^|]*", "", said) for said in both}) > 1:
                 raise BadInput(f"{task}: not comparable: {' and '.join(both)}")
-    reported.ladder = tables
     return reported
 
 

@@ -17,7 +17,7 @@ Shapes: S seeds, N items, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +107,11 @@ def estimate(samples: Sequence[Sample]) -> Estimate:
     )
     freedom = (sum(seeds) + sum(items)) ** 2 / squares if squares else math.inf
     return Estimate(mean, sum(seeds) / len(samples) ** 2, sum(items) / len(samples) ** 2, freedom)
+
+
+def by_task(samples: Mapping[str, Sample]) -> dict[str, Interval]:
+    """Each task by itself."""
+    return {task: estimate([one]).interval() for task, one in samples.items()}
 
 
 def item_part(influence: np.ndarray) -> float:

@@ -69,11 +69,11 @@ def difference_cell(table: Table, row: Row, wanted: Sequence[str]) -> str:
     if other is None:
         return "-"
     found = table.over(row, other, wanted)
-    if found.interval is None:
+    if found.found is None:
         return "†" if any(table.untrained(one, task) for one in (row, other) for task in wanted) else "-"
     part = f" (over {role})" * (row.role is not None) + " (of full attention)" * (other.kind != row.kind)
     part += f" ({len(found.tasks)} of {len(wanted)} tasks)" * (len(found.tasks) < len(wanted))
-    return found.interval.verdict + part
+    return found.verdict + part
 
 
 def scores(table: Table, rows: list[Row] | None = None) -> Grid:
@@ -170,9 +170,19 @@ def ladder(table: Table) -> Grid:
     """The mean over tasks at each budget, the area under it, and the examples to `NEAR` of the teacher."""
     header = [*(f"{amount:,}" for amount in table.ladder), "area",
               *(f"examples to {100 * NEAR:.0f}% of the teacher, {short(task)}" for task in table.tasks)]  # fmt: skip
-    return grid(table, header, lambda row: [
-        *map(percent, [*climb(table, row), area(table, row)]), *(near(table, row, task) for task in table.tasks),
-    ])  # fmt: skip
+
+    def mark(row: Row, amount: int) -> str:
+        found = table.ladder[amount]
+        at = [other for other in found.rows if other.key == row.key]
+        return " †" * any(found.untrained(other, task) for other in at for task in found.tasks)
+
+    def cells(row: Row) -> list[str]:
+        means = [
+            percent(mean) + mark(row, amount) for amount, mean in zip(table.ladder, climb(table, row), strict=True)
+        ]
+        return [*means, percent(area(table, row)), *(near(table, row, task) for task in table.tasks)]
+
+    return grid(table, header, cells)
 
 
 # --- what stands around them ---------------------------------------------------------------------------------
