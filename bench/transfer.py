@@ -1,7 +1,7 @@
 """Does an order that small tasks give hold on others? The same rows in two matrices, rank against rank.
 
-    python -m bench transfer bench/arena.toml bench/real.toml
-    python -m bench transfer bench/results/arena.jsonl.gz runs/real --figure docs/img/transfer.png
+    python -m bench transfer bench/arena.toml bench/real_arena.toml
+    python -m bench transfer bench/results/arena.jsonl.gz runs/real_arena --figure docs/img/transfer.png
 
 The first matrix predicts, the second is predicted. Rows are matched by their names; a task on which one of them is †
 is left out. For the mean over the first one's tasks, beside each task of the second and their mean: Spearman's rank
