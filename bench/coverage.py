@@ -25,7 +25,7 @@ from common import metrics, results
 BASE = 0.6  # of the labels, those of class 1
 
 
-class Task(NamedTuple):
+class Simulated(NamedTuple):
     metric: str
     skills: tuple[float, float]  # of the two rows
     spread: float  # of a seed's skill around its row's
@@ -33,11 +33,11 @@ class Task(NamedTuple):
 
 
 # Points by which seeds differ, and what a difference of two seeds owes to 6,000 items, are those of the arena's runs
-EASY, HARD = Task("accuracy", (1.00, 1.05), 0.01), Task("matthews", (1.1, 1.2), 0.03)
-PEARSON = Task("pearson", (1.6, 1.7), 0.1)
+EASY, HARD = Simulated("accuracy", (1.00, 1.05), 0.01), Simulated("matthews", (1.1, 1.2), 0.03)
+PEARSON = Simulated("pearson", (1.6, 1.7), 0.1)
 FOUR = (HARD, HARD._replace(skills=(0.9, 1.0)), EASY._replace(spread=0.03), PEARSON._replace(spread=0.05))
 WIDER = (HARD._replace(spread=0.2), HARD, EASY, PEARSON._replace(spread=0.02))
-CASES: dict[str, tuple[int, int, tuple[Task, ...]]] = {  # seeds, items, tasks
+CASES: dict[str, tuple[int, int, tuple[Simulated, ...]]] = {  # seeds, items, tasks
     "accuracy, seeds alike": (5, 6000, (EASY,)),
     "accuracy": (5, 6000, (EASY._replace(spread=0.05),)),
     "Matthews, seeds alike": (5, 6000, (HARD._replace(spread=0.005),)),
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[int, int, tuple[Task, ...]]] = {  # seeds, items, tasks
 }
 
 
-def truth(task: Task) -> float:
+def truth(task: Simulated) -> float:
     """The difference of the rows' mean scores, over all seeds and items."""
     nodes, weights = hermegauss(41)
     noise = np.sqrt(np.sum(np.square(task.shared)))
@@ -73,7 +73,7 @@ def truth(task: Task) -> float:
     return means[1] - means[0]
 
 
-def drawn(rng: np.random.Generator, task: Task, seeds: int, items: int) -> stats.Sample:
+def drawn(rng: np.random.Generator, task: Simulated, seeds: int, items: int) -> stats.Sample:
     """The second row minus the first, as runs would have it."""
     metric, influence = metrics.METRICS[task.metric], stats.INFLUENCE[task.metric]
     item, pair, rest = task.shared

@@ -183,7 +183,7 @@ def out_of(path: Path) -> str:
     return str(read_file(path).get("out", f"runs/{path.stem}"))
 
 
-class Row(NamedTuple):
+class Entry(NamedTuple):
     """A row of a file."""
 
     where: str
@@ -213,7 +213,7 @@ class Row(NamedTuple):
         return values
 
 
-def rows_of(table: dict[str, Any], where: str) -> list[Row]:
+def rows_of(table: dict[str, Any], where: str) -> list[Entry]:
     """The rows of a table as TOML has it; `where` is named in errors, and the file that the rows are from."""
     where += f", of {table['of']}" if "of" in table else ""
     tune = table["tune"] if isinstance(table.get("tune"), dict) else {}  # else it is the scripts' argument
@@ -241,7 +241,7 @@ def rows_of(table: dict[str, Any], where: str) -> list[Row]:
                 if merged.get(name, value) != value:
                     raise BadInput(f"weight: {name}: the row has {merged[name]}, which must stand in the middle")
             script, late = script_of(row.get("method")), bool(row.get("late", False))
-            rows.append(Row(f"{where}, row {label}", label, script, merged, grid, weight, late))
+            rows.append(Entry(f"{where}, row {label}", label, script, merged, grid, weight, late))
     return rows
 
 
@@ -301,7 +301,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     return Matrix(results.ROOT / out, jobs, said)
 
 
-def jobs_of(row: Row, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None,
+def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None,
             late: bool = False) -> list[Job]:  # fmt: skip
     """The commands of a row with these arguments, one for each budget, task, seed and variant, whose results go into
     `folder`; `point`: of a trial, the values that it tries. All rows come before those that are `late`, and the first

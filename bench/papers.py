@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 
 from bench import matrix
 from bench.cli import FOLDER, Parser, dashed
-from bench.published import Paper, Row, Table, load, methods
+from bench.published import Paper, PrintedRow, PrintedTable, load, methods
 from bench.records import KEPT, opened
 from common import results
 from common.args import BadInput, parse_model, read
@@ -120,8 +120,8 @@ class Line:
     """A row of a paper's table: what its labels say, its commands, and the results that are of it."""
 
     paper: Paper
-    table: Table
-    row: Row
+    table: PrintedTable
+    row: PrintedRow
     records: list[dict[str, Any]] = field(default_factory=list)  # of this paper's method
 
     @cached_property
@@ -238,7 +238,7 @@ class Line:
         return filled(self.table.record, {"variant": args.variant} | self.values)
 
 
-def lines_of(paper: Paper, table: Table, records: list[dict[str, Any]] | None = None) -> list[Line]:
+def lines_of(paper: Paper, table: PrintedTable, records: list[dict[str, Any]] | None = None) -> list[Line]:
     return [Line(paper, table, row, records or []) for row in table.rows]
 
 
@@ -446,7 +446,7 @@ def figures_of(line: Line, twice: dict[int, set[str]], used: set[int]) -> Iterat
         first = False
 
 
-def remarks_of(table: Table, shown: list[Found]) -> str:
+def remarks_of(table: PrintedTable, shown: list[Found]) -> str:
     """What keeps a figure from being a reproduction, and how many seeds it is the mean of."""
     remarks = list(dict.fromkeys(remark for part in shown for remark in part.remarks))
     if table.split:
@@ -456,7 +456,7 @@ def remarks_of(table: Table, shown: list[Found]) -> str:
     return "; ".join(remarks + [f"{count} seeds" for count in seeds if count > 1])
 
 
-def table_text(paper: Paper, table: Table, records: list[dict[str, Any]], used: set[int]) -> str:
+def table_text(paper: Paper, table: PrintedTable, records: list[dict[str, Any]], used: set[int]) -> str:
     lines = lines_of(paper, table, records)
     twice = claimed_twice(lines)
     text = results.columns([cells for line in lines for cells in figures_of(line, twice, used)], HEADER, WORDS)
@@ -467,7 +467,7 @@ def wrapped(remark: str) -> str:
     return textwrap.fill(remark, 110, initial_indent="- ", subsequent_indent="  ")
 
 
-def sizes_text(paper: Paper, table: Table) -> str:
+def sizes_text(paper: Paper, table: PrintedTable) -> str:
     """A table of sizes, which are counted now."""
     from bench import sizes  # which imports torch
 
@@ -480,7 +480,7 @@ def sizes_text(paper: Paper, table: Table) -> str:
     return f"Table {table.name}. {table.what}\n{results.columns(lines, HEADER, WORDS)}"
 
 
-def commands_text(paper: Paper, table: Table) -> str:
+def commands_text(paper: Paper, table: PrintedTable) -> str:
     said = [f"Table {table.name}. {table.what}"]
     for line in lines_of(paper, table):
         found, why = line.commands
@@ -530,7 +530,7 @@ def runnable(words: list[str]) -> list[str]:
     return found
 
 
-def run_rows(paper: Paper, tables: list[Table], row_name: str, more: list[str]) -> bool:
+def run_rows(paper: Paper, tables: list[PrintedTable], row_name: str, more: list[str]) -> bool:
     """Run the rows that are called so, all for "", after a line on the cost of each command; `more` goes to each.
     Whether all went well."""
     wanted = " ".join(row_name.split()).lower()

@@ -18,7 +18,7 @@ FOLDER = results.ROOT / "bench" / "published"
 CELL = re.compile(r"-|[+-]?[\d,]*\.?\d+%?(/[+-]?\d*\.?\d+)?")
 
 
-class Row(NamedTuple):
+class PrintedRow(NamedTuple):
     labels: tuple[str, ...]
     cells: tuple[str, ...]
 
@@ -27,12 +27,12 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     name: str
     what: str
     labels: list[str]
     columns: list[str]
-    rows: list[Row]
+    rows: list[PrintedRow]
     run: str | None = None
     record: str = "{variant}"
     per_task: str | None = None
@@ -47,8 +47,8 @@ class Paper:
     paper: str
     columns: dict[str, str]
     words: dict[str, dict[str, str | dict[str, str]]]
-    tables: list[Table]
-    sizes: list[Table]
+    tables: list[PrintedTable]
+    sizes: list[PrintedTable]
     common: str = ""
     remarks: list[str] = field(default_factory=list)
     per_task: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -71,11 +71,11 @@ def load(method: str) -> Paper:
         width, rows = len(table["labels"]), []
         for line in table["rows"].strip().splitlines():
             parts = tuple(part.strip() for part in line.split("|"))
-            rows.append(row := Row(parts[:width], parts[width:]))
+            rows.append(row := PrintedRow(parts[:width], parts[width:]))
             if len(row.cells) != len(table["columns"]):
                 raise ValueError(f"{method}, table {table['name']}, {row}: {len(row.cells)} cells")
             if wrong := [cell for cell in row.cells if not CELL.fullmatch(cell)]:
                 raise ValueError(f"{method}, table {table['name']}, {row}: {wrong[0]!r} is no figure")
         table["rows"] = rows
-    made = {kind: [Table(**table) for table in raw[kind]] for kind in ("tables", "sizes")}
+    made = {kind: [PrintedTable(**table) for table in raw[kind]] for kind in ("tables", "sizes")}
     return Paper(method=method, **raw | made)

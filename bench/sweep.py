@@ -97,7 +97,7 @@ class Search:
         self.failed: set[str] = set()  # commands, of this sweep
         self.listed: set[str] = set()  # commands that were given out
 
-    def trial(self, row: matrix.Row, point: dict[str, Any]) -> Trial:
+    def trial(self, row: matrix.Entry, point: dict[str, Any]) -> Trial:
         """A point of a row, which is the part of its commands."""
         label = (row.label, matrix.words_of(point))
         if label not in self.trials:
@@ -140,7 +140,7 @@ class Search:
         values = [value for seeds in trial.scores.values() for value in seeds.values() if value is not None]
         return self.sign * statistics.fmean(values) if values else None
 
-    def steps(self, row: matrix.Row) -> tuple[list[Trial], dict[str, Any] | None, list[str]]:
+    def steps(self, row: matrix.Entry) -> tuple[list[Trial], dict[str, Any] | None, list[str]]:
         """A row's trials so far; its winner, None until all are over; and which of the winner's values lie at an end of
         what was tried."""
         tried = list[Trial]()
@@ -174,7 +174,7 @@ class Search:
         edge = [name for name, values in ends.items() if best and best[name] in (min(values), max(values))]
         return tried, best, edge
 
-    def left(self, row: matrix.Row) -> list[matrix.Job]:
+    def left(self, row: matrix.Entry) -> list[matrix.Job]:
         """The commands of a row that are to be run and were not given out yet."""
         lacking = [job for trial in self.steps(row)[0] for job in trial.lacking()]
         found = [job for job in lacking if job.key not in self.listed]

@@ -27,7 +27,7 @@ model's first and last layer, is reported for teacher and student: lower means l
 
 Equation -> code
     (1) vanilla KD                     baseline, as of all scripts
-    (2) C_T(l), layer against layer    Covariances.svcca, differences
+    (2) C_T(l), layer against layer    LayerStatistics.svcca, differences
     (3) the m smallest, in order       select_layers
     (4)-(6) whitening, correlation     total_correlation; in training the kernel common/layers/ccc.py, equal by a test
     (7), (8) the whole loss            step_loss
@@ -190,7 +190,7 @@ from common.train import Batch, Ledger, Loop
 # --- SVCCA: how alike two layers are (section 3.2, eq. 2) ----------------------------------------------------
 
 
-class Covariances:
+class LayerStatistics:
     """Streamed second moments of pairs of layers; memory does not grow with the number of examples.
 
     `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
@@ -240,11 +240,11 @@ class Covariances:
 
 @torch.no_grad()
 def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: Encoded, pairs: list[tuple[int, int]],
-                     args: Args) -> Covariances:  # fmt: skip
+                     args: Args) -> LayerStatistics:  # fmt: skip
     """SVCCA statistics of a model in evaluation mode over `--selection-examples` examples, the same for every model."""
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    statistics = Covariances(pairs)
+    statistics = LayerStatistics(pairs)
     sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
     for start in range(0, len(sample), args.batch_size):
         batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])

@@ -95,7 +95,7 @@ EVALUATE_EVERY = 1000  # steps (B.2), with --budget paper alone
 STE_CLIP = 2.5  # TernaryBERT's
 
 
-class Row(NamedTuple):
+class Variant(NamedTuple):
     """A student of the table: its label, its variant, its bits, and how it is trained."""
 
     label: str
@@ -165,23 +165,23 @@ class Args(CommonArgs):
             raise BadInput(f"--export {self.export}: exists; give another name, or --force, which also trains again")
 
     @property
-    def exported(self) -> list[Row]:
+    def exported(self) -> list[Variant]:
         """The rows that `--export` asks for: XTC's, or KD's where there are none of it."""
         packed = [row for row in self.rows if row.bits < 32 and row.variant != "finetune"]
         return [row for row in packed if row.variant == "xtc"] or packed
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Variant]:
         """The rows of the table, in its order."""
         rows = []
         for bits in split_list(self.bits):
             for variant in self.variants:
                 for stages in split_list(self.stages) if variant == "xtc" else [variant]:
                     label = f"xtc-{bits}bit-{stages}s" if variant == "xtc" else f"{variant}-{bits}bit"
-                    rows.append(Row(label, variant, int(bits), STAGES[stages]))
+                    rows.append(Variant(label, variant, int(bits), STAGES[stages]))
         return rows
 
-    def lengths(self, row: Row) -> list[int]:
+    def lengths(self, row: Variant) -> list[int]:
         """Of a row's stages, in relation to each other; with `--stage-steps` and `--budget paper` epochs."""
         given = self.stage_steps != "equal" and row.variant == "xtc"
         return [int(part) for part in self.stage_steps.split(",")] if given else [1] * len(row.stages)
@@ -435,7 +435,7 @@ def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name:
             loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
 
 
-def distil(args: Args, run: Run, row: Row, student: PreTrainedModel, kept: list[int]) -> dict[str, Tensor]:
+def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: list[int]) -> dict[str, Tensor]:
     """Train the student of a row through its stages, in place; its float weights when it was given its bits."""
     # figure 5: fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
@@ -481,7 +481,7 @@ def predict(file: str = "", *texts: str) -> Iterator[str]:
         yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 else f"{logits[0]:.4f}"
 
 
-def settings_of(args: Args, row: Row, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
+def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
     """A row's settings besides the arguments."""
     plain, augmented = PAPER_EPOCHS[args.paper_budget]
     copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)

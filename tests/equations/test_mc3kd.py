@@ -17,7 +17,7 @@ from common.layers.ccc import Memory, ccc
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import mc3kd
-from methods.mc3kd import VARIANTS, Args, Covariances, partners, step_loss, total_correlation
+from methods.mc3kd import VARIANTS, Args, LayerStatistics, partners, step_loss, total_correlation
 
 SHAPES = [(30, 5, 5), (30, 4, 7), (30, 7, 4), (6, 9, 9), (6, 8, 10), (8, 5, 12), (8, 12, 5), (2, 3, 4)]  # n, D_S, D_T
 
@@ -175,7 +175,7 @@ def svcca(x: Tensor, y: Tensor) -> float:
 
 
 def streamed(x: Tensor, y: Tensor, *cuts: int) -> float:
-    statistics = Covariances([(0, 1)])
+    statistics = LayerStatistics([(0, 1)])
     for first, last in zip((0, *cuts), (*cuts, len(x)), strict=True):
         statistics.update({0: x[first:last], 1: y[first:last]})
     return statistics.svcca()[0]
