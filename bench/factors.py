@@ -1,7 +1,7 @@
 """What makes pocket/grammar graded: one factor of the task or of its teacher is changed at a time.
 
-    python -m pocket.factors --to bench/results/grammar_factors.json     # about an hour on one core
-    python -m pocket.factors --cells skills-14 tail-2                    # some of the cells
+    python -m bench factors --save                      # about an hour on one core
+    python -m bench factors --cells skills-14 tail-2    # some of the cells
 
 A cell has a teacher of its own and students of 2x128 after 6,400 examples: undistilled, KD, MC3KD. Scores are MCC on
 the dev split, in percent, by seed. Finished teachers and students are found again in OUT.
@@ -9,13 +9,13 @@ the dev split, in percent, by seed. Finished teachers and students are found aga
 
 from __future__ import annotations
 
-import argparse
 import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pocket
+from bench.cli import FOLDER, Parser
 from common.results import write_json
 from methods import mc3kd
 from pocket import models, skills
@@ -60,15 +60,15 @@ def measure(cell: dict[str, Any], out: Path) -> dict[str, Any]:
     return cell | {"teacher": round(100 * teacher["matthews"], 1)} | scores
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL")
+def main(argv: list[str]) -> None:
+    parser = Parser("factors", __doc__)
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL", help="default: all")
     parser.add_argument("--out", type=Path, default=Path("runs/factors"), help="where teachers and students go")
-    parser.add_argument("--to", type=Path, help="a JSON file of the cells' scores")
-    given = parser.parse_args()
+    parser.add_argument("--save", action="store_true", help="keep the scores as bench/results/grammar_factors.json")
+    given = parser.parse_args(argv)
     cells: dict[str, Any] = {}
     for name in given.cells:
         cells[name] = measure(CELLS[name], given.out / name)
         print(name, json.dumps(cells[name]), flush=True)
-        if given.to:
-            write_json(given.to, {"command": "python -m pocket.factors", "budget": BUDGET, "lr": LR, "cells": cells})
+        if given.save:
+            write_json(FOLDER / "grammar_factors.json", {"budget": BUDGET, "lr": LR, "cells": cells})
