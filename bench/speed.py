@@ -106,7 +106,8 @@ def packed_text(report: dict[str, Any]) -> str:
     hardware, table = report["environment"]["hardware"], report["models"]
     base = table["float32"]["batches"]
     text = (
-        f"BERT-base's geometry, sentences of {report['length']} tokens, {hardware['device']}, {hardware['threads']}"
+        f"BERT-base's geometry, sentences of {report['length']} tokens, {hardware['device']}, "
+        f"{hardware['instructions'] + ', ' if 'instructions' in hardware else ''}{hardware['threads']}"
         " thread(s); milliseconds per sentence, megabytes of peak memory beyond the libraries':"
     )
     rows = []
@@ -368,7 +369,7 @@ def main(argv: list[str]) -> None:
             results.write_json(FOLDER / f"{given.save or name}.json", report)
         return
     machines, environment = saved("kernels")["machines"], results.environment()
-    here = f"{environment['hardware']['device']}, {torch.backends.cpu.get_cpu_capability()}"
+    here = "{device}, {instructions}".format(**environment["hardware"])
     own = machines.get(here, {}).get("ratios", {})
     before = own or next(iter(machines.values()))["ratios"]  # another machine's, if this one has none
     found = benchmarked(given.names)

@@ -137,6 +137,7 @@ def environment() -> dict[str, Any]:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
     hardware = {
         "device": device,
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # of the processor
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", 1)),  # that have trained one student
