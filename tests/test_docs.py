@@ -32,7 +32,8 @@ COMMAND = re.compile(
 )
 SHEET = "body,label,team\n" + "".join(f"text number {i} is here,{'ab'[i % 2]},{'cd'[i % 2]}\n" for i in range(40))
 # What a reader puts in
-STAND_INS = {"MODEL": str(ROOT / "pocket/bert"), "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",
+BERT = str(ROOT / "pocket/bert")
+STAND_INS = {"pocket/bert": BERT, "MODEL": BERT, "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",
              "HOST": "localhost", "$m": "mc3kd", "METHOD": "mc3kd", "FILE": "tickets.csv"}  # fmt: skip
 
 # Of each command the first pattern that it contains says what becomes of it; those that say why are parsed only.
