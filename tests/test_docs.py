@@ -8,6 +8,7 @@ A command is a line of a block without a language, or the text between single ba
 from __future__ import annotations
 
 import argparse
+import ast
 import gzip
 import importlib
 import re
@@ -253,8 +254,11 @@ def test_the_tour_has_its_outputs() -> None:
     sizes = [len(output.data["image/png"]) for output in outputs if "image/png" in output.get("data", {})]
     assert len(sizes) >= 4
     assert sum(sizes) < 300_000
-    source = "".join(cell.source for cell in cells)
+    source = "\n".join(cell.source for cell in cells)
     assert all(f'run("methods/{method}.py ' in source for method in SCRIPTS if SCRIPTS[method].parent.name == "methods")
+    for node in ast.walk(ast.parse(source.replace("%matplotlib inline", ""))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("methods", "common", "bench"):
+            exec(ast.unparse(node), {})  # what it takes from the project is there
 
 
 @pytest.mark.slow
