@@ -200,13 +200,11 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
     figure = shown(interval, answer)
     if interval.low is None or interval.high is None:
         return WORDS[3], figure
-    margin = answer.get("alike", 0) / 100
-    each = stats.by_task(samples).items()
-    higher, lower = ([task for task, one in each if one.low is not None and one.low > bound + margin],
-                     [task for task, one in each if one.high is not None and one.high < bound - margin])  # fmt: skip
-    if higher and lower:  # tasks that contradict each other have no common answer
-        return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each)}"
-    if margin:  # two one-sided tests; outside of the margin it did not hold
+    each = stats.by_task(samples)
+    if all(stats.sides(each, bound)):  # tasks that contradict each other have no common answer
+        return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
+    if answer.get("alike"):  # two one-sided tests; outside of the margin it did not hold
+        margin = answer["alike"] / 100
         apart = interval.low > margin or interval.high < -margin
         return WORDS[0] if estimate.within(margin) < 0.05 else WORDS[1] if apart else WORDS[2], figure
     return word(interval.low, interval.high, "more" in answer, bound), figure

@@ -168,9 +168,10 @@ def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
     """The first row of each pair, "A - B", over the second, on every task that both have."""
     rows = []
     for a, b in (pair.split(" - ") for pair in pairs):
-        for task in sorted(found.tasks, key=short) if {a, b} <= named.keys() else ():
-            if found.sample([(named[a], 1.0), (named[b], -1.0)], task):
-                rows.append([short(task), f"{a} over {b}", found.over(named[a], named[b], [task]).verdict])
+        both = [named[name] for name in (a, b) if name in named]
+        for task in sorted(found.tasks, key=short) if len(both) == 2 else ():
+            if all(task in row.cells for row in both):
+                rows.append([short(task), f"{a} over {b}", found.over(both[0], both[1], [task]).verdict])
     return Grid(["task", "", "points"], rows).markdown()
 
 

@@ -180,10 +180,11 @@ def arrays_of(beside: Path) -> dict[str, np.ndarray]:
 
 def items_kept(source: Path, place: str, record: dict[str, Any]) -> tuple[Splits, Splits]:
     """The predictions of a kept result, and the labels."""
-    start, marked, found = f"{key_of(record)}|", f"{record['task']}|", dict[str, np.ndarray]()
+    start, marked, seed = f"{key_of(record)}|", f"{record['task']}|", str(record["seed"])
+    found: Splits = {}
     for key, stored in arrays_of(predictions_of(source, place)).items():
         split, _, seeds = key.removeprefix(start).partition("|")
-        if key.startswith(start) and (seed := str(record["seed"])) in seeds.split(","):
+        if key.startswith(start) and seed in seeds.split(","):
             values = stored[seeds.split(",").index(seed)]
             found[split] = values.astype(np.float32) if values.dtype.kind == "f" else values
     labels = arrays_of(predictions_of(source, "labels"))

@@ -125,11 +125,8 @@ class Contrast(NamedTuple):
     @property
     def disagree(self) -> str:
         """On which tasks it is higher and on which lower, each by its own interval; "" if not both."""
-        sides = {word: [short(task) for task, one in self.tasks.items() if one.word == word]
-                 for word in ("higher", "lower")}  # fmt: skip
-        if not all(sides.values()):
-            return ""
-        return "the tasks disagree: " + ", ".join(f"{word} on {' and '.join(on)}" for word, on in sides.items())
+        higher, lower = (" and ".join(map(short, side)) for side in stats.sides(self.tasks))
+        return f"the tasks disagree: higher on {higher}, lower on {lower}" if higher and lower else ""
 
     @property
     def alike(self) -> bool:
@@ -138,10 +135,9 @@ class Contrast(NamedTuple):
     @property
     def verdict(self) -> str:
         """The figures, and what they say, without a correction."""
-        if self.found is None:
+        if self.interval is None:
             return "† decides nothing"
-        interval = self.found.interval()
-        return f"{interval.text()}, {self.disagree}" if self.disagree else interval.verdict
+        return f"{self.interval.text()}, {self.disagree}" if self.disagree else self.interval.verdict
 
     @property
     def interval(self) -> Interval | None:
@@ -245,11 +241,16 @@ class Table:
         reached = [float(np.mean(rung)) for rung in self.rungs(row, task).values() if rung] or [guess + 2 * 0.05]
         return "stands before its step" if np.mean(values) - guess < (max(reached) - guess) / 2 else None
 
+    def same(self, row: Row) -> Row | None:
+        """A row of another budget's table in this one."""
+        return next((other for other in self.rows if other.key == row.key), None)
+
     def rungs(self, row: Row, task: str) -> dict[int, list[float]]:
         """Budget -> the scores of a row on a task, of all the seeds that this table has; {} without a ladder."""
         found = {}
         for amount, table in self.ladder.items():
-            values = next((other.values(task) for other in table.rows if other.key == row.key), [])
+            other = table.same(row)
+            values = other.values(task) if other else []
             found[amount] = values if len(values) >= len(row.values(task)) else []
         return found
 

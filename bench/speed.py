@@ -105,9 +105,9 @@ def packed() -> dict[str, Any]:
 def packed_text(report: dict[str, Any]) -> str:
     hardware, table = report["environment"]["hardware"], report["models"]
     base = table["float32"]["batches"]
+    processor = ", ".join(filter(None, [hardware["device"], hardware.get("instructions")]))
     text = (
-        f"BERT-base's geometry, sentences of {report['length']} tokens, {hardware['device']}, "
-        f"{hardware['instructions'] + ', ' if 'instructions' in hardware else ''}{hardware['threads']}"
+        f"BERT-base's geometry, sentences of {report['length']} tokens, {processor}, {hardware['threads']}"
         " thread(s); milliseconds per sentence, megabytes of peak memory beyond the libraries':"
     )
     rows = []
@@ -358,15 +358,15 @@ def main(argv: list[str]) -> None:
     parser = Parser("speed", __doc__)
     parser.add_argument("names", nargs="*", help="words of the cases' names; default: all")
     parser.add_argument("--table", choices=TABLES, help="measure this table instead of the ratios")
-    parser.add_argument("--save", nargs="?", const="", metavar="NAME",
-                        help="keep what was measured under bench/results; of a table as NAME.json")  # fmt: skip
+    parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
+    parser.add_argument("--save-as", metavar="NAME", help="of a table: keep it there as NAME.json")
     given = parser.parse_args(argv)
     if given.table is not None:
         measured, text, name = TABLES[given.table]
         report = measured() | {"environment": results.environment()}
         print(text(report))
-        if given.save is not None:
-            results.write_json(FOLDER / f"{given.save or name}.json", report)
+        if given.save or given.save_as:
+            results.write_json(FOLDER / f"{given.save_as or name}.json", report)
         return
     machines, environment = saved("kernels")["machines"], results.environment()
     here = "{device}, {instructions}".format(**environment["hardware"])
@@ -375,7 +375,7 @@ def main(argv: list[str]) -> None:
     found = benchmarked(given.names)
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
     print(results.columns(rows, ["ratio", "now", "checked in"]))
-    if given.save is not None:
+    if given.save:
         entry = {"ratios": own | found, "environment": environment}
         results.write_json(FOLDER / "kernels.json", {"machines": machines | {here: entry}})
     if lines := worse(own, found):

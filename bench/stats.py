@@ -114,6 +114,13 @@ def by_task(samples: Mapping[str, Sample]) -> dict[str, Interval]:
     return {task: estimate([one]).interval() for task, one in samples.items()}
 
 
+def sides(tasks: Mapping[str, Interval], bound: float = 0.0) -> tuple[list[str], list[str]]:
+    """The tasks whose interval lies above a bound, and those whose lies below: of a difference that has some of both
+    the tasks contradict each other."""
+    return ([task for task, one in tasks.items() if one.low is not None and one.low > bound],
+            [task for task, one in tasks.items() if one.high is not None and one.high < bound])  # fmt: skip
+
+
 def item_part(influence: np.ndarray) -> float:
     """What items add to the variance of a mean over seeds, beside the variance between seeds; of influences [S, N]."""
     s, n = influence.shape

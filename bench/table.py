@@ -171,15 +171,12 @@ def ladder(table: Table) -> Grid:
     header = [*(f"{amount:,}" for amount in table.ladder), "area",
               *(f"examples to {100 * NEAR:.0f}% of the teacher, {short(task)}" for task in table.tasks)]  # fmt: skip
 
-    def mark(row: Row, amount: int) -> str:
-        found = table.ladder[amount]
-        at = [other for other in found.rows if other.key == row.key]
-        return " †" * any(found.untrained(other, task) for other in at for task in found.tasks)
-
     def cells(row: Row) -> list[str]:
-        means = [
-            percent(mean) + mark(row, amount) for amount, mean in zip(table.ladder, climb(table, row), strict=True)
-        ]
+        means = []
+        for found, mean in zip(table.ladder.values(), climb(table, row), strict=True):
+            other = found.same(row)
+            marked = other and any(found.untrained(other, task) for task in found.tasks)
+            means.append(percent(mean) + " †" * bool(marked))
         return [*means, percent(area(table, row)), *(near(table, row, task) for task in table.tasks)]
 
     return grid(table, header, cells)

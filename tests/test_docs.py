@@ -51,7 +51,7 @@ GROUPS = {
     r"run_all|bench (run|arena|sweep|report|coverage)": "takes minutes to hours; tests/test_bench.py runs small ones",
     r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
-    r"pocket\.make": "trains for up to an hour",
+    r"pocket\.make|bench factors": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$": QUICK,
     r"methods/|docs/\w+\.py|figures mc3kd": SLOW,
@@ -256,7 +256,7 @@ def test_the_tour_has_its_outputs() -> None:
     assert sum(sizes) < 300_000
     source = "\n".join(cell.source for cell in cells)
     assert all(f'run("methods/{method}.py ' in source for method in SCRIPTS if SCRIPTS[method].parent.name == "methods")
-    for node in ast.walk(ast.parse(source.replace("%matplotlib inline", ""))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("methods", "common", "bench"):
             exec(ast.unparse(node), {})  # what it takes from the project is there
 

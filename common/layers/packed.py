@@ -111,14 +111,15 @@ Product = Callable[[Tensor], Tensor]  # float integers (n, K) -> their sums with
 
 
 def product_with(codes: Tensor, often: bool = False) -> Product:
-    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel: where
-    it is called `often`, by the one that takes longest to lay the weight out."""
-    onednn = codes.device.type == "cpu" and torch.backends.mkldnn.is_available()
-    if often and codes.device.type == "cpu" and torch.backends.quantized.engine in ("x86", "fbgemm"):
+    """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel. One
+    that is called `often` may take long to lay the weight out."""
+    cpu = codes.device.type == "cpu"
+    if cpu and often and torch.backends.quantized.engine in ("x86", "fbgemm"):
         # FBGEMM adds pairs of products in 16 bits, which codes below 8 bits cannot fill
         with warnings.catch_warnings(action="ignore"):  # that the type of its weights will go, in a later torch
             laid_out = torch.ops.quantized.linear_prepack(torch._make_per_tensor_quantized_tensor(codes, 1.0, 0), None)
         return lambda x: torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, 1.0, 128, laid_out)
+    onednn = cpu and torch.backends.mkldnn.is_available()
     if onednn and torch.cpu._is_vnni_supported():
         return lambda x: torch._int_mm(x.to(torch.int8), codes.T).float()
     if onednn and torch.cpu._is_avx2_supported():  # `_int_mm` has no kernel for these; laying out anew pays at once
