@@ -383,13 +383,16 @@ def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[T
     """Queries, keys and values of a layer, numbered from 1, each (B, L, D) with its heads side by side.
 
     They are computed from the layer's input, `output.hidden_states[layer - 1]`, so that a teacher's outputs may come
-    from disk. `BadInput` for families that normalise the input first, or keep their projections elsewhere.
+    from disk. `BadInput` for a layer that is not there, and for families that normalise the input first, or keep their
+    projections elsewhere.
     """
     family = model.config.model_type
     if family not in PROJECTIONS:
         raise BadInput(
             f"--teacher: queries and keys of a {family} cannot be had; one of {', '.join(PROJECTIONS)} works"
         )
+    if not 1 <= layer <= (last := model.config.num_hidden_layers):
+        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {last}")
     hidden, modules = output.hidden_states[layer - 1].to(model.dtype), list(model.base_model.named_modules())
     projections = ([m for place, m in modules if place.endswith(f".{name}")] for name in PROJECTIONS[family])
     Q, K, V = (layers[layer - 1](hidden) for layers in projections)

@@ -68,9 +68,7 @@ class HiddenStates(dict[int, Tensor]):
 
     def __missing__(self, layer: int) -> Tensor:
         there = ", ".join(map(str, self)) or "none"
-        raise BadInput(
-            f"the teacher's hidden states of layer {layer}: were not asked for; the teacher's layers are {there}"
-        )
+        raise BadInput(f"the teacher's hidden states of layer {layer} were not asked for; those that were: {there}")
 
 
 @dataclass

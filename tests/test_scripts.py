@@ -399,7 +399,8 @@ def test_a_file_dropped_into_methods_passes_everything_unaided(tmp_path: Path) -
         source.replace("docs/minilm.py", "methods/dropped.py").replace('"minilm"', '"dropped"'), encoding="utf-8"
     )
     files = [f"tests/test_{name}.py" for name in ("scripts", "args", "own_data", "bench", "docs", "safety", "input")]
-    which = "(dropped or every_script_is_found or one_name or lower_end or matrices or importing) and not unaided"
+    which = "dropped or every_script_is_found or one_name or lower_end or matrices or importing or tour"
+    which = f"({which}) and not unaided"
     command = [sys.executable, "-m", "pytest", "-m", "not slow", "-k", which, *files]
     done = subprocess.run(command, cwd=tmp_path / "copy", env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
