@@ -451,6 +451,9 @@ def test_attention_inputs_are_what_the_projections_gave(family: str) -> None:
         for name, found in zip(models.PROJECTIONS[family], models.attention_inputs(model, outputs, layer), strict=True):
             assert torch.equal(found, hooked[name][layer - 1]), (name, layer)
             assert found.requires_grad
+    for layer in (0, 5):
+        with pytest.raises(BadInput, match=f"layer {layer}: the model's layers are 1 to 4"):
+            models.attention_inputs(model, outputs, layer)
 
 
 @pytest.mark.parametrize("family", ["roberta-prelayernorm", "xlnet", "gpt2"])
