@@ -391,8 +391,9 @@ def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[T
         raise BadInput(
             f"--teacher: queries and keys of a {family} cannot be had; one of {', '.join(PROJECTIONS)} works"
         )
-    if not 1 <= layer <= (last := model.config.num_hidden_layers):
-        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {last}")
+    depth = model.config.num_hidden_layers
+    if not 1 <= layer <= depth:
+        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {depth}")
     hidden, modules = output.hidden_states[layer - 1].to(model.dtype), list(model.base_model.named_modules())
     projections = ([m for place, m in modules if place.endswith(f".{name}")] for name in PROJECTIONS[family])
     Q, K, V = (layers[layer - 1](hidden) for layers in projections)
