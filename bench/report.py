@@ -176,8 +176,8 @@ def summary(found: Table) -> str:
     others = len(found.rows) - len(rows)
     more = f" {others} more rows of other kinds, or from another start, stand below." if others else ""
     return (
-        f"The arena: {len(rows)} ways to train one {rows[0].kind} ({table.sizes(rows)}). Every student starts from"
-        f" {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The signatures below"
+        f"The arena: {len(rows)} way{'s' * (len(rows) > 1)} to train one {rows[0].kind} ({table.sizes(rows)}). Every"
+        f" student starts from {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The signatures below"
         f" name all settings.{more}"
     )
 
