@@ -177,8 +177,8 @@ def summary(found: Table) -> str:
     more = f" {others} more rows of other kinds, or from another start, stand below." if others else ""
     return (
         f"The arena: {len(rows)} way{'s' * (len(rows) > 1)} to train one {rows[0].kind} ({table.sizes(rows)}). Every"
-        f" student starts from {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The signatures below"
-        f" name all settings.{more}"
+        f" student starts from {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The"
+        f" signatures below name all settings.{more}"
     )
 
 
