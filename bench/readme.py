@@ -166,21 +166,25 @@ def resolution() -> str:
 
 def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
     """The first row of each pair, "A - B", over the second, on every task that both have."""
-    rows = []
+    tasks, rows = sorted(found.tasks, key=short), []
     for a, b in (pair.split(" - ") for pair in pairs):
-        both = [named[name] for name in (a, b) if name in named]
-        for task in sorted(found.tasks, key=short) if len(both) == 2 else ():
-            if all(task in row.cells for row in both):
-                rows.append([short(task), f"{a} over {b}", found.over(both[0], both[1], [task]).verdict])
-    return Grid(["task", "", "points"], rows).markdown()
+        if a in named and b in named:
+            each = [found.over(named[a], named[b], [task]).verdict
+                    if task in named[a].cells and task in named[b].cells else "-" for task in tasks]  # fmt: skip
+            rows.append([f"{a} over {b}", *each])
+    return Grid(["points", *map(short, tasks)], rows).markdown()
 
 
 def listed(found: Scores) -> str:
-    """Every row on every task, and what was measured beside the score."""
-    rows = [[task, row, cell(tasks[task].values())]
-            for task in sorted({task for tasks in found.values() for task in tasks})
-            for row, tasks in sorted(found.items()) if task in tasks]  # fmt: skip
-    return Grid(["task", "row", "score"], rows).markdown()
+    """Every row, task by task, and what was measured beside the score, as ROW/name."""
+    rows = [name for name in found if name.rpartition("/")[0] not in found]
+    beside = dict.fromkeys(name.rpartition("/")[2] for name in found if name not in rows and "_test" not in name)
+    columns = [(task, also) for task in sorted({task for row in rows for task in found[row]}) for also in ("", *beside)]
+    lines = []
+    for row in rows:
+        each = [found.get(f"{row}/{also}" if also else row, {}).get(task, {}) for task, also in columns]
+        lines.append([row, *(cell(values.values()) if values else "-" for values in each)])
+    return Grid(["", *(f"{task}, {also}" if also else task for task, also in columns)], lines).markdown()
 
 
 def pairs_of(name: str) -> str:
