@@ -165,7 +165,7 @@ def resolution() -> str:
 
 
 def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
-    """The first row of each pair, "A - B", over the second, on every task that both have."""
+    """The first row of each pair, "A - B", over the second, on every task; "-" where one of them lacks it."""
     tasks, rows = sorted(found.tasks, key=short), []
     for a, b in (pair.split(" - ") for pair in pairs):
         if a in named and b in named:
@@ -178,13 +178,13 @@ def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
 def listed(found: Scores) -> str:
     """Every row, task by task, and what was measured beside the score, as ROW/name."""
     rows = [name for name in found if name.rpartition("/")[0] not in found]
-    beside = dict.fromkeys(name.rpartition("/")[2] for name in found if name not in rows and "_test" not in name)
+    beside = dict.fromkeys(f"/{name.rpartition('/')[2]}" for name in found if name not in rows and "_test" not in name)
     columns = [(task, also) for task in sorted({task for row in rows for task in found[row]}) for also in ("", *beside)]
     lines = []
     for row in rows:
-        each = [found.get(f"{row}/{also}" if also else row, {}).get(task, {}) for task, also in columns]
+        each = [found.get(row + also, {}).get(task, {}) for task, also in columns]
         lines.append([row, *(cell(values.values()) if values else "-" for values in each)])
-    return Grid(["", *(f"{task}, {also}" if also else task for task, also in columns)], lines).markdown()
+    return Grid(["", *(task + also.replace("/", ", ") for task, also in columns)], lines).markdown()
 
 
 def pairs_of(name: str) -> str:
