@@ -88,7 +88,7 @@ def pair_table(table: Table) -> Grid:
     return Grid(["minus", *(row.label for row in rows[1:])], lines)
 
 
-HIDDEN = ("pkd-skip", "lin", "cosine", "mse", "cka", "xtc-32bit", "minilm-kd", *TOKENS)
+HIDDEN = ("pkd-skip", "xtc-32bit", "minilm-kd", *TOKENS)
 
 
 def resolution(table: Table) -> list[dict[str, Any]]:

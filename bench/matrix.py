@@ -192,7 +192,7 @@ class Entry(NamedTuple):
     table: dict[str, Any]  # its arguments
     grid: dict[str, list[Any]]  # the values of those that are tuned
     weight: dict[str, list[Any]]  # three values of one argument, which is tuned after them
-    late: bool  # whether it is run when all others are done
+    late: bool  # whether it is run when all others are done, at the first budget alone, and tuned with the first seed
 
     @property
     def middle(self) -> dict[str, Any]:
@@ -292,7 +292,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
         if wrong := [name for name, value in point.items() if value not in row.reach(name)]:
             raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]
-        jobs += jobs_of(row, row.table | point, Path(out) / row.label, late=row.late)
+        jobs += jobs_of(row, row.table | point, Path(out) / row.label)
     said = ""
     if tuned:
         said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
@@ -301,8 +301,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     return Matrix(results.ROOT / out, jobs, said)
 
 
-def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None,
-            late: bool = False) -> list[Job]:  # fmt: skip
+def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None) -> list[Job]:
     """The commands of a row with these arguments, one for each budget, task, seed and variant, whose results go into
     `folder`; `point`: of a trial, the values that it tries. All rows come before those that are `late`, and the first
     budget before the second."""
@@ -314,6 +313,8 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
         if {"budget", "budgets"} <= set(table):
             raise BadInput("budgets: there is a budget as well")
         budgets = listed(table, "budgets", int) if "budgets" in table else []
+        if row.late:
+            budgets, seeds = budgets[:1], seeds[:1] if table.get("tune") else seeds
         given: dict[str, str] = {}
         for name, value in table.items():
             if name in ("tasks", "seeds", "budgets"):
@@ -343,7 +344,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                     raise BadInput(f"tasks: {task!r} must be one task")
                 parts = [words_of(point or {}), variant if len(variants) > 1 else "", f"of {budget}" if budget else ""]
                 jobs.append(Job(row.label, task, seed, (row.script, *command), args, " ".join(filter(None, parts)),
-                                point or {}, data, (int(late), rung)))  # fmt: skip
+                                point or {}, data, (int(row.late), rung)))  # fmt: skip
         return jobs
 
 

@@ -398,7 +398,7 @@ def test_the_arena_is_level() -> None:
     assert {len(values) for row in rows for values in row.weight.values()} == {3}
     search = sweep.Search(arena, Path("runs/trials"), "arena", matrix.NOTHING_TRIED)
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    assert len(jobs) == len(rows) * 5 * len(arena["tasks"]) * 3
+    assert len(jobs) == 5 * len(arena["tasks"]) * sum(1 if row.late else 3 for row in rows)  # seeds
     assert all(job.args.tune and job.args.budget == str(arena["budgets"][0]) for job in jobs)
     assert not {job.seed for job in jobs} & set(arena["seeds"])
     assert {job.row for job in run.in_order(jobs)[:60]} <= {"undistilled", "kd"}  # baselines first
@@ -574,9 +574,9 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
     rows = trials.sweep()["rows"]
     part = tmp_path / "part.toml"
     part.write_text(f'of = "{path}"\nrows = ["plain"]')
-    entry.main(["sweep", str(part)])  # a part of the file leaves the other rows' trials
-    assert json.loads((tmp_path / "tuned_trials.json").read_text())["rows"] == rows
+    assert trials.sweep("--rows", "plain")["rows"] == rows  # the other rows' trials stay
     capsys.readouterr()
+    assert f"its rows have the trials of {path}; sweep that" in refused(capsys, "sweep", str(part))
     (other := tmp_path / "other" / path.name).parent.mkdir()
     other.write_text(TUNED)  # another file of that name
     for command in ("run", "sweep"):
