@@ -18,13 +18,11 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from bench import claims, contrasts, coverage, matrix, speed, table
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
-from bench.rows import Row, Table, cell, difference, short, teacher_score
+from bench.rows import Row, Table, cell, short, teacher_score
 from bench.sizes import XTC_HEADER
 from common import results
 
@@ -214,72 +212,52 @@ def litbank(found: Table) -> str:
     return paragraphs(listed(scores), compared(found, named, ("off - windows", "long - windows", "long - off")))
 
 
-# Of bench/mc3kd_factors.toml: columns, how the rows of each loss and choice of layers end, and the levels compared
+# Of bench/mc3kd_factors.toml: columns, what the rows of each loss and choice of layers are called, the levels compared
 COLUMNS = {
     "[CLS], m - 1": {"tokens": "cls", "last": "out"}, "[CLS], m": {"tokens": "cls", "last": "in"},
     "all tokens, m - 1": {"tokens": "all", "last": "out"}, "all tokens, m": {"tokens": "all", "last": "in"},
 }  # fmt: skip
-LINES = {("MSE", "skip"): "/pkd-skip", ("MSE", "selected"): "/only-selection",
-         ("CCC", "skip"): "/only-mc3", ("CCC", "selected"): "/mc3kd",
-         ("Lin", "skip"): "-skip/lin", ("Lin", "selected"): "-selected/lin",
-         ("CKA", "skip"): "-skip/cka", ("CKA", "selected"): "-selected/cka"}  # fmt: skip
+LINES = {("MSE", "skip"): "pkd-skip", ("MSE", "selected"): "only-selection",
+         ("CCC", "skip"): "only-mc3", ("CCC", "selected"): "mc3kd"}  # fmt: skip
 WHOLE = COLUMNS["all tokens, m"]
 FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("all tokens over [CLS]", {"tokens": "all"}, {"tokens": "cls"}),
     ("all layers over all but the last", {"last": "in"}, {"last": "out"}),
     ("selected layers over skip's", {"layers": "selected"}, {"layers": "skip"}),
-    *((f"{loss} over MSE", {"loss": loss}, {"loss": "MSE"}) for loss in ("CCC", "Lin", "CKA")),
-    *((f"of all tokens and layers: {loss} over MSE", WHOLE | {"loss": loss}, WHOLE | {"loss": "MSE"})
-      for loss in ("CCC", "Lin", "CKA")),
+    ("CCC over MSE", {"loss": "CCC"}, {"loss": "MSE"}),
+    ("of all tokens and layers: CCC over MSE", WHOLE | {"loss": "CCC"}, WHOLE | {"loss": "MSE"}),
     ("of all tokens and layers, CCC: selected over skip's", WHOLE | {"loss": "CCC", "layers": "selected"},
      WHOLE | {"loss": "CCC", "layers": "skip"}),
 ]  # fmt: skip
-# Batches of few vectors: the covariances of the batches before, and a ridge that grows with D/n
-FEW = {
-    "batch of 8, CCC over KD": ("few/mc3kd", "few/kd"),
-    "batch of 8, CCC over MSE": ("few/mc3kd", "few/only-selection"),
-    "batch of 8, CCC with `--memory 0.9` over without": ("few-joined", "few/mc3kd"),
-    "batch of 8, CCC with `--memory 0.9` over KD": ("few-joined", "few/kd"),
-    "batch of 8, CCC with `--memory 0.9` over MSE": ("few-joined", "few/only-selection"),
-    "batch of 8, `--shrinkage 1` over `--ridge 1e-3`": ("few-shrunk", "few/mc3kd"),
-    "batch of 32, `--shrinkage 1` over `--ridge 1e-3`": ("shrunk", "all-in/mc3kd"),
-}
 
 
-def few(found: Table) -> Grid:
-    named, (task,) = claims.rows("mc3kd_factors"), found.tasks
-    pairs = {title: [named[name] for name in names] for title, names in FEW.items() if named.keys() >= {*names}}
-    rows = [[title, *(cell(row.values(task)) + " †" * bool(found.untrained(row, task)) for row in pair),
-             found.over(pair[0], pair[1], [task]).verdict] for title, pair in pairs.items()]  # fmt: skip
-    return Grid(["cola", "the first", "the second", "points"], rows)
-
-
-def factors(_: Table) -> str:
-    """Every cell of MC3KD's factorial, and what each factor does: means over all other factors, paired by seed."""
-    found = claims.scores("mc3kd_factors")
-    cells = []
-    for (loss, layers), name in LINES.items():
-        for place in COLUMNS.values():
-            scores = found.get(f"{place['tokens']}-{place['last']}{name}", {})
-            cells.append((place | {"loss": loss, "layers": layers}, scores))
-    if not all(scores for _, scores in cells) or not found.keys() >= {"outputs/finetune", "outputs/kd"}:
+def factors(found: Table) -> str:
+    """Every cell of MC3KD's factorial, and what each factor does: means over all other factors."""
+    named = claims.rows("mc3kd_factors")
+    places = {f"{place['tokens']}-{place['last']}-{name}": place | {"loss": loss, "layers": layers}
+              for (loss, layers), name in LINES.items() for place in COLUMNS.values()}  # fmt: skip
+    if not named.keys() >= {*places, "undistilled", "kd"}:
         return pending("mc3kd_factors")
-    tasks = sorted(found["outputs/kd"])
 
-    def mean(wanted: dict[str, str], task: str) -> list[float]:
-        """By seed, over all cells that have these levels."""
-        chosen = [scores[task] for levels, scores in cells if wanted.items() <= levels.items()]
-        return [float(np.mean([seeds[seed] for seeds in chosen])) for seed in sorted(chosen[0])]
+    def half(levels: dict[str, str], sign: int) -> list[tuple[Row, float]]:
+        """The rows that have these levels, as one mean."""
+        chosen = [named[name] for name, place in places.items() if levels.items() <= place.items()]
+        return [(row, sign / len(chosen)) for row in chosen]
+
+    def cells(names: Iterable[str]) -> list[str]:
+        return [cell(named[name].values(task)) + " †" * bool(found.untrained(named[name], task))
+                for task in found.tasks for name in names]  # fmt: skip
 
     # what has no hidden loss is the same in every column
-    rows = [[title, "", *(cell(found[f"outputs/{name}"][task].values()) for task in tasks for _ in COLUMNS)]
-            for name, title in (("finetune", "undistilled"), ("kd", "KD"))]  # fmt: skip
-    rows += [[loss, layers, *(cell(mean(place | {"loss": loss, "layers": layers}, task))
-                              for task in tasks for place in COLUMNS.values())] for loss, layers in LINES]  # fmt: skip
-    pairs = [[title, *(difference(mean(left, task), mean(right, task)) for task in tasks)]
+    rows = [[title, "", *cells([name] * len(COLUMNS))] for name, title in (("undistilled",) * 2, ("kd", "KD"))]
+    rows += [[loss, layers, *cells(f"{place['tokens']}-{place['last']}-{name}" for place in COLUMNS.values())]
+             for (loss, layers), name in LINES.items()]  # fmt: skip
+    pairs = [[title, *(found.contrast([*half(left, 1), *half(right, -1)], [task]).verdict for task in found.tasks)]
              for title, left, right in FACTORS]  # fmt: skip
+    tasks = [short(task) for task in found.tasks]
     titles = [f"{task}: {column}" for task in tasks for column in COLUMNS]
-    return paragraphs(Grid(["loss", "layers", *titles], rows).markdown(), Grid(["", *tasks], pairs).markdown())
+    return paragraphs(Grid(["loss", "layers", *titles], rows).markdown(), table.footnote(found),
+                      Grid(["", *tasks], pairs).markdown())  # fmt: skip
 
 
 # --- the pages -----------------------------------------------------------------------------------------------
@@ -301,7 +279,7 @@ TABLES: dict[str, Callable[[], str]] = {
        if (FOLDER / f"{file}.json").is_file()},
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "mc3kd-factors": of("mc3kd_factors", factors),
-    "mc3kd-few": of("mc3kd_factors", few),
+    "mc3kd-few": of("mc3kd_few", rows_and_pairs("mc3kd_few")),
     "matrix-real": of("real", whole_and_pairs("real")),
     "real-few": of("real_few", whole_and_pairs("real_few")),
     "matrix-larger": of("real_larger", whole_and_pairs("real_larger")),

@@ -29,11 +29,6 @@ def interval(values: Sequence[float]) -> Interval:
     return stats.estimate([Sample(np.asarray(values))]).interval()
 
 
-def difference(left: Iterable[float], right: Iterable[float]) -> str:
-    """Left minus right in points, paired by seed, with its 95% interval over seeds, and what it says."""
-    return interval([a - b for a, b in zip(left, right, strict=True)]).verdict
-
-
 def cell(values: Iterable[float]) -> str:
     """Fractions as percent: their mean ± standard deviation."""
     values = list(values)
