@@ -244,13 +244,13 @@ def factors(found: Table) -> str:
         chosen = [named[name] for name, place in places.items() if levels.items() <= place.items()]
         return [(row, sign / len(chosen)) for row in chosen]
 
-    def cells(names: Iterable[str]) -> list[str]:
+    def cells(names: list[str]) -> list[str]:
         return [cell(named[name].values(task)) + " †" * bool(found.untrained(named[name], task))
                 for task in found.tasks for name in names]  # fmt: skip
 
     # what has no hidden loss is the same in every column
     rows = [[title, "", *cells([name] * len(COLUMNS))] for name, title in (("undistilled",) * 2, ("kd", "KD"))]
-    rows += [[loss, layers, *cells(f"{place['tokens']}-{place['last']}-{name}" for place in COLUMNS.values())]
+    rows += [[loss, layers, *cells([f"{place['tokens']}-{place['last']}-{name}" for place in COLUMNS.values()])]
              for (loss, layers), name in LINES.items()]  # fmt: skip
     pairs = [[title, *(found.contrast([*half(left, 1), *half(right, -1)], [task]).verdict for task in found.tasks)]
              for title, left, right in FACTORS]  # fmt: skip
