@@ -143,6 +143,23 @@ def said(found: Table) -> str:
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
 
 
+def halves(found: Table) -> Grid:
+    """Of tasks that report several splits: the score on each, of the teacher and of the arena's rows."""
+    places = [(task, split) for task, record in found.tasks.items() if len(splits := record["metrics"]) > 1
+              for split in splits]  # fmt: skip
+
+    def line(title: str, records: dict[str, list[dict[str, Any]]]) -> list[str]:
+        return [title, *(cell([one["metrics"][split][found.tasks[task]["primary"]["name"]] for one in records[task]])
+                         for task, split in places)]  # fmt: skip
+
+    rows = found.arena()
+    teacher = line("teacher", {task: [record["teacher"]] for task, record in found.tasks.items()})
+    lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
+             for row in rows]  # fmt: skip
+    titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
+    return Grid(["student", *titles], [teacher, *lines])
+
+
 def resolution() -> str:
     """What tasks can tell, in the first edition and in this one."""
     lines = []
@@ -270,6 +287,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-contrasts": of("arena", contrasts.contrasts),
     "arena-ladder": of("arena", table.ladder),
     "arena-fidelity": of("arena", table.fidelity),
+    "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", contrasts.pair_table),
     "resolution": resolution,
     "coverage": lambda: coverage.text(saved("coverage")),

@@ -108,14 +108,16 @@ class Contrast(NamedTuple):
 
     @property
     def word(self) -> str:
-        """What it is called: from the p value; "as good as" from the equivalence test. Tasks that contradict each other
-        have no common answer."""
+        """What it is called: from the p value, and on which tasks by itself if not on all; "as good as" from the
+        equivalence test. Tasks that contradict each other have no common answer."""
         if self.found is None or np.isnan(self.p):
             return self.why if self.found is None else "one seed"
         if self.disagree:
             return self.disagree
         told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
-        return told + f", as good as (within {100 * ALIKE:.0f} point)" * self.alike
+        by = [short(task) for side in stats.sides(self.tasks) for task in side]  # one side is empty
+        partly = f" (by task: {' and '.join(by) or 'none'})" if self.p < 0.05 and len(by) < len(self.tasks) else ""
+        return told + partly + f", as good as (within {100 * ALIKE:.0f} point)" * self.alike
 
     @property
     def disagree(self) -> str:
