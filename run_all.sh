@@ -67,7 +67,7 @@ elif [ "$mode" = test ]; then
   exec "$python" -m pytest -n 2 --dist loadfile ${selection[@]+"${selection[@]}"} "$@"
 fi
 
-# smoke: does everything run? One task, one seed. standard: the arena at four budgets, the kinds at one: 1,300 runs.
+# smoke: does everything run? One task, one seed. standard: the arena at four budgets, the kinds at one: 1,140 runs.
 case "$mode" in
   smoke) run=(bench/quick.toml --budget smoke --tasks pocket/rte --seeds 0 --out runs/smoke) ;;
   quick) run=(bench/quick.toml) ;;

@@ -66,7 +66,6 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
             f": its script cannot do {kind}": not kind.among(script.KINDS),
             ", which learns from labels": not labelled and "finetune" in row["variant"],
             ", which reads the teacher's layers": outputs_alone and row["variant"] not in script.OUTPUTS_ALONE,
-            ", which needs a pool of teachers": "pool" in row and not options.teacher.startswith("pocket"),
             ", which needs that width": layered and own != width,
         }
         if reason := next((reason for reason, holds in why.items() if holds), None):
