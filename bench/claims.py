@@ -195,18 +195,13 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
         return WORDS[3], "no result yet"
     if "falls" not in answer and (why := doubts(answer, list(samples))):
         return WORDS[3], why
-    estimate, bound = stats.estimate(list(samples.values())), answer.get("times", answer.get("by", 0) / 100)
-    interval = estimate.interval()
+    interval, bound = stats.estimate(list(samples.values())).interval(), answer.get("times", answer.get("by", 0) / 100)
     figure = shown(interval, answer)
     if interval.low is None or interval.high is None:
         return WORDS[3], figure
     each = stats.by_task(samples)
     if all(stats.sides(each, bound)):  # tasks that contradict each other have no common answer
         return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
-    if answer.get("alike"):  # two one-sided tests; outside of the margin it did not hold
-        margin = answer["alike"] / 100
-        apart = interval.low > margin or interval.high < -margin
-        return WORDS[0] if estimate.within(margin) < 0.05 else WORDS[1] if apart else WORDS[2], figure
     return word(interval.low, interval.high, "more" in answer, bound), figure
 
 
