@@ -15,7 +15,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from bench import claims, contrasts, coverage, matrix, speed, table
@@ -152,10 +152,9 @@ def halves(found: Table) -> Grid:
         return [title, *(cell([one["metrics"][split][found.tasks[task]["primary"]["name"]] for one in records[task]])
                          for task, split in places)]  # fmt: skip
 
-    rows = found.arena()
     teacher = line("teacher", {task: [record["teacher"]] for task, record in found.tasks.items()})
     lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
-             for row in rows]  # fmt: skip
+             for row in found.arena()]  # fmt: skip
     titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
     return Grid(["student", *titles], [teacher, *lines])
 
@@ -190,15 +189,16 @@ def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
     return Grid(["points", *map(short, tasks)], rows).markdown()
 
 
-def listed(found: Scores) -> str:
-    """Every row, task by task, and what was measured beside the score, as ROW/name."""
+def listed(found: Scores, marked: Container[tuple[str, str]] = ()) -> str:
+    """Every row, task by task, and what was measured beside the score, as ROW/name. `marked`: rows and tasks whose
+    score decides nothing."""
     rows = [name for name in found if name.rpartition("/")[0] not in found]
     beside = dict.fromkeys(f"/{name.rpartition('/')[2]}" for name in found if name not in rows and "_test" not in name)
     columns = [(task, also) for task in sorted({task for row in rows for task in found[row]}) for also in ("", *beside)]
     lines = []
     for row in rows:
-        each = [found.get(row + also, {}).get(task, {}) for task, also in columns]
-        lines.append([row, *(cell(values.values()) if values else "-" for values in each)])
+        each = [(found.get(row + also, {}).get(task, {}), not also and (row, task) in marked) for task, also in columns]
+        lines.append([row, *(cell(values.values()) + " †" * mark if values else "-" for values, mark in each)])
     return Grid(["", *(task + also.replace("/", ", ") for task, also in columns)], lines).markdown()
 
 
@@ -216,9 +216,15 @@ def whole_and_pairs(name: str) -> Callable[[Table], str]:
 
 def rows_and_pairs(name: str) -> Callable[[Table], str]:
     """Every row of a matrix, and its pairs."""
-    return lambda found: paragraphs(
-        table.partial(found), listed(claims.scores(name)), table.footnote(found), pairs_of(name)
-    )
+
+    def text(found: Table) -> str:
+        marked = {(label, short(task)) for label, row in claims.rows(name).items() for task in row.cells
+                  if found.untrained(row, task)}  # fmt: skip
+        return paragraphs(
+            table.partial(found), listed(claims.scores(name), marked), table.footnote(found), pairs_of(name)
+        )
+
+    return text
 
 
 def litbank(found: Table) -> str:
@@ -262,13 +268,12 @@ def factors(found: Table) -> str:
         return [(row, sign / len(chosen)) for row in chosen]
 
     def cells(names: list[str]) -> list[str]:
-        return [cell(named[name].values(task)) + " †" * bool(found.untrained(named[name], task))
-                for task in found.tasks for name in names]  # fmt: skip
+        return [found.scored(named[name], task) for task in found.tasks for name in names]
 
     # what has no hidden loss is the same in every column
     rows = [[title, "", *cells([name] * len(COLUMNS))] for name, title in (("undistilled",) * 2, ("kd", "KD"))]
-    rows += [[loss, layers, *cells([f"{place['tokens']}-{place['last']}-{name}" for place in COLUMNS.values()])]
-             for (loss, layers), name in LINES.items()]  # fmt: skip
+    rows += [[*line, *cells([name for name, place in places.items() if (place["loss"], place["layers"]) == line])]
+             for line in LINES]  # fmt: skip
     pairs = [[title, *(found.contrast([*half(left, 1), *half(right, -1)], [task]).verdict for task in found.tasks)]
              for title, left, right in FACTORS]  # fmt: skip
     tasks = [short(task) for task in found.tasks]

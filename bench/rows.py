@@ -115,7 +115,7 @@ class Contrast(NamedTuple):
         if self.disagree:
             return self.disagree
         told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
-        by = [short(task) for side in stats.sides(self.tasks) for task in side]  # one side is empty
+        by = [short(task) for task in stats.sides(self.tasks)[self.found.mean < 0]]  # of the mean's side
         partly = f" (by task: {' and '.join(by) or 'none'})" if self.p < 0.05 and len(by) < len(self.tasks) else ""
         return told + partly + f", as good as (within {100 * ALIKE:.0f} point)" * self.alike
 
@@ -237,6 +237,10 @@ class Table:
         guess = guessing(self.tasks[task])
         reached = [float(np.mean(rung)) for rung in self.rungs(row, task).values() if rung] or [guess + 2 * 0.05]
         return "stands before its step" if np.mean(values) - guess < (max(reached) - guess) / 2 else None
+
+    def scored(self, row: Row, task: str) -> str:
+        """A row's scores on a task, with the mark of a cell that decides nothing."""
+        return cell(row.values(task)) + " †" * bool(self.untrained(row, task))
 
     def same(self, row: Row) -> Row | None:
         """A row of another budget's table in this one."""

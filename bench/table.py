@@ -27,7 +27,7 @@ from bench.cli import FOLDER, Parser
 from bench.contrasts import contrasts, has_contrasts, spread
 from bench.grid import Grid
 from bench.records import KEPT, folder_of, save
-from bench.rows import ROLES, SPAN, Row, Table, cell, load, short, teacher_score
+from bench.rows import ROLES, SPAN, Row, Table, load, short, teacher_score
 from bench.stats import Interval
 from common import evaluate
 from common.args import BadInput
@@ -84,9 +84,7 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
     header = [*titles, "mean", *with_area, "over vanilla KD", "teacher examples", "script"]
 
     def cells(row: Row) -> list[str]:
-        scored = {task: cell(row.values(task)) + " †" * bool(table.untrained(row, task))
-                  for task in table.tasks if row.values(task)}  # fmt: skip
-        found = [scored.get(task, "-") for task in table.tasks]
+        found = [table.scored(row, task) if row.values(task) else "-" for task in table.tasks]
         mean = table.mean(row)
         found += [mean_cell(mean and mean.interval()), *[percent(area(table, row)) for _ in with_area]]
         asked = f"{row.typical('ledger', 'teacher_examples'):,.0f}"

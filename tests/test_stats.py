@@ -229,6 +229,8 @@ def test_planned_contrasts_are_those_that_were_planned(arena: Path, tmp_path: Pa
     partly = {"cola": stats.Interval(0.1, 0.05, 0.15), "stsb": stats.Interval(0.02, -0.01, 0.05)}
     assert kd._replace(tasks=partly).word == "higher (by task: cola)"
     assert kd._replace(tasks={"cola": partly["stsb"], "stsb": partly["stsb"]}).word == "higher (by task: none)"
+    against = stats.Interval(-0.02, -0.03, -0.01)  # a task on the other side is not one of those that say so
+    assert kd._replace(tasks={"cola": partly["stsb"], "stsb": against}).word == "higher (by task: none)"
     assert {one.word for one in losses} <= {"not distinguishable", "not distinguishable, as good as (within 1 point)"}
     raw = [one.found.p for one in (kd, hidden, *losses) if one.found]
     assert [one.p for one in (kd, hidden, *losses)] == pytest.approx(stats.holm(raw))
