@@ -48,8 +48,12 @@ def kept(name: str) -> Table | None:
 
 @functools.cache
 def rows(name: str) -> dict[str, Row]:
-    """Its rows by their place in the matrix, with the variant where that has several."""
-    found = table_.rows if (table_ := kept(name)) else []
+    """Its rows by their place in the matrix, with the variant where that has several; rows that have another budget
+    alone, too."""
+    if (whole := kept(name)) is None:
+        return {}
+    rungs = [row for rung in whole.ladder.values() for row in rung.rows]
+    found = whole.rows + [row for row in rungs if not whole.same(row)]
     places = [row.place for row in found]
     return {row.place if places.count(row.place) == 1 else f"{row.place}/{row.variant}": row for row in found}
 

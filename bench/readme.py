@@ -309,7 +309,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): of(name, rows_and_pairs(name)) for name in (
-        "attention_pocket", "attention_short", "xtc_pocket", "cka_pocket", "cmow_pocket", "mc3kd_claims",
+        "attention_pocket", "attention_short", "xtc_pocket", "xtc_long", "cka_pocket", "cmow_pocket", "mc3kd_claims",
         "pocket_suite", "pocket_documents",
     )},
     "claims-count": claims.counts,

@@ -235,7 +235,8 @@ class Table:
         if not values or self.tasks[task]["primary"]["name"] not in stats.INFLUENCE:
             return None
         guess = guessing(self.tasks[task])
-        reached = [float(np.mean(rung)) for rung in self.rungs(row, task).values() if rung] or [guess + 2 * 0.05]
+        reached = [float(np.mean(rung)) for rung in self.rungs(row, task).values() if rung]
+        reached = reached if len(reached) > 1 else [guess + 2 * 0.05]
         return "stands before its step" if np.mean(values) - guess < (max(reached) - guess) / 2 else None
 
     def scored(self, row: Row, task: str) -> str:

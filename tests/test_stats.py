@@ -269,3 +269,25 @@ def test_a_claim_that_rests_on_a_marked_cell_is_not_tested(arena: Path, monkeypa
     assert claims.judged(answer | same)[0] == "not tested"
     for function in (claims.rows, claims.scores):
         function.cache_clear()
+
+
+def test_a_claim_may_compare_rows_of_two_budgets(arena: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one budget each, as of a long and of a short training: both are there, paired by seed and item."""
+    shutil.copytree(arena, tmp_path, dirs_exist_ok=True)
+    for path in tmp_path.glob("kd/**/result.json"):
+        record = json.loads(path.read_text())
+        name = {1280: "long", 640: "short"}[record["budget"]["amount"]]
+        shutil.copytree(path.parent, tmp_path / name / path.parent.relative_to(tmp_path / "kd"))
+    found = table.load([tmp_path], 640)
+    assert not {row.name for row in found.rows} >= {"short", "long"}
+    monkeypatch.setattr(claims, "kept", lambda name: found)
+    for function in (claims.rows, claims.scores):
+        function.cache_clear()
+    long, short = (claims.rows("made")[name] for name in ("long", "short"))
+    change = found.over(long, short, ["cola", "stsb"])
+    expected = [np.mean(long.values(task)) - np.mean(short.values(task)) for task in ("cola", "stsb")]
+    assert change.found is not None
+    assert (change.word, change.found.mean) == ("higher", pytest.approx(np.mean(expected)))
+    assert claims.judged({"results": "made", "more": "long", "than": "short"})[0] == "held"
+    for function in (claims.rows, claims.scores):
+        function.cache_clear()
