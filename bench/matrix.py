@@ -281,14 +281,13 @@ def trials(table: dict[str, Any]) -> dict[str, Any]:
 
 def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     """The matrix of a table as TOML has it; `where` is named in errors."""
-    tuned, tasks = isinstance(table.get("tune"), dict), table.get("tasks")
-    found = trials(table)["rows"] if isinstance(tasks, list) else {}
-    winners = {name: row["winner"] for name, row in found.items()
-               if all(set(tasks or ()) <= set(trial["scores"]) for trial in row["trials"])}  # fmt: skip
+    found, tuned = trials(table)["rows"], isinstance(table.get("tune"), dict)
     jobs: list[Job] = []
     without = []
     for row in rows_of(table, where):
-        point = winners.get(row.label) or {}
+        asked, row_trials = row.table.get("tasks"), found.get(row.label, {"winner": None, "trials": []})
+        on_all = isinstance(asked, list) and all(set(asked) <= set(one["scores"]) for one in row_trials["trials"])
+        point = (row_trials["winner"] if on_all else None) or {}
         if wrong := [name for name, value in point.items() if value not in row.reach(name)]:
             raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]
@@ -297,7 +296,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     if tuned:
         said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
         if without:
-            said += f"; without trials on all tasks, and with their scripts' defaults: {', '.join(without)}"
+            said += f"; without trials on all of their tasks, and with their scripts' defaults: {', '.join(without)}"
     return Matrix(results.ROOT / out, jobs, said)
 
 

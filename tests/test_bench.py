@@ -558,6 +558,10 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_pa
     assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 6))
     wider = matrix.read_file(trials.path) | {"tasks": ["pocket/rte", "pocket/mnli"]}  # of which one was not tried
     assert matrix.build(wider, "out", "").said.endswith("with their scripts' defaults: plain, ours")
+    trials.out = tmp_path / "own"  # a row with a task of its own: the other is none of its trials
+    trials.path.write_text(TUNED.replace('"plain"', '"plain"\ntasks = ["pocket/rte"]'))
+    trials.sweep()
+    assert "defaults" not in matrix.build(matrix.read_file(trials.path), "out", "").said
 
 
 def test_a_trial_that_has_failed_anywhere_cannot_win(trials: Trials) -> None:
