@@ -309,8 +309,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): of(name, rows_and_pairs(name)) for name in (
-        "attention_pocket", "attention_short", "xtc_pocket", "xtc_long", "cka_pocket", "cmow_pocket", "mc3kd_claims",
-        "pocket_suite", "pocket_documents",
+        "attention_pocket", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "cka_pocket", "cmow_pocket",
+        "mc3kd_claims", "pocket_suite", "pocket_documents",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
