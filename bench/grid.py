@@ -33,8 +33,9 @@ class Grid(NamedTuple):
         return "\n\n".join(self.columns(part).block() for part in parts)
 
     def block(self) -> str:
-        """A kind's heading on a line of its own, and no line that says nothing."""
+        """A kind's heading on a line of its own, and no line that says nothing, nor a heading of none."""
         rows = [row for row in self.rows if len(row) == 1 or {*row[2:]} != {"-"}]
+        rows = [row for row, after in zip(rows, [*rows[1:], [""]], strict=True) if len(row) > 1 or len(after) > 1]
         full = [[""] * len(self.header) if len(row) == 1 else row for row in rows]
         head, line, *body = results.columns(full, self.header).splitlines()
         shown = [f"[{row[0]}]" if len(row) == 1 else text for row, text in zip(rows, body, strict=True)]

@@ -41,6 +41,7 @@ from bench import (
     table,
 )
 from bench import rows as compared
+from bench.grid import Grid
 from bench.matrix import Job, Matrix
 from common import models, results, tasks
 from common.args import BadInput, CommonArgs
@@ -654,6 +655,12 @@ variant = "kd"
 
 
 # --- with the scripts themselves --------------------------------------------------------------------------------
+
+
+def test_a_heading_without_lines_is_not_printed() -> None:
+    rows = [["narrow"], ["a", "random", "-"], ["wide"], ["b", "random", "1.0"], ["deep"], ["c", "random", "-"]]
+    lines = Grid(["student", "starts from", "log loss"], rows).plain().splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["[wide]", "b"]
 
 
 def test_a_matrix_its_table_and_profile(
