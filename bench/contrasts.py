@@ -100,7 +100,7 @@ def resolution(table: Table) -> list[dict[str, Any]]:
         whole = [row for row in rows if all(len(row.values(task)) > 1 for task in wanted)]
         if len(whole) < 2:
             continue
-        told = [one.p < 0.05 for one in pairs(table, whole, wanted).values()]
+        told = [one.p < 0.05 and not one.disagree for one in pairs(table, whole, wanted).values()]
         samples = [stats.estimate([Sample(np.array(row.values(task))) for task in wanted]) for row in whole]
         seeds = float(np.mean([len(row.values(task)) for row in whole for task in wanted]))
         noise = float(np.mean([sample.seeds for sample in samples])) * seeds

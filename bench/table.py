@@ -189,7 +189,7 @@ def partial(table: Table) -> str:
         return ""
     every = [row for found in table.ladder.values() or [table] for row in found.rows]
     there = sum(len(row.records()) for row in every)
-    seeds = [set(row.cells.get(task, {})) for row in table.rows for task in table.tasks]
+    seeds = [set(cells) for row in table.rows for cells in row.cells.values()]
     return (f"Partial: {there} of {there + len(table.missing)} cells are there; at this budget every row has"
             f" {len(set.intersection(*seeds))} of {len(set.union(*seeds))} seeds.")  # fmt: skip
 
