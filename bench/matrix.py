@@ -285,9 +285,9 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
     jobs: list[Job] = []
     without = []
     for row in rows_of(table, where):
-        asked, row_trials = row.table.get("tasks"), found.get(row.label, {"winner": None, "trials": []})
-        on_all = isinstance(asked, list) and all(set(asked) <= set(one["scores"]) for one in row_trials["trials"])
-        point = (row_trials["winner"] if on_all else None) or {}
+        asked, tried = row.table.get("tasks"), found.get(row.label)
+        on_all = tried and isinstance(asked, list) and all(set(asked) <= set(one["scores"]) for one in tried["trials"])
+        point = (on_all and tried["winner"]) or {}
         if wrong := [name for name, value in point.items() if value not in row.reach(name)]:
             raise BadInput(f"{row.where}: its trials had another {wrong[0]}; run them again with `sweep`")
         without += [] if point else [row.label]

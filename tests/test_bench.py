@@ -654,13 +654,13 @@ variant = "kd"
     assert len(run.plan_of([*line[1:], "--kept", str(kept)])[0].jobs) == left
 
 
-# --- with the scripts themselves --------------------------------------------------------------------------------
-
-
 def test_a_heading_without_lines_is_not_printed() -> None:
     rows = [["narrow"], ["a", "random", "-"], ["wide"], ["b", "random", "1.0"], ["deep"], ["c", "random", "-"]]
     lines = Grid(["student", "starts from", "log loss"], rows).plain().splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["[wide]", "b"]
+
+
+# --- with the scripts themselves --------------------------------------------------------------------------------
 
 
 def test_a_matrix_its_table_and_profile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -256,21 +257,32 @@ def test_a_part_of_a_matrix_says_how_much_is_there(arena: Path, tmp_path: Path) 
     assert "Partial: " in table.markdown(found)
 
 
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """Claims keep nothing of the checked-in results, nor of what a test puts in their place."""
+
+    def forget() -> None:
+        claims.rows.cache_clear()
+        claims.scores.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("forgetful")
 def test_a_claim_that_rests_on_a_marked_cell_is_not_tested(arena: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     low = table.load([arena], 640)
     monkeypatch.setattr(claims, "kept", lambda name: low)
-    for function in (claims.rows, claims.scores):
-        function.cache_clear()
     answer = {"results": "made", "more": "kd", "than": "undistilled"}
     said, why = claims.judged(answer)
     assert (said, "† undistilled on cola: stands before its step" in why) == ("not tested", True)
     assert claims.judged(answer | {"more": "mc3kd", "than": "kd"})[0] == "held"
     same = {"premise": ["mc3kd", "kd"], "more": "mc3kd", "than": "kd"}  # one teacher is no larger than itself
     assert claims.judged(answer | same)[0] == "not tested"
-    for function in (claims.rows, claims.scores):
-        function.cache_clear()
 
 
+@pytest.mark.usefixtures("forgetful")
 def test_a_claim_may_compare_rows_of_two_budgets(arena: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one budget each, as of a long and of a short training: both are there, paired by seed and item."""
     shutil.copytree(arena, tmp_path, dirs_exist_ok=True)
@@ -281,13 +293,9 @@ def test_a_claim_may_compare_rows_of_two_budgets(arena: Path, tmp_path: Path, mo
     found = table.load([tmp_path], 640)
     assert not {row.name for row in found.rows} >= {"short", "long"}
     monkeypatch.setattr(claims, "kept", lambda name: found)
-    for function in (claims.rows, claims.scores):
-        function.cache_clear()
     long, short = (claims.rows("made")[name] for name in ("long", "short"))
     change = found.over(long, short, ["cola", "stsb"])
     expected = [np.mean(long.values(task)) - np.mean(short.values(task)) for task in ("cola", "stsb")]
     assert change.found is not None
     assert (change.word, change.found.mean) == ("higher", pytest.approx(np.mean(expected)))
     assert claims.judged({"results": "made", "more": "long", "than": "short"})[0] == "held"
-    for function in (claims.rows, claims.scores):
-        function.cache_clear()
