@@ -104,10 +104,13 @@ def trials() -> str:
 
 
 def ends(found: Table) -> str:
-    """The rows whose weight has won at the end of what was tried, and could go on."""
+    """The rows whose weight has won at the end of what was tried, and could go on; what vanilla KD's alpha is."""
     trials = saved("arena_trials")["rows"]
     names = [row.label for row in found.arena() if "beta" in trials.get(row.name, {"at_edge": []})["at_edge"]]
-    return f" The weights of {', '.join(names)} have won at the end of what was tried." if names else ""
+    largest = f" The best weight of {', '.join(names)} is the largest that was tried." if names else ""
+    alphas = {row.role or "": row.records()[0]["settings"]["alpha"] for row in found.arena()}
+    own, others = alphas.get("vanilla KD"), alphas.get("")
+    return largest + f" Vanilla KD's alpha is {own:g}, as it won; the other losses have {others:g}." * (own != others)
 
 
 def said(found: Table) -> str:
@@ -133,11 +136,10 @@ def said(found: Table) -> str:
     if rows := [row for row in rows if found.ladder and table.area(found, row) is not None]:  # at every budget
         far = [row.label for row in rows
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
-        but = f"; not {', '.join(far)}" if far else ""
+        who = f"All but {', '.join(far)}" if far else "All"
         lines.append(
-            f"With at most {max(found.ladder):,} examples {len(rows) - len(far)} of the {len(rows)} other rows that"
-            f" have run at every budget come, by their means, to {100 * table.NEAR:.0f}% of the teacher's score on"
-            f" every task{but}."
+            f"{who} of the {len(rows)} other rows reach, by their means,"
+            f" {100 * table.NEAR:.0f}% of the teacher's score on every task within {max(found.ladder):,} examples."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))

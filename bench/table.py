@@ -72,7 +72,7 @@ def difference_cell(table: Table, row: Row, wanted: Sequence[str]) -> str:
     if found.found is None:
         return "†" if any(table.untrained(one, task) for one in (row, other) for task in wanted) else "-"
     part = f" (over {role})" * (row.role is not None) + " (of full attention)" * (other.kind != row.kind)
-    part += f" ({len(found.tasks)} of {len(wanted)} tasks)" * (len(found.tasks) < len(wanted))
+    part += f" (mean of {len(found.tasks)} of {len(wanted)} tasks)" * (len(found.tasks) < len(wanted))
     return found.verdict + part
 
 
@@ -220,9 +220,9 @@ def footnote(table: Table) -> str:
     """What the mark at a score means, if there is one."""
     marked = any(table.untrained(row, task) for row in table.rows for task in table.tasks)
     return (
-        f"† The seeds span a step (standard deviation above {100 * SPAN:.0f} points), or the cell stands before one:"
-        " above guessing it has less than half of what its best budget reaches, or next to nothing. It decides nothing:"
-        " differences are over the other tasks."
+        f"† Decides nothing. The seeds differ too much (standard deviation above {100 * SPAN:.0f} points), or the task"
+        " is not learnt yet: above guessing the score is less than half of what the row's best budget reaches, or next"
+        " to nothing. Differences leave this task out."
     ) * marked
 
 

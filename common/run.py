@@ -421,17 +421,17 @@ def skills(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict
     return {"skills": {skill: float(np.mean(right[skill])) for skill in sorted(right)}} if right else {}
 
 
-def rows(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
+def runs(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
     """A command's runs, task by task and variant by variant, without those that were finished before.
 
     Whoever takes one trains its student and calls its `finish`. A task's table is shown after its last run.
     """
     for name in args.tasks:
         task = data.load(name, **args.source)
-        yield from task_rows(args, method, task, get_teacher(args, task), paper_epochs=paper_epochs)
+        yield from task_runs(args, method, task, get_teacher(args, task), paper_epochs=paper_epochs)
 
 
-def task_rows(
+def task_runs(
     args: CommonArgs, method: str, task: TaskData, teacher: Teacher,
     variants: Mapping[str, dict[str, Any]] | None = None, each: Callable[[Run], None] = lambda _: None,
     **settings: Any,

@@ -42,7 +42,7 @@ from transformers import PreTrainedModel
 
 from common.losses import baseline, label_loss, temperature
 from common.parallel import mean, whole
-from common.run import rows
+from common.run import runs
 from common.teacher import Teacher
 from common.train import Batch
 
@@ -68,12 +68,12 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher 
 
 
 def main(args: Args) -> None:
-    for row in rows(args, "dist", PAPER_EPOCHS):
-        student, teacher = row.student(), None if row.variant == "finetune" else row.kept_teacher()
-        with row.loop({"student": student}, row.lr, whole_batch=row.variant == "dist") as loop:
+    for run in runs(args, "dist", PAPER_EPOCHS):
+        student, teacher = run.student(), None if run.variant == "finetune" else run.kept_teacher()
+        with run.loop({"student": student}, run.lr, whole_batch=run.variant == "dist") as loop:
             for batch in loop:
-                loop.minimise(step_loss(args, row.variant, student, teacher, batch))
-        row.finish(student)
+                loop.minimise(step_loss(args, run.variant, student, teacher, batch))
+        run.finish(student)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ from torch import Tensor
 
 from common.losses import baseline
 from common.models import attention_inputs
-from common.run import rows
+from common.run import runs
 from common.train import Batch
 
 # Shapes: B batch, L length, D width, h relation heads of d_r = D / h.
@@ -86,18 +86,18 @@ def step_loss(args: Args, student: Any, teacher: Any, batch: Batch, layers: list
 
 
 def main(args: Args) -> None:
-    for row in rows(args, "minilm", PAPER_EPOCHS):
-        student, config = row.student(), row.teacher.model.config
+    for run in runs(args, "minilm", PAPER_EPOCHS):
+        student, config = run.student(), run.teacher.model.config
         N, D_T, D_S = config.num_hidden_layers, config.hidden_size, student.config.hidden_size
         layer, h = args.teacher_layer or N, args.relation_heads or max(1, D_T // 16)
         if layer > N or D_T % h or D_S % h:
             raise BadInput(f"--relation-heads {h}: must divide both widths; --teacher-layer {layer}: at most {N}")
-        layers = [layer - 1] if row.variant == "minilm-kd" else []
-        teacher = None if row.variant == "finetune" else row.kept_teacher(layers)
-        with row.loop({"student": student}, row.lr) as loop:
+        layers = [layer - 1] if run.variant == "minilm-kd" else []
+        teacher = None if run.variant == "finetune" else run.kept_teacher(layers)
+        with run.loop({"student": student}, run.lr) as loop:
             for batch in loop:
                 loop.minimise(step_loss(args, student, teacher, batch, layers, h))
-        row.finish(student)
+        run.finish(student)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ A cosine or squared distance needs states of one width, so that students can be 
 projection between the widths (TinyBERT) hardly helps and hurts where the student is much smaller. CKA compares two
 sets of states of any widths by their covariances: CKA = ||S_TS||^2 / (||S_TT|| ||S_SS||) lies in [0, 1] and does not
 change when either side is rotated or scaled. Its root stands for the canonical correlation, and 1 - sqrt(CKA), the
-mean over matched layers, is added to the KL divergence of the outputs, nothing weighted. A batch is small for a
+mean over matched layers, is added to the KL divergence of the outputs, without weights. A batch is small for a
 covariance, so covariances are summed over B minibatches. Students are deep, narrow and start at random: they are
 first distilled on unlabelled text from the pre-trained teacher (KL + hidden states), then on the task from the
 fine-tuned one. Encoder-decoders (BART, mBART, T5) also learn the true text, and both of their sides are matched.
@@ -37,14 +37,16 @@ What the paper has -> code
     distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
     figures 2-4, table 4                      watch; python -m bench figures cka, cka-size and cka-latency
 
-Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers cka`)
+Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers cka`)
     - `finetune` (no teacher) and `kd` (vanilla KD) are the baselines of all scripts. All other rows minimise the
       paper's unweighted sum with T = 1: `woh` without hidden loss, `lin`, `cosine`, `mse` and `cka` after
       pre-training, `wopt` is `cka` without. `--outputs kd` has KD's loss in its place.
     - GLUE: the paper fine-tunes pre-trained students without any hidden loss. So does this script, but its students
       also learn from the teacher's outputs; `--outputs labels` leaves these out. `wopt` keeps CKA on the task.
-    - pre-training of an encoder-decoder: the encoder reads the text of eq. 5, and the decoder writes it. A teacher
-      without a pre-trained checkpoint teaches this stage as well.
+    - eqs. 5-6 sum over words; L_CLM and L_Dist are means over them, so that L_H weighs more.
+    - pre-training: an encoder reads texts of which 15% of the tokens are masked, and learns L_Dist at all of them. An
+      encoder-decoder reads the text of eq. 5, and writes it. A teacher without a pre-trained checkpoint teaches this
+      stage as well.
     - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
     - eq. 4 is "added to the final batch": by default only the last minibatch carries its gradient; `--history exact`
       takes that of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed by its
@@ -74,7 +76,7 @@ from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
 PROJECTED = ("lin",)  # whose student's states pass through a learnt matrix
-PAPER_EPOCHS = 6
+PAPER_EPOCHS = 6  # distilBART's; of GLUE the paper gives none
 # Of pre-training, by the teacher's family: epochs, and the texts of one where the corpus is a stream
 PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
 
@@ -113,7 +115,7 @@ class Args(CommonArgs):
     keep: str = "spread"
     ffn: int | None = arg(None, "feed-forward width (default: the paper's for its sizes, else 4 x width)", low=1)
     layer_map: str = arg(
-        "uniform", "teacher layers for student layers 1, 2, ...: uniform, or a list, 1,2,4,5; those left are alone"
+        "uniform", "teacher layers of student layers 1, 2, ...: uniform, or a list, 1,2,4,5, of the first ones alone"
     )
     tokens: Literal["all", "cls"] = arg("all", "whose hidden states are compared: every valid token's, or [CLS]'s")
     beta: float = arg(1.0, "weight of the hidden loss", above=0)
@@ -197,7 +199,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrained
 from common import data, models, text
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean, on_main, whole
-from common.run import Run, task_rows
+from common.run import Run, task_runs
 from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
 
@@ -210,7 +212,7 @@ TINY = 1e-30
 
 
 class Covariances(NamedTuple):
-    """Of m pairs of layers: S_TS (m, D_T, D_S), S_TT (m, D_T, D_T), S_SS (m, D_S, D_S); the empty sum."""
+    """S_TS (m, D_T, D_S), S_TT (m, D_T, D_T) and S_SS (m, D_S, D_S) of m pairs of layers. By default the empty sum."""
 
     TS: Any = 0.0
     TT: Any = 0.0
@@ -243,27 +245,27 @@ def cka_loss(sums: Covariances) -> Tensor:
 class MinibatchCKA:
     """Eq. 4: L_H of the covariances that are summed over a batch's minibatches, which `add` takes one by one.
 
-    Detached: the minibatches before it have no gradient, and the last one's loss is the batch's. Exact, where `whole`
+    Detached: the minibatches before it have no gradient, and the last one's loss is the batch's. Exact, where `total`
     gives the sums over all minibatches: each one's loss is the batch's, with its own part of the gradient.
     """
 
-    def __init__(self, whole: Covariances | None = None) -> None:
-        self.whole, self.sums = whole, Covariances()
+    def __init__(self, total: Covariances | None = None) -> None:
+        self.total, self.sums = total, Covariances()
 
     def add(self, part: Covariances, batch: Batch) -> Tensor:
-        """(m,), to be weighed by the minibatch's share of its batch, as the loop does."""
-        if self.whole is not None:
-            # d L(C_1 + ... + C_B) = sum_b L'(C) d C_b. With C_b - C_b as its only variable, divided by the share that
-            # the loop multiplies by, a minibatch has the value L(C) and the gradient L'(C) d C_b
-            return cka_loss(self.whole.plus(Covariances(*((C - C.detach()) / batch.share for C in part))))
+        """(m,), which the loop multiplies by the minibatch's share of its batch, `batch.share`."""
+        if self.total is not None:
+            # d L(C_1 + ... + C_B) = sum_b L'(C) d C_b. C_b - C_b.detach() is zero and has C_b's gradient: the value
+            # is L(C), the gradient L'(C) d C_b. The loop multiplies it by the share, so here it is divided by it
+            return cka_loss(self.total.plus(Covariances(*((C - C.detach()) / batch.share for C in part))))
         sums = self.sums.plus(part)
         self.sums = Covariances(*(C.detach() for C in sums))
         return cka_loss(sums) / batch.share if batch.last else torch.zeros_like(part.TS[:, 0, 0])
 
 
-def hidden_loss(kind: Hidden, S: Tensor, T: Tensor) -> Tensor:
+def hidden_loss(hidden: Hidden, S: Tensor, T: Tensor) -> Tensor:
     """The baselines, (), means over the tokens: 1 - cosine; of MSE and Lin, whose S is projected, ||S - T||^2 / D."""
-    return (1 - F.cosine_similarity(S, T, dim=-1)).mean() if kind == "cosine" else (S - T).square().mean()
+    return (1 - F.cosine_similarity(S, T, dim=-1)).mean() if hidden == "cosine" else (S - T).square().mean()
 
 
 # --- what a stage minimises ----------------------------------------------------------------------------------
@@ -284,7 +286,8 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
 class Objective(nn.Module):
     """What a stage minimises: L = L_CLM + L_Dist + beta L_H, or what is left of it.
 
-    `layers`: of the encoder (and the decoder) the partners of student layers 1, 2, ...; none without a hidden loss.
+    `layers`: the partners of student layers 1, 2, ... of the encoder (and of the decoder); none without a hidden loss.
+    `partners`: the teacher's layers among them, each once.
     `projections`: what the student's states pass through, trained with it: Lin's, which start at random. `BadInput`
     for widths that `hidden` cannot compare.
     """
@@ -304,31 +307,32 @@ class Objective(nn.Module):
         make = partial(nn.Linear, D_S, D_T) if hidden in PROJECTED else nn.Identity
         stacks = [[make() for _ in stack] for stack in self.layers]
         self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
-        self.partners = sorted({layer for stack in self.layers for layer in stack})  # the teacher's layers it reads
+        self.partners = sorted({layer for stack in self.layers for layer in stack})
         self.reads_teacher = outputs != "labels" or bool(self.layers)
-        self.sums: list[MinibatchCKA] = []  # of each stack, over the minibatches of the batch at hand
+        self.cka: list[MinibatchCKA] = []  # one a stack, over the minibatches of the batch at hand
 
     def forward(self, student: Any, teacher: Teacher, batch: Batch) -> Tensor:
-        """L of a batch, or of a minibatch of it, ()."""
+        """L of a batch, or of a minibatch of it, (): `batch.first` and `batch.last` say which of its minibatches it is,
+        `batch.rest` are those that follow the first."""
         if batch.first and self.hidden == "cka":
             exact = self.args.history == "exact" and bool(batch.rest)
-            wholes = self.first_pass(student, teacher, batch) if exact else [None for _ in self.layers]
-            self.sums = [MinibatchCKA(sums) for sums in wholes]
+            totals = self.first_pass(student, teacher, batch) if exact else [None for _ in self.layers]
+            self.cka = [MinibatchCKA(total) for total in totals]
         s, t = self.both(student, teacher, batch)
         loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
         L_H = []  # of each stack, the mean over its layers
         for k in range(len(self.layers)):
             pairs = self.states(k, s, t, batch)
             if self.hidden == "cka":
-                L_H.append(self.sums[k].add(of_pairs(pairs), batch).mean())
+                L_H.append(self.cka[k].add(of_pairs(pairs), batch).mean())
             else:
                 L_H.append(torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs]).mean())
         return loss + self.args.beta * term("hidden", torch.stack(L_H).mean()) if L_H else loss
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
-        """Of both models' outputs, for each prediction, (n,): L_CLM + L_Dist (eqs. 5-6), or one of the two.
+        """L_CLM + L_Dist (eqs. 5-6) of both models' outputs, or one of the two: (n,), one a prediction.
 
-        Of a class, L_CLM is its cross-entropy; of a score, both are squared errors.
+        L_CLM is a class's cross-entropy. For scores both are squared errors.
         """
         logits, labels = batch.predictions(s)
         L_CLM: Any = 0.0 if self.outputs == "teacher" else term("labels", label_loss(logits, labels))
@@ -338,12 +342,12 @@ class Objective(nn.Module):
         return L_CLM + L_Dist
 
     def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
-        """Both models' outputs on a batch; the teacher's None if it does not count."""
+        """Both models' outputs on a batch; None for a teacher that is not read."""
         t = teacher(batch, self.partners) if self.reads_teacher else None
         return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
 
     def states(self, k: int, s: Any, t: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of stack k, pair by pair: the states of everybody's tokens that count, (n, D_S) and (n, D_T)."""
+        """The states of stack k, pair by pair: (n, D_S) and (n, D_T), of all processes' tokens that count."""
         name = ("encoder_hidden_states", "decoder_hidden_states")[k] if len(self.layers) == 2 else "hidden_states"
         at: Any = (batch.labels >= 0,) if k else (batch.mask, self.args.tokens, self.family)
         # index 0 holds the embeddings; each process projects its own rows alone: W's gradient counts them once
@@ -352,7 +356,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
-        """For `--history exact`: of each stack, eq. 4's sums over all minibatches of a batch.
+        """Eq. 4's sums over all minibatches of a batch, stack by stack, for `--history exact`.
 
         The second pass draws the same dropout again; of several processes each draws it anew for every part.
         """
@@ -366,6 +370,7 @@ class Objective(nn.Module):
 
 # --- the student, and its pre-training -----------------------------------------------------------------------
 
+HELD_OUT, POINTS = 256, 10  # of a validation curve: passages or examples, and points
 # The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio
 PAPER_FFN = {("bart", "6x640"): 4096, ("bart", "6x768"): 4096, ("bart", "12x768"): 3072, ("bart", "24x768"): 3072,
              ("bert", "8x512"): 3072, ("bert", "12x512"): 3072, ("t5", "12x768"): 2048, ("t5", "24x768"): 2048,
@@ -424,7 +429,7 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
     named = ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")
     recipe = text.Recipe(
         texts, args.pretraining_lr, batch_size, length, args.seed, steps=max(1, examples // batch_size),
-        written=written, everywhere=True,  # L_Dist at every token, hidden or not
+        written=written, everywhere=True,  # L_Dist at every token, masked or not
         held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
         more={name: getattr(args, name) for name in named} | {"hidden": hidden, "init": run.settings["init"]},
     )  # fmt: skip
@@ -452,9 +457,6 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
     return loop.notes["validation"]
 
 
-HELD_OUT, POINTS = 256, 10  # of a validation curve: passages or examples, and points
-
-
 @torch.no_grad()
 def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: list[dict[str, Tensor]]) -> None:
     """Figures 3a and 4: what a stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions; a point
@@ -478,7 +480,7 @@ def main(args: Args) -> None:
         task = data.prompted(data.load(name, **args.source), args.prompt)
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
         teacher = get_teacher(args, task)
-        for run in task_rows(args, "cka", task, teacher, paper_epochs=PAPER_EPOCHS):
+        for run in task_runs(args, "cka", task, teacher, paper_epochs=PAPER_EPOCHS):
             plan, config = args.plan(run.variant, name), teacher.model.config
             student = run.student(**student_settings(args, config))
             objective = Objective(args, plan.outputs, plan.hidden, student.config, config)

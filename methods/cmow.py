@@ -34,7 +34,7 @@ What the paper has -> code
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
-Differences from the paper, and how its gaps are read ("their code": the authors'; those of its commands:
+Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
 `python -m bench papers cmow`)
     - alpha weighs the teacher in all scripts here; the paper's weighs the labels. "Only soft loss" is `--alpha 1`.
     - a table of matrices holds what is added to the identity: the function and its N(0, 0.01) are the same, but
@@ -120,7 +120,7 @@ class Args(CommonArgs):
     general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)", low=0)
     general_batch_size: int | None = arg(None, "--init general: texts a batch (default: --batch-size)", low=1)
     general_embedding_dropout: float = arg(0.0, "--init general: share of embedding entries dropped", low=0, below=1)
-    general_hidden_dropout: float = arg(0.0, "--init general: share of its output's input dropped", low=0, below=1)
+    general_hidden_dropout: float = arg(0.0, "--init general: dropout before the output layer", low=0, below=1)
     general_weights: str = arg("5,2", "--init general: weights of the teacher's soft labels and of the masked words")
     general_clip: float = arg(1.0, "--init general: largest norm of a gradient", above=0)
     corpus: str | None = arg(
@@ -159,7 +159,7 @@ class Args(CommonArgs):
         return split_list(self.init)
 
     def rows(self) -> dict[str, tuple[str, str]]:
-        """Of each row's label, where its embeddings start from, and its variant."""
+        """Each row's label, with where its embeddings start from, and its variant."""
         prefix = {"random": "", "general": "general-"}
         return {prefix.get(init, "pretrained-") + name: (init, name) for init in self.inits for name in self.variants}
 
@@ -202,7 +202,7 @@ from common.data import load
 from common.kinds import KINDS
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import batch_norm, mean
-from common.run import Loading, Run, task_rows
+from common.run import Loading, Run, task_runs
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
@@ -476,7 +476,7 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tupl
                  over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
     """(), of (n, V) logits: 5 T^2 KL(teacher || student), T = 2, + 2 CE over the masked, whose labels are >= 0.
 
-    Of a part of a batch: `over_tokens` is its `mean_of_tokens`, and the parts' losses add up to that of the batch.
+    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch.
     """
     masked, (soft, hard) = labels >= 0, weights
     L_soft = over_tokens(kl_loss(student, teacher, GENERAL_TEMPERATURE))
@@ -576,13 +576,14 @@ def main(args: Args) -> None:
             task = stsb_classes(task)
         teacher, rows = get_teacher(args, task), args.rows()
         settings = {label: settings_of(args, *row, task, teacher) for label, row in rows.items()}
-        for run in task_rows(args, "cmow", task, teacher, settings, select=0, patience=PATIENCE):
+        # with --budget paper: the best epoch is kept, and five without a better one end the training
+        for run in task_runs(args, "cmow", task, teacher, settings, select=0, patience=PATIENCE):
             init, variant = rows[run.variant]
             student = build_student(args, run, init)
             if args.augment and variant == "kd":
                 run.augment(args.augment)
             guide = run.kept_teacher() if variant == "kd" else None
-            # no warm-up, linear decay
+            # no warm-up, linear decay (appendix B)
             with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
                 for batch in loop:  # appendix B
                     s, t = student(**batch.inputs), guide(batch) if guide else None

@@ -37,7 +37,7 @@ What the paper has -> code
     sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
     tables 2 and 4; appendix A             python -m bench sizes, speed and figures ner-data
 
-Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers
+Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers
 efficient_attention`)
     - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
     - every other layer is the first, third, ...: [0, 2, 4, 6, 8, 10] of twelve; DistilBERT took [0, 2, 4, 7, 9, 11].
@@ -45,7 +45,8 @@ efficient_attention`)
       a global block at the end of the batch's longest text; here both belong to each text.
     - BigBird's random blocks are the same in training and evaluation; the library draws them in training and sees
       block 0 four times in evaluation. A text of up to 704 tokens gets full attention in both.
-    - LSG chooses the tokens of largest norm, its authors' default.
+    - LSG chooses the tokens of largest norm, its authors' default; the paper speaks of hashing (LSH). No window is
+      dilated, as the paper says of Longformer's: nor are those of the published models.
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
@@ -79,8 +80,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "distil-convert": ("distil", "convert"),
     "convert-distil-kd": ("convert", "distil", "kd"),
 }
-PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5
-CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3  # Longformer's, and DistilBERT's
+PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
+CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3  # Longformer's steps and tokens a step; DistilBERT's epochs
 CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
 DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
 
@@ -179,7 +180,7 @@ from common.data import load
 from common.layers import attention, long
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean
-from common.run import Loading, Run, task_rows
+from common.run import Loading, Run, task_runs
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
@@ -261,7 +262,6 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
     # L_cos = 1 - cos of the last hidden states
     S, T = student.hidden_states[-1][mask], teacher.hidden_states[-1][mask]
     L_cos = over_tokens(1 - F.cosine_similarity(S, T, dim=-1))
-    # L_student = alpha L_mlm + beta L_ce + gamma L_cos
     return MLM * term("MLM", L_mlm) + SOFT * term("KL", L_ce) + COSINE * term("cosine", L_cos)
 
 
@@ -347,7 +347,7 @@ def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> PreTrainedMod
     tuned = None if teacher.pretrained else teacher.model
     student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
     if run.shared_steps and attention.kind_of(student.config) == "longformer":
-        attention.copy_globals(student)  # what is global is trained by no masked LM
+        attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
     return student
 
 
@@ -410,7 +410,7 @@ def main(args: Args) -> None:
         plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
         rows = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)
-        for run in task_rows(args, "efficient_attention", task, teacher, rows, paper_epochs=epochs):
+        for run in task_runs(args, "efficient_attention", task, teacher, rows, paper_epochs=epochs):
             plan = plans[run.variant]
             student = build_student(args, run, plan, texts)
             guide = run.kept_teacher() if plan.soft else None

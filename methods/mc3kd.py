@@ -22,35 +22,37 @@ alike the layers of a model are by the mean canonical correlation of their activ
 teachers the layers differ more, but KD and PKD do not pass that on; the student's first and last layer stay
 alike. MC3KD (1) picks the m teacher layers that differ most from the layer below them, in order, as partners
 of the student's m layers; (2) trains each student layer to be as linearly related as possible to its partner,
-by the differentiable total correlation of deep CCA; beside the usual KD loss. RCCC, the SVCCA between a
-model's first and last layer, is reported for teacher and student: lower means layers that differ more.
+by the differentiable total correlation of deep CCA, the CCC (canonical correlation coefficients), beside the
+usual KD loss. RCCC, the SVCCA between a model's first and last layer, is reported for teacher and student:
+lower means layers that differ more.
 
 Equation -> code
-    (1) vanilla KD                     baseline, as of all scripts
-    (2) C_T(l), layer against layer    LayerStatistics.svcca, differences
+    (1) vanilla KD                     baseline, of all scripts: common/losses.py
+    (2) C_T(l), layer against layer    LayerStatistics.svcca, layer_correlations
     (3) the m smallest, in order       select_layers
     (4)-(6) whitening, correlation     total_correlation; in training the kernel common/layers/ccc.py, equal by a test
     (7), (8) the whole loss            step_loss
     tables 4 and 8: TAKD, DynaKD       takd, dynakd
     figures 2, 4-9                     python -m bench figures mc3kd; `--track`
 
-Differences from the paper, and how its gaps are read (those of its commands: `python -m bench papers mc3kd`)
+Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers mc3kd`)
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
-    - eq. 5 divides by m, also the number of layers: read as n, the number of vectors. Eq. 6 writes the trace norm as
-      tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
-    - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width: the paper's
-      beta is as many times smaller.
+    - eq. 5 divides by m - 1, and m is also the number of layers: read as n, the number of vectors. Eq. 6 writes the
+      trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
+    - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width. A beta of the
+      paper is that many times as large here.
     - all valid tokens are the samples (`--tokens cls`: [CLS] alone, 32 of a batch). With no more vectors than
       dimensions the correlation is n - 1 for related and unrelated layers alike: a line warns of it. `--memory 0.9`
-      judges a batch with those before, as eq. 4 of CKA's paper does, so that `--accumulate` works, too; `--shrinkage`
-      sets a ridge that grows with D/n.
+      adds the covariances of the batches before, each batch's with 0.9 of the next one's weight, so that
+      `--accumulate` works, too; `--shrinkage` sets a ridge that grows with D/n.
     - C_T and RCCC are over 512 examples, drawn at random; RCCC is of layers 1 and N, not of the embeddings. Algorithm 1
       stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
-    - the student starts from the first layers of its checkpoint; AdamW, warm-up 0.1, linear decay, weight decay 0.01,
-      clipping at 1, and batches of like length: none of this is in the paper.
+    - the paper names AdamW. A start from the first layers of the student's checkpoint, warm-up 0.1, linear decay,
+      weight decay 0.01, clipping at 1, and batches of like length are ours.
     - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does (`--tokens`, `--last`).
       "Only selection" is said to use vanilla KD's loss, in which no layer takes part; its results differ from KD's:
-      read as PKD's loss.
+      read as PKD's loss, so that the deepest of the selected layers has no partner. `only-mc3` matches all student
+      layers, the last one with the teacher's last.
     - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant. How DynaKD (Ding et al. 2024) learns its
       distribution is not in the paper: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
     - language modelling, without details in the paper: means over the predicted tokens; the CCC is over the states of
@@ -155,7 +157,8 @@ class Args(CommonArgs):
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
     """Appendix A's search space, for BERT-base, without what a variant does not use; rates scale with 768 / width. The
-    temperature is fixed at 20 there, and beta weighs the literal eq. 7, whose correlations are 768 times those here."""
+    temperature is fixed at 20 there. The figures of beta are the paper's, their meaning is not: its 0.1 weighs the sum
+    of 768 correlations, which would be 77 here."""
     space: dict[str, tuple[float, ...]] = {
         "lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (2e-5, 3e-5, 5e-5))
     }
@@ -179,7 +182,7 @@ from common.layers.ccc import Memory, ccc
 from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
-from common.run import Run, task_rows
+from common.run import Run, task_runs
 from common.teacher import Teacher, get_teacher
 from common.train import Batch, Ledger, Loop
 
@@ -257,7 +260,7 @@ def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: Encoded, p
 
 
 @by_main
-def differences(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], Ledger]:
+def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], Ledger]:
     """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples; what it costs."""
     encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
     N, cost = teacher.model.config.num_hidden_layers, Ledger()
@@ -296,7 +299,7 @@ def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
     layers = {
         "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
-        "skip": [round(i * N / m) for i in range(1, m + 1)],  # PKD-Skip: every (N/m)-th layer, 12 -> 3 is [4, 8, 12]
+        "skip": [round(i * N / m) for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
         "selected": select_layers(sequence, m),
     }[variant.layers]
     return layers[:-1] if variant.last == "out" else layers
@@ -466,10 +469,10 @@ def main(args: Args) -> None:
         pool = teacher_pool(args, task, teacher) if "dynakd" in args.variants else []
         sequence, cost, of_teacher = list[float](), Ledger(), dict[str, Any]()
         if teacher.sources is None:  # otherwise no layer of it is there
-            sequence, cost = differences(args, task, teacher)
+            sequence, cost = layer_correlations(args, task, teacher)
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         rows = {name: settings_of(args, name, teacher, pool) for name in args.variants}
-        for run in task_rows(args, "mc3kd", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
+        for run in task_runs(args, "mc3kd", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
             row, guide, teachers = args.row(run.variant), teacher, dict[str, Any]()
             layers = partners(row, sequence, student_shape(args.student)[0])
             if row.layers == "selected":  # choosing the layers is part of the method and of its cost

@@ -38,8 +38,9 @@ The paper -> code
     figures 5 and 6                     distances; latent.safetensors; python -m bench figures xtc RUN,RUN
     bytes in files, integer products    common/layers/packed.py; tables C.8 and C.13: python -m bench sizes xtc
 
-Differences from the paper, and how its gaps are read ("their code": the authors'; those of its commands:
+Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
 `python -m bench papers xtc`)
+    - a linear layer has one scale alpha. The word embedding has one for each row, as in their code.
     - activations: scale max|x| / 127 for each token, symmetric; their code divides by 128 and clamps. sign(0) is +1;
       in their code it is 0.
     - a quantised linear multiplies integer codes and scales the sum, so that a packed file gives the same bits. Their
@@ -117,7 +118,7 @@ class Args(CommonArgs):
     stages: str = arg("1", "xtc: 1S-, 2S- or 3S-KD, several with commas", names=("1", "2", "3"))
     reduce_share: float = arg(
         0.5,
-        "quantised rows of fewer layers than the teacher: share of the budget that is trained at 32 bits first; 0:"
+        "students with fewer layers than the teacher: share of the budget at 32 bits, before they are quantised; 0:"
         " quantised at once",
         low=0,
         below=1,
@@ -211,11 +212,11 @@ from common.layers import packed
 from common.losses import baseline, term
 from common.models import AttentionScores, eager, is_decoder, layer_numbers
 from common.parallel import mean
-from common.run import Loading, Run, task_rows
+from common.run import Loading, Run, task_runs
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
 
-# Shapes: B batch, L length, D width, h heads, C classes; N teacher layers, m student layers; W (out, in).
+# Shapes: B batch, L length, D width, h heads; N teacher layers, m student layers; W (out, in).
 
 
 # --- quantisers ----------------------------------------------------------------------------------------------
@@ -512,7 +513,7 @@ def main(args: Args) -> None:
         kept = layer_numbers(args.keep, N, m)
         table = {row.label: row for row in args.rows}
         settings = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
-        for run in task_rows(args, "xtc", task, teacher, settings, each=partial(export, args)):
+        for run in task_runs(args, "xtc", task, teacher, settings, each=partial(export, args)):
             row = table[run.variant]
             if args.augment and row.variant != "finetune":
                 run.augment(args.augment)

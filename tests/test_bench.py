@@ -826,7 +826,7 @@ def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
     assert found.baseline(row(found, "distil"), "vanilla KD") is row(found, "kd")
     assert row(found, "convert-distil").kind == f"{row(found, 'kd').kind}, bigbird"
     assert found.baseline(row(found, "convert-distil"), "undistilled") is row(found, "finetune")
-    assert " (of full attention) (1 of 2 tasks)" in table.markdown(found)
+    assert " (of full attention) (mean of 1 of 2 tasks)" in table.markdown(found)
     arena = [one.variant for one in found.arena()]
     assert arena == ["finetune", "kd", "mc3kd", "distil"]  # baselines first, then by mean, without a mean last
     assert next(iter(found.kinds())) == row(found, "kd").kind
@@ -873,7 +873,7 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     assert gain is not None
     assert gain.mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
     assert found.mean(row(found, "mc3kd")) is None
-    assert "(1 of 2 tasks)" in table.markdown(found)
+    assert "(mean of 1 of 2 tasks)" in table.markdown(found)
 
 
 @pytest.mark.parametrize(

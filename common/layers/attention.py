@@ -279,8 +279,8 @@ def random_blocks(n: int, heads: int, count: int, seed: int) -> Tensor:
 
 class Lsg(nn.Module):
     """A block sees itself, its neighbours, `global_count` global tokens and, beyond the neighbours on each side,
-    `sparse_block` tokens that stand for `factor` times as many. Global tokens, which `convert` puts before the text,
-    see everything. Texts of up to two blocks get full attention.
+    `sparse_block` tokens that stand for `factor` times as many: by default half of each of two blocks. Global tokens,
+    which `convert` puts before the text, see everything. Texts of up to two blocks get full attention.
     """
 
     def __init__(self, source: nn.Module, layer: int = 0, block: int = 128, sparse_block: int = 128, factor: int = 2,
