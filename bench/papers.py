@@ -4,8 +4,7 @@
     python -m bench papers xtc --table C.9               # one of them
     python -m bench papers cmow --table VII              # sizes are counted now, no run is needed
     python -m bench papers cka --table 6 --commands      # the command of every row, with the hub's data and weights
-    python -m bench papers xtc --table C.5 --run "Skip-BERT6, 5e-5"      # run a row; --run alone: the whole table
-    python -m bench papers mc3kd --table 1 --run --limit 500             # arguments of the script may follow
+    python -m bench papers mc3kd --table 1 --commands | sh               # a whole table, one row after the other
     python -m bench papers mc3kd --results runs,DIR      # where to look for result.json files
 
 The figures stand in bench/published/METHOD.toml, as printed, and nowhere else. bench/published/schema.json describes
@@ -19,8 +18,7 @@ is named beside the figure: only a figure without such a remark is a reproductio
 the fewest remarks count, and several seeds are averaged. A result that would be of two rows with different commands
 fills neither. Results that match no row are listed below the tables.
 
-`--run` first says what the rows cost: steps, and examples through the student, of the official data. It goes on where
-it was stopped; a row that starts from another, runs/..., needs that one first.
+A row that starts from another, runs/..., needs that one first.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ import json
 import math
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 from collections import defaultdict
@@ -48,7 +45,6 @@ from bench.published import Paper, PrintedRow, PrintedTable, load, methods
 from bench.records import KEPT, opened
 from common import results
 from common.args import BadInput, parse_model, read
-from common.sources import HUB
 from common.tasks import TASKS, check_name
 
 HEADER = ["", "column", "paper", "ours", "difference", ""]
@@ -481,7 +477,7 @@ def sizes_text(paper: Paper, table: PrintedTable) -> str:
 
 
 def commands_text(paper: Paper, table: PrintedTable) -> str:
-    said = [f"Table {table.name}. {table.what}"]
+    said = [f"# Table {table.name}. {table.what}"]
     for line in lines_of(paper, table):
         found, why = line.commands
         said += [f"# {line.row}" + (f": {why}" if why else ""), *map(typed, found)]
@@ -500,88 +496,14 @@ def others_text(records: list[dict[str, Any]], used: set[int]) -> str:
     return "\n".join(["Results on real data that are of no row above:", *lines]) if lines else ""
 
 
-# --- running rows --------------------------------------------------------------------------------------------
-
-
-def steps_of(paper: Paper, task: str, args: Any) -> int | None:
-    """Optimiser steps on the task with `--budget paper`, of the official data; None if nobody has counted them."""
-    if task not in HUB or not HUB[task].rows:
-        return None
-    epochs = matrix.module_of(f"methods/{paper.method}.py").PAPER_EPOCHS
-    copies = (getattr(args, "paper_copies", 0) or getattr(args, "augment", 0)) * len(TASKS[task].fields)
-    if paper.method == "xtc":
-        epochs = epochs[args.paper_budget][copies > 0]
-    elif isinstance(epochs, dict):
-        epochs = epochs.get(task, 5)
-    rows = min(HUB[task].rows[0], args.limit or math.inf)
-    return round(epochs * (1 + copies) * math.ceil(rows / args.batch_size))
-
-
-def runnable(words: list[str]) -> list[str]:
-    """A command with its patterns resolved. `BadInput` where an earlier row's folder is not there, or not the only."""
-    found = []
-    for word in words:
-        if word.startswith("runs/") and "*" in word:
-            there = glob.glob(word)
-            if len(there) != 1:
-                raise BadInput(f"{word}: {len(there)} folders are called so, one is needed; it is an earlier row's")
-            word = there[0]
-        found.append(word)
-    return found
-
-
-def run_rows(paper: Paper, tables: list[PrintedTable], row_name: str, more: list[str]) -> bool:
-    """Run the rows that are called so, all for "", after a line on the cost of each command; `more` goes to each.
-    Whether all went well."""
-    wanted = " ".join(row_name.split()).lower()
-    every = [line for table in tables for line in lines_of(paper, table)]
-    chosen = [line for line in every if wanted in ("", str(line.row).lower())]
-    if not chosen:
-        rows = "; ".join(str(line.row) for line in every if line.commands[0])
-        raise BadInput(f"--run {row_name!r}: no row is called so; there are {rows[:600]}")
-    commands: dict[tuple[str, ...], None] = {}
-    for line in chosen:
-        found, why = line.commands
-        print(f"# Table {line.table.name}, {line.row}" + (f": {why}" if why else ""))
-        for words in found:
-            commands[*words, *more] = None
-            print(typed(words))
-            for task in pairs(words[2:])["--task"].split(","):
-                args = line.args(task)
-                steps = steps_of(paper, task, args)
-                cost = f"{steps:,} steps, {steps * args.batch_size:,} examples" if steps else "never counted"
-                print(f"#   {task}: {cost}")
-    if not commands:
-        raise BadInput(f"--run {row_name!r}: nothing to run, as said above")
-    sys.stdout.flush()
-    failed = []
-    for script, *words in (command[1:] for command in commands):
-        try:
-            ready = runnable([sys.executable, str(results.ROOT / script), *words, "--resume"])
-            well = subprocess.run(ready).returncode == 0
-        except BadInput as error:
-            print(f"error: {error}", file=sys.stderr)
-            well = False
-        failed += [] if well else [shlex.join(["python", script, *words])]
-    for command in failed:
-        print(f"failed: {command}", file=sys.stderr)
-    return not failed
-
-
 def main(argv: list[str]) -> None:
     parser = Parser("papers", __doc__)
     parser.add_argument("method", choices=methods(), help="whose paper")
     parser.add_argument("--table", metavar="NAME", help="one table alone, as the paper numbers it")
     parser.add_argument("--commands", action="store_true", help="print the command of every row instead")
-    parser.add_argument("--run", metavar="ROW", nargs="?", const="", help="run a row, as the tables call it; without"
-                        " ROW all of --table; what follows and is not known here goes to the script")  # fmt: skip
     where = "folders with result.json files (default: runs and bench/results)"
     parser.add_argument("--results", metavar="DIR,...", help=where)
-    asked, more = parser.parse_known_args(argv)
-    if more and asked.run is None:
-        raise BadInput(f"{more[0]}: no such argument; --run hands arguments on to the script")
-    if asked.run == "" and asked.table is None:
-        raise BadInput("--run: of which row? Give one, or --table for all of a table's")
+    asked = parser.parse_args(argv)
     paper = load(asked.method)
     if asked.table is not None and asked.table not in paper.names():
         raise BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}")
@@ -590,18 +512,16 @@ def main(argv: list[str]) -> None:
             raise BadInput(f"--results {folder!r}: no such folder")
     tables, counted = ([table for table in some if asked.table in (None, table.name)]
                        for some in (paper.tables, paper.sizes))  # fmt: skip
-    well = asked.run is None or run_rows(paper, tables, asked.run, more)
     if asked.commands:
         texts = [commands_text(paper, table) for table in tables]
         count = f"python -m bench sizes {asked.method}"
-        texts += [f"Table {table.name}. {table.what}\n{count}" for table in counted]
+        texts += [f"# Table {table.name}. {table.what}\n{count}" for table in counted]
     else:
         records = records_of(asked.method, (asked.results or f"runs,{FOLDER}").split(","))
         used: set[int] = set()
         texts = [table_text(paper, table, records, used) for table in tables]
         texts += [sizes_text(paper, table) for table in counted]
         texts += [others_text(records, used)] if asked.table is None else []
-    texts += ["\n".join(map(wrapped, paper.remarks))] if tables else []
-    print("\n\n".join([paper.paper, *filter(None, texts)]))
-    if not well:
-        raise SystemExit(1)
+    mark = "# " * asked.commands  # of what a shell leaves alone
+    remarks = "\n".join(mark + line for remark in paper.remarks for line in wrapped(remark).splitlines())
+    print("\n\n".join([mark + paper.paper, *filter(None, texts), *[remarks] * bool(tables and remarks)]))

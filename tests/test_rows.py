@@ -190,7 +190,7 @@ def hub(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 def typed(line: list[str]) -> list[str]:
     """A command's arguments: patterns of earlier rows' folders are resolved."""
-    return papers.runnable(line)[2:]
+    return [glob.glob(word)[0] if word.startswith("runs/") and "*" in word else word for word in line[2:]]
 
 
 # --- in printed order ----------------------------------------------------------------------------------------
@@ -234,7 +234,9 @@ class Claims:
         patch.setattr(models, "load_model", lambda _, config, kind, **__: built(config, kind))
         patch.setattr(teacher, "load_frozen", lambda _, __, config, task: built(config, task.task.kind))
         patch.setattr(models, "load_masked_lm", lambda name: (built(models.load_config(name), "masked LM"), True))
-        patch.setattr(mc3kd, "differences", lambda _, __, guide: ([0.5] * guide.model.config.num_hidden_layers, None))
+        patch.setattr(
+            mc3kd, "layer_correlations", lambda _, __, guide: ([0.5] * guide.model.config.num_hidden_layers, None)
+        )
         patch.setattr(mc3kd, "rccc_of", lambda *_: {})
         tokenizer, load = functools.cache(models.load_tokenizer), functools.cache(data.load)
         patch.setattr(models, "load_tokenizer", tokenizer)
