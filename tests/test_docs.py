@@ -13,6 +13,7 @@ import gzip
 import importlib
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -186,6 +187,14 @@ def test_a_command_runs(command: Command, reader: None, capsys: pytest.CaptureFi
         code, printed, err = call(Path(words[1]).stem, *words[2:], "--budget", "640")
         assert code == 0, err
         assert "saved: " in printed
+
+
+@pytest.mark.parametrize("name", ["common", "pocket"])
+def test_the_package_has_every_file_that_is_read(name: str) -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    globs = [*setuptools["package-data"][f"distil_papers.{name}"], "**/*.py", "**/*.pyc"]
+    packed = {path for glob in globs for path in (ROOT / name).glob(glob)}
+    assert {path for path in (ROOT / name).rglob("*") if path.is_file()} == packed
 
 
 def test_every_group_has_a_command() -> None:

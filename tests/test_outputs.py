@@ -112,8 +112,13 @@ def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: P
     assert record["primary"]["name"] == "agreement"
     assert record["primary"]["value"] > 0.7
     assert record["teacher"]["parameters"] == record["ledger"]["teacher_examples"] == 0
-    code, _, err = call("cmow", *argv, "--tokenizer", backbone, "--student", "cbow-16")
-    assert code == 0, err
+    for method, more in (
+        ("cmow", ["--tokenizer", backbone, "--student", "cbow-16"]),
+        ("cka", ["--init", backbone, "--student", "2x32", "--variant", "kd,woh"]),
+        ("xtc", ["--init", backbone, "--student", "2x32"]),
+    ):
+        code, _, err = call(method, *argv, "--budget", 640, *more)
+        assert code == 0, err
 
 
 def csv_of(header: str, row: Any) -> str:
