@@ -6,8 +6,8 @@ import importlib
 import os
 import signal
 import sys
-from pathlib import Path
 
+from common import __version__
 from common.args import BadInput, fail, interrupt
 from common.errors import Interrupted
 
@@ -18,7 +18,7 @@ COMMANDS = {
     "table": "the tables of a matrix, from its results",
     "transfer": "whether an order of rows on small tasks holds on others",
     "report": "one page about it: runs/report/index.html",
-    "profile": "size, latency, throughput, memory and cost of training of every row, measured in turn",
+    "profile": "size, latency, throughput and memory of every row, measured in turn",
     "sweep": "a search over the grid of a paper, as many trials for every variant",
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
     "sizes": "the papers' tables of sizes, counted",
@@ -40,8 +40,7 @@ def main(argv: list[str]) -> None:
         print(usage())
         raise SystemExit(0 if argv else 2)
     if argv[0] == "--version":
-        cited = Path(__file__).parents[1].joinpath("CITATION.cff").read_text(encoding="utf-8").splitlines()
-        return print(next(line.removeprefix("version: ") for line in cited if line.startswith("version: ")))
+        return print(__version__)
     if argv[0] not in COMMANDS:
         fail(BadInput(f"python -m bench {argv[0]}: no such command; there is {', '.join(COMMANDS)}"))
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | dict(os.environ)

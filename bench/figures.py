@@ -111,7 +111,7 @@ def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str
 
 
 def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
-    """Figures 4 and 5: RCCC and the score at the end of every epoch, from the logs; of several runs in two pictures."""
+    """Figures 4 and 5: RCCC and the score at the end of every epoch, from the logs, in two pictures."""
     rccc: dict[str, Line] = {}
     scores: dict[str, Line] = {}
     found = runs_of(runs)
@@ -125,10 +125,8 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
         rccc[label], scores[label] = ((epochs, [row[key] for row in rows]) for key in ("rccc", "score"))
     task, primary = (found[0][1][key] for key in ("task", "primary"))
     place, title = folder / "mc3kd" / task, evaluate.TITLES[primary["name"]]
-    alone = (title, next(iter(scores.values()))) if len(scores) == 1 else None
-    lines(rccc, place / "epochs.png", task, "epoch", "RCCC", right=alone)
-    if alone is None:
-        lines(scores, place / "epochs-score.png", task, "epoch", title)
+    lines(rccc, place / "epochs.png", task, "epoch", "RCCC")
+    lines(scores, place / "epochs-score.png", task, "epoch", title)
 
 
 # --- xtc -----------------------------------------------------------------------------------------------------
@@ -511,7 +509,7 @@ def _bag_of_words(task: TaskData, name: str) -> float:
     train, split = task.splits["train"], task.splits[name]
     model.fit([" [SEP] ".join(text) for text in train.texts], train.labels)
     predicted = model.predict([" [SEP] ".join(text) for text in split.texts])
-    return metrics.compute(task.task.metrics, predicted, split.labels)[evaluate.primary(task.task)]
+    return metrics.compute(task.task.metrics, predicted, split.labels)[task.task.metrics[0]]
 
 
 def _guess_names(task: TaskData, name: str) -> float:
@@ -554,7 +552,7 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
         task = data.load(name, **args.source)
         if task.task.kind.written or task.task.kind.causal:
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
-        rows.append([name, evaluate.TITLES[evaluate.primary(task.task)], f"{100 * words_alone(task):.1f}"])
+        rows.append([name, evaluate.TITLES[task.task.metrics[0]], f"{100 * words_alone(task):.1f}"])
     print(results.columns(rows, ["task", "metric", "words alone"]))
 
 

@@ -59,9 +59,8 @@ def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str, signed
 
 
 def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = (),
-          right: tuple[str, Line] | None = None, log: bool = False) -> None:  # fmt: skip
-    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `right`: one line on its own axis;
-    `log`: both axes in powers of two."""
+          log: bool = False) -> None:  # fmt: skip
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `log`: both axes in powers of two."""
     figure, axes = pyplot().subplots(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
     for name, (xs, ys) in series.items():
         axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
@@ -78,11 +77,6 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     elif len(series) > 1:
         axes.legend(fontsize=8)
-    if right is not None:
-        name, (xs, ys) = right
-        other = axes.twinx()
-        other.plot(xs, ys, marker="s", markersize=4, linestyle="--", color="C1")
-        other.set_ylabel(f"{name} (dashed)")
     save(figure, path)
 
 

@@ -1,24 +1,19 @@
-"""Size, latency, throughput, memory and the cost of training of every row of a matrix, measured in turn in one run.
+"""Size, latency, throughput and memory of every row of a matrix, measured in turn in one run.
 
     python -m bench profile bench/quick.toml                     # after `python -m bench run bench/quick.toml`
-    python -m bench profile runs/quick --task pocket/rte --rounds 5
-    python -m bench profile bench/real.toml --data-dir data/glue --rounds 0     # without the cost of training
+    python -m bench profile runs/quick --task pocket/rte
+    python -m bench profile bench/real.toml --data-dir data/glue
 
 The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
 throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take
 turns, so that a noisy machine is noisy for all. Memory: the peak of a process that loads a student and reads one batch,
-beyond that of a process that only imports the libraries. Training: the commands of the runs with a small budget, in
-turn, --rounds times; milliseconds on the clock for each example through the student, medians. All with the processors
-that OMP_NUM_THREADS names. OUT/profile.json keeps it, and `python -m bench report` draws from it.
+beyond that of a process that only imports the libraries. All with the processors that OMP_NUM_THREADS names.
+OUT/profile.json keeps it, and `python -m bench report` draws from it. What a step of training takes, `python -m bench
+speed --table steps` measures.
 """
 
 from __future__ import annotations
 
-import shlex
-import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +21,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from bench.cli import Parser, at_least
+from bench.cli import Parser
 from bench.grid import Grid
 from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.records import folder_of
@@ -35,7 +30,6 @@ from common import data, results
 from common.args import BadInput
 
 LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
-TRAINING_BUDGET = "640"
 
 
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
@@ -70,33 +64,6 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     return found
 
 
-def training(rows: list[tuple[Row, Path]], rounds: int) -> dict[str, float]:
-    """Row -> milliseconds on the clock for each example through the student: medians of the rows' commands in turn.
-
-    A command trains all variants that it names; an argument that comes again replaces the one before.
-    """
-    commands: dict[tuple[str, ...], str] = {}  # -> the place of its row
-    for row, folder in rows:
-        words = shlex.split(results.load(folder / "result.json")["command"])[1:]
-        commands[tuple(word for word in words if word not in ("--resume", "--force"))] = row.place
-    found: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for turn in range(rounds):
-            for script, place in commands.items():
-                out = Path(scratch, str(turn), place)
-                command = [sys.executable, *script, "--budget", TRAINING_BUDGET, "--out-dir", str(out)]
-                done = subprocess.run(command, cwd=results.ROOT, capture_output=True, text=True)
-                if done.returncode:
-                    said = done.stderr.strip().splitlines() or ["no output"]
-                    raise BadInput(f"{shlex.join(command[1:])}: failed with {done.returncode}: {said[-1]}")
-                for path in out.rglob("result.json"):
-                    record = results.load(path)
-                    ledger = record["ledger"]
-                    key = str(Path(place, record["method"], record["variant"]))
-                    found.setdefault(key, []).append(1000 * ledger["seconds"] / ledger["student_examples"])
-    return {key: statistics.median(values) for key, values in found.items()}
-
-
 def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
     """The task, and each row's run on it with the smallest seed whose student is still there."""
     task = name or next(iter(found.tasks))
@@ -118,16 +85,16 @@ def text(report: dict[str, Any]) -> str:
     """The table in Markdown."""
     hardware = report["environment"]["hardware"]
     header = ["student", "starts from", "parameters", "MB on disk", "ms, batch 1", f"ms, batch {BATCH}", "texts/s",
-              "MB of memory", "training, ms/example", "script"]  # fmt: skip
+              "MB of memory", "script"]  # fmt: skip
     rows, kind = [], None
     for row in report["rows"]:
         if row["kind"] != kind:
             kind = row["kind"]
             rows.append([kind])
-        one, many, cost = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)], row.get("training")
+        one, many = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)]
         rows.append([row["label"], row["start"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}",
                      f"{one:.2f}", f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}",
-                     "-" if cost is None else f"{cost:.1f}", row["script"]])  # fmt: skip
+                     row["script"]])  # fmt: skip
     said = (
         f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns."
     )
@@ -139,16 +106,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("results", nargs="+", help="files of matrices, or folders with runs")
     parser.add_argument("--task", help="the task whose students are measured (default: the first)")
     parser.add_argument("--data-dir", help="folder with local data, as for the scripts")
-    rounds = "how often each command trains in turn; 0: never"
-    parser.add_argument("--rounds", type=at_least(0), default=3, help=rounds)
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
     name, rows = chosen(load(folders), folders, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
-    costs = training(rows, options.rounds) if options.rounds else {}
-    for row in measured:
-        row |= {"training": costs[row["row"]]} if costs else {}
-    report = {"task": name, "rounds": options.rounds, "rows": measured, "environment": results.environment()}
+    report = {"task": name, "rows": measured, "environment": results.environment()}
     print(text(report))
     path = folders[0] / "profile.json"
     results.write_json(path, report)

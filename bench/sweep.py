@@ -40,12 +40,10 @@ import itertools
 import math
 import random
 import statistics
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bench import __main__ as bench
 from bench import matrix, run
 from bench.cli import Parser, add_engine, at_least
 from common import evaluate, results
@@ -279,7 +277,3 @@ def main(argv: list[str]) -> None:
     print(f"\ntrials and winners: {file}")
     if failed:
         raise SystemExit(1)
-
-
-if __name__ == "__main__":  # `python -m bench.sweep` is the same command
-    bench.main(["sweep", *sys.argv[1:]])

@@ -2,7 +2,6 @@
 
     python -m bench table bench/arena.toml               # what `python -m bench run` left for this file, so far
     python -m bench table runs/quick runs/more           # or any folders with results, or files that --save has made
-    python -m bench table bench/real.toml --markdown
     python -m bench table bench/arena.toml --save arena  # also keep them: bench/results/arena.jsonl.gz, predictions
 
 Of a folder that `bench run` has filled, the cells of its last matrix are read, not what else lies there; of any other
@@ -249,7 +248,6 @@ def main(argv: list[str]) -> None:
     parser = Parser("table", __doc__)
     parser.add_argument("results", nargs="+", help="files of matrices, folders with results, or files of --save")
     parser.add_argument("--budget", type=int, help="examples: which budget of a ladder (default: that of the file)")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown")
     parser.add_argument(
         "--save", metavar="NAME", help="keep the results as bench/results/NAME.jsonl.gz, and predictions"
     )
@@ -259,16 +257,13 @@ def main(argv: list[str]) -> None:
     budgets = {task: record["budget"]["amount"] for task, record in table.tasks.items()}
     if options.budget not in (None, *budgets.values()):
         raise BadInput(f"--budget {options.budget}: the results have {', '.join(map(str, table.ladder))} examples")
-    if options.markdown:
-        print(markdown(table))
-    else:
-        parts = [how(table), scores(table).plain(), footnote(table)]
-        parts += [ladder(table).plain()] if table.ladder else []
-        parts += [fidelity(table).plain()] if agrees(table) else []
-        parts += [contrasts(table).plain()] if has_contrasts(table) else []
-        print("\n\n".join(filter(None, parts)))
-        for line in missing(table):
-            print(f"failed or missing: {line}")
+    parts = [how(table), scores(table).plain(), footnote(table)]
+    parts += [ladder(table).plain()] if table.ladder else []
+    parts += [fidelity(table).plain()] if agrees(table) else []
+    parts += [contrasts(table).plain()] if has_contrasts(table) else []
+    print("\n\n".join(filter(None, parts)))
+    for line in missing(table):
+        print(f"failed or missing: {line}")
     if options.save:
         save(sources, path := FOLDER / f"{options.save}{KEPT}", budgets)
         print(f"saved: {path}")

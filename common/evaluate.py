@@ -15,18 +15,13 @@ from tqdm import tqdm
 
 from common import data, models, parallel
 from common.errors import BadInput
-from common.kinds import KINDS, Encoded, Task
+from common.kinds import KINDS, Encoded
 from common.results import replacing
 from common.tasks import TaskData
 
 # Metric -> as tables print it
 TITLES: dict[str, str] = {metric: title for kind in KINDS.values() for metric, title in kind.titles.items()}
 TITLES["agreement"] = "agreement"  # of splits without labels
-
-
-def primary(task: Task) -> str:
-    """The metric by which the task's rows are compared."""
-    return task.metrics[0]
 
 
 class Evaluation(NamedTuple):

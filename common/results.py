@@ -66,13 +66,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @functools.cache
-def schema() -> dict[str, Any]:
-    return json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
-
-
-@functools.cache
 def _validator() -> Any:
-    return jsonschema.validators.validator_for(schema())(schema())
+    schema = json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
+    return jsonschema.validators.validator_for(schema)(schema)
 
 
 def validate(record: Any) -> None:

@@ -265,17 +265,15 @@ class Run:
         """The primary metric, mean over the reported splits; and all that was found on them."""
         teacher, length = self.teacher, self.args.max_length
         found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions)
-        primary = evaluate.primary(self.task.task)
+        primary = self.task.task.metrics[0]
         return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
 
     # --- files ---
 
     @property
+    @parallel.by_main
     def finished(self) -> dict[str, Any] | None:
         """The record of this run if it was made before with the same settings; `--force` forgets it."""
-        return parallel.on_main(self._finished)
-
-    def _finished(self) -> dict[str, Any] | None:
         path = self.folder / "result.json"
         if self.folder.exists() and (self.args.force or not path.exists()):
             hold(self.folder)
@@ -371,7 +369,7 @@ class Run:
                 "comparable": self.kind != "paper",
             },
             "metrics": found.metrics,
-            "primary": {"name": evaluate.primary(task.task), "value": value},
+            "primary": {"name": task.task.metrics[0], "value": value},
             # how far the predictions are the teacher's, and their log loss
             "agreement": {
                 name: kind.agreement(said[name], teacher.predictions[name]) for name in said

@@ -113,7 +113,8 @@ class Corpus(NamedTuple):
         if self.place:
             found = (text for where, record in self.records() for text in _text_of(record, where, dropped))
         elif self.name == "task":
-            found = dict.fromkeys(" ".join(text.split()) for text in task_texts(task))
+            own = task.task.kind.corpus(task.splits["train"])
+            found = dict.fromkeys(" ".join(text.split()) for text in own)
         elif self.name == "pocket-short":
             found = pocket.unlabelled(SHORT)
         else:
@@ -197,7 +198,8 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
     sizes: list[str] = []
     if spec is None:
         count = min(passages or PASSAGES, PASSAGES)
-        texts = task.task.kind.unlabelled(count) if task.source == "pocket" else task_texts(task)
+        kind = task.task.kind
+        texts = kind.unlabelled(count) if task.source == "pocket" else kind.corpus(task.splits["train"])
     else:
         parts = corpora(spec)
         if any(part.streamed for part in parts):
@@ -339,11 +341,6 @@ class StreamBatches:
 # --- corpora -------------------------------------------------------------------------------------------------
 
 
-def task_texts(task: TaskData) -> list[str]:
-    """The training texts of a task, each once; of a translation, those of both languages."""
-    return task.task.kind.corpus(task.splits["train"])
-
-
 def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
     """The text of a record, if it passes: its "text", or OSCAR's "content", which the hub's calls "text" too."""
     record = record if isinstance(record, dict) else {}
@@ -407,8 +404,6 @@ def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
     try:
         for row in load_dataset(repo, config or None, split="train", streaming=True, revision=_commit(repo)):
             yield where, row
-    except BadInput:
-        raise
     except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
         raise BadInput(f"{where}: cannot be streamed ({first_line(error)})") from error
 
@@ -416,12 +411,7 @@ def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
 @functools.cache
 def _commit(repo: str) -> str | None:
     """The commit that the hub serves, the same in every epoch; of a folder on this machine, none."""
-    if Path(repo).is_dir():
-        return None
-    try:
-        return hub_commit(repo)
-    except Exception as error:
-        raise BadInput(f"--corpus stream:hub:{repo}: not to be had from the hub ({type(error).__name__})") from error
+    return None if Path(repo).is_dir() else hub_commit(repo)
 
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------

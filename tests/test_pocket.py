@@ -27,7 +27,7 @@ import pocket
 from common import models, run, teacher
 from common.args import CommonArgs
 from common.data import load
-from common.evaluate import Evaluation, primary
+from common.evaluate import Evaluation
 from common.layers import packed
 from common.metrics import METRICS
 from common.tasks import TASKS
@@ -411,7 +411,7 @@ def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) ->
     if task.labels:
         assert tuple(model.config.id2label.values()) == task.labels
         found, labels = logits.argmax(-1).tolist(), [task.labels.index(label) for label in labels]
-    metric = primary(task)
+    metric = task.metrics[0]
     assert METRICS[metric](found, labels) == pytest.approx(note["packed_scores"][split][metric], abs=0.07)
 
 

@@ -226,7 +226,7 @@ class Claims:
         self.signatures: dict[Path, str] = {}
         self.lines: dict[Path, list[str]] = {}
         self.line: list[str] = []
-        patch.setattr(run.Run, "_finished", lambda made: self.claim(made))
+        patch.setattr(run.Run, "finished", property(lambda made: self.claim(made)))
         patch.setattr(results, "show", lambda *_: None)
         patch.setattr(teacher, "fine_tune", lambda *_: None)
         patch.setattr(teacher, "evaluated", lambda *_: Evaluation({}, 0.0, {}))

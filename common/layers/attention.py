@@ -436,18 +436,17 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     config = model.config
     if attention not in ATTENTIONS:
         raise BadInput(f"--attention {attention!r}: must be one of {', '.join(ATTENTIONS)}")
+    if kind := kind_of(config):
+        raise BadInput(f"--attention {attention}: the model is a {kind} already")
     embeddings = getattr(model.base_model, "embeddings", None)
     positions = getattr(embeddings, "position_embeddings", None)
-    if config.model_type in LIBRARY:
-        raise BadInput(f"--attention {attention}: {config.model_type} is long already; from_library takes it as it is")
     if not (model._can_set_attn_implementation() and self_attentions(model) and isinstance(positions, nn.Embedding)):
         raise BadInput(
             f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
             " BERT, RoBERTa, ELECTRA and their like would work"
         )
-    if kind := kind_of(config):
-        raise BadInput(f"--attention {attention}: the model is a {kind} already")
-    first = first_position(positions)
+    # RoBERTa counts positions from the one after its padding's
+    first = 0 if positions.padding_idx is None else positions.padding_idx + 1
     usable = positions.weight[first:]
     if len(usable) < max_length:
         lengthen(model, first + max_length, first)
@@ -455,11 +454,6 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     install(model)
     if attention == "lsg":
         start_globals(model, tokenizer, usable)
-
-
-def first_position(positions: nn.Embedding) -> int:
-    """RoBERTa counts positions from the one after its padding's."""
-    return 0 if positions.padding_idx is None else positions.padding_idx + 1
 
 
 @torch.no_grad()
