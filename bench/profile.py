@@ -22,10 +22,10 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from bench.cli import Parser
-from bench.grid import Grid
 from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.records import folder_of
 from bench.rows import Row, Table, load
+from bench.table import grid
 from common import data, results
 from common.args import BadInput
 
@@ -55,9 +55,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
             calls[size][row.path] = partial(forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
         peak = memory_of(partial, load_and_forward, folder, task.task.kind, inputs[:1]) if memory else None
-        found.append({"row": row.path, "label": row.label, "kind": row.kind, "start": row.start, "script": row.method,
-                      "memory": peak}
-                     | student)  # fmt: skip
+        found.append({"row": row.path, "memory": peak} | student)
     seconds = {size: medians(some, TURNS) for size, some in calls.items()}
     for line in found:
         line["milliseconds"] = {str(size): 1000 * seconds[size][line["row"]] / counts[size] for size in calls}
@@ -81,24 +79,22 @@ def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, li
     return task, rows
 
 
-def text(report: dict[str, Any]) -> str:
+def text(found: Table, report: dict[str, Any]) -> str:
     """The table in Markdown."""
-    hardware = report["environment"]["hardware"]
-    header = ["student", "starts from", "parameters", "MB on disk", "ms, batch 1", f"ms, batch {BATCH}", "texts/s",
-              "MB of memory", "script"]  # fmt: skip
-    rows, kind = [], None
-    for row in report["rows"]:
-        if row["kind"] != kind:
-            kind = row["kind"]
-            rows.append([kind])
-        one, many = row["milliseconds"]["1"], row["milliseconds"][str(BATCH)]
-        rows.append([row["label"], row["start"], f"{row['parameters'] / 1e6:.2f}M", f"{row['bytes'] / 1e6:.2f}",
-                     f"{one:.2f}", f"{many:.1f}", f"{1000 * BATCH / many:.0f}", f"{row['memory'] / 1e6:.0f}",
-                     row["script"]])  # fmt: skip
+    hardware, lines = report["environment"]["hardware"], {line["row"]: line for line in report["rows"]}
+    header = ["parameters", "MB on disk", "ms, batch 1", f"ms, batch {BATCH}", "texts/s", "MB of memory", "script"]
+
+    def cells(row: Row) -> list[str]:
+        line = lines[row.path]
+        one, many = line["milliseconds"]["1"], line["milliseconds"][str(BATCH)]
+        return [f"{line['parameters'] / 1e6:.2f}M", f"{line['bytes'] / 1e6:.2f}", f"{one:.2f}", f"{many:.1f}",
+                f"{1000 * BATCH / many:.0f}", f"{line['memory'] / 1e6:.0f}", row.method]  # fmt: skip
+
+    made = grid(found, header, cells, [row for row in found.rows if row.path in lines])
     said = (
         f"{report['task']}, {hardware['device']}, {hardware['threads']} thread(s); medians of passes that take turns."
     )
-    return f"{said}\n\n{Grid(header, rows).markdown()}"
+    return f"{said}\n\n{made.markdown()}"
 
 
 def main(argv: list[str]) -> None:
@@ -108,10 +104,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--data-dir", help="folder with local data, as for the scripts")
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
-    name, rows = chosen(load(folders), folders, options.task)
+    found = load(folders)
+    name, rows = chosen(found, folders, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
     report = {"task": name, "rows": measured, "environment": results.environment()}
-    print(text(report))
+    print(text(found, report))
     path = folders[0] / "profile.json"
     results.write_json(path, report)
     print(f"saved: {path}")
