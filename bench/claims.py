@@ -110,7 +110,7 @@ def compared(answer: dict[str, Any]) -> tuple[str, str]:
     ratios = [value / right[case] for case, value in left.items() if case in right]
     low, high = min(ratios), max(ratios)
     ends = f"{low:.2f}" if len(ratios) == 1 else f"{low:.2f} to {high:.2f}"
-    count = "" if len(ratios) == 1 else f", {len(ratios)} cases, each measured once"
+    count = "" if len(ratios) == 1 else f", {len(ratios)} cases, one median each"
     return word(low, high, "more" in answer, bound), f"{ends} times{count}"
 
 
@@ -234,15 +234,18 @@ def of_paper(paper: str) -> str:
 
 
 def counts() -> str:
-    """How many claims of each paper have which word."""
+    """How many claims of each paper have which word. What is counted, in which no student is trained, stands apart."""
     found = {p: [answers(claim) for claim in read()["claims"] if claim["paper"] == p] for p in PAPERS}
     found["all"] = [one for mine in found.values() for one in mine]
-    lines = [
-        [paper, str(len(mine)), *(str(sum(one[c][0] == w for one in mine)) for c in COLUMNS for w in WORDS)]
-        for paper, mine in found.items()
-    ]
-    header = ["paper", "claims", *(f"{column}: {w}" for column in COLUMNS for w in WORDS)]
-    return Grid(header, lines).markdown()
+    lines = []
+    for paper, mine in found.items():
+        exact = [one for one in mine if "-" in (said for said, _ in one.values())]
+        trained = [one for one in mine if one not in exact]
+        each = [sum(one[column][0] == said for one in trained) for column in COLUMNS for said in WORDS]
+        each += [sum(said == one["real"][0] for one in exact) for said in WORDS[:2]]
+        lines.append([paper, *map(str, (len(mine), *each))])
+    header = [f"{column}: {said}" for column in COLUMNS for said in WORDS] + [f"counts: {said}" for said in WORDS[:2]]
+    return Grid(["paper", "claims", *header], lines).markdown()
 
 
 def sources() -> str:

@@ -34,8 +34,8 @@ NOT_YET = (
 def pending(name: str) -> str:
     """What stands in the place of a result that is not there yet."""
     return (
-        "This edition of the pocket suite has not run it yet. It takes `python -m bench run"
-        f" bench/{name}.toml`, and `python -m bench table bench/{name}.toml --save {name}`."
+        f"No result yet with this version of the pocket suite. It takes `python -m bench run bench/{name}.toml`, and"
+        f" `python -m bench table bench/{name}.toml --save {name}`."
     )
 
 
@@ -287,7 +287,7 @@ def factors(found: Table) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "arena": of("arena", short_arena, NOT_YET),
     "arena-said": of("arena", said, ""),
-    "arena-whole": of("arena", table.markdown),
+    "arena-whole": of("arena", lambda found: paragraphs(still_to_run(found), table.markdown(found))),
     "arena-trials": trials,
     "arena-contrasts": of("arena", contrasts.contrasts),
     "arena-ladder": of("arena", table.ladder),

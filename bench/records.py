@@ -205,7 +205,7 @@ def kept_record(record: dict[str, Any]) -> dict[str, Any]:
 
 def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None) -> None:
     """The results of folders as one file, from which the same tables are made; and beside it what was predicted at the
-    `reported` budget of each task."""
+    `reported` budget of each task, and by rows that have other budgets alone."""
     cells, missing = read_all(sources)
     lines = [{"missing": missing}, *(kept_record(cell.record) | {"row": cell.place} for cell in cells)]
     text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
@@ -213,7 +213,8 @@ def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None
     with results.replacing(path) as partial:
         partial.write_bytes(gzip.compress(text.encode(), mtime=0))
     at = [cell for cell in cells if (reported or {}).get(cell.record["task"]) == cell.record["budget"]["amount"]]
-    save_predictions(at, path)
+    there = {(cell.place, cell.record["task"]) for cell in at}
+    save_predictions(at + [cell for cell in cells if (cell.place, cell.record["task"]) not in there], path)
 
 
 def opened(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

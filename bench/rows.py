@@ -228,7 +228,7 @@ class Table:
 
     def untrained(self, row: Row, task: str) -> str | None:
         """Why a cell decides nothing (†): its seeds span a step, or it stands before one. The latter is judged by the
-        best budget of its ladder; without a ladder, by whether anything was learnt. Both count from guessing."""
+        best budget of its ladder; without a ladder, by its teacher. Both count from guessing."""
         values = row.values(task)
         if len(values) > 1 and float(np.std(values, ddof=1)) > SPAN:
             return "seeds span a step"
@@ -236,8 +236,12 @@ class Table:
             return None
         guess = guessing(self.tasks[task])
         reached = [float(np.mean(rung)) for rung in self.rungs(row, task).values() if rung]
-        reached = reached if len(reached) > 1 else [guess + 2 * 0.05]
-        return "stands before its step" if np.mean(values) - guess < (max(reached) - guess) / 2 else None
+        if len(reached) > 1:
+            least = (max(reached) - guess) / 2
+        else:  # a teacher that is stored outputs may have no score
+            record = row.records(task)[0]
+            least = (teacher_score(record) - guess) / 4 if record["teacher"]["metrics"] else 0.05
+        return "stands before its step" if np.mean(values) - guess < least else None
 
     def scored(self, row: Row, task: str) -> str:
         """A row's scores on a task, with the mark of a cell that decides nothing."""

@@ -220,8 +220,8 @@ def footnote(table: Table) -> str:
     marked = any(table.untrained(row, task) for row in table.rows for task in table.tasks)
     return (
         f"† Decides nothing. The seeds differ too much (standard deviation above {100 * SPAN:.0f} points), or the task"
-        " is not learnt yet: above guessing the score is less than half of what the row's best budget reaches, or next"
-        " to nothing. Differences leave this task out."
+        " is not learnt yet: above guessing the score is less than half of what the row's best budget reaches, or,"
+        " with one budget, less than a quarter of the teacher's. Differences leave this task out."
     ) * marked
 
 

@@ -8,7 +8,7 @@
     language modelling                  a GPT-2 that starts from the BERT's word embeddings
     texts to be written                 a BART whose encoder starts as the BERT
 
-Fine-tuned teachers of the tasks of sentences are shipped too, with weights of 8 bits: `pocket/teachers`.
+Some fine-tuned teachers of the tasks of sentences are shipped too, with weights of 8 bits: `pocket/teachers`.
 `python -m pocket.make` makes the shipped weights.
 """
 

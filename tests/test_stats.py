@@ -257,6 +257,16 @@ def test_a_part_of_a_matrix_says_how_much_is_there(arena: Path, tmp_path: Path) 
     assert "Partial: " in table.markdown(found)
 
 
+def test_with_one_budget_the_teacher_says_what_is_learnt(tmp_path: Path) -> None:
+    """At least a quarter of its score, above guessing."""
+    for name, value in (("kd", 0.2), ("mc3kd", 0.25)):
+        for seed in range(2):
+            write(tmp_path / name, value, seed, name, "cola", metrics={"dev": {"matthews": value}},
+                  primary={"name": "matthews"}, teacher={"metrics": {"dev": {"matthews": 0.9}}})  # fmt: skip
+    found = table.load([tmp_path])
+    assert {row.name: bool(found.untrained(row, "cola")) for row in found.rows} == {"kd": True, "mc3kd": False}
+
+
 @pytest.fixture
 def forgetful() -> Iterator[None]:
     """Claims keep nothing of the checked-in results, nor of what a test puts in their place."""
