@@ -189,6 +189,8 @@ def main(argv: list[str]) -> None:
     add_engine(parser)
     options, others = parser.parse_known_args(argv)
     given = arguments(others)
+    if taken := [name for name in ("tune", "save_student") if name in given]:
+        raise BadInput(f"--{taken[0].replace('_', '-')}: is the arena's own, which measures the students that it saves")
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of({"teacher": options.teacher} | given))
     if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET and "teacher_outputs" not in given:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from bench.cli import FOLDER, dashed, reading
 from common import results
-from common.args import BadInput, CommonArgs, check_field, read, split_list
+from common.args import BadInput, CommonArgs, check_field, parse_model, read, split_list
 from common.sources import check_task
 from common.tasks import Columns, Task, find_files, is_data_set
 
@@ -330,7 +330,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 print(f"left out: {row.label} on {task}, which is {found.kind};"
                       f" {row.script} does {', '.join(Args.KINDS or ())}", file=sys.stderr)  # fmt: skip
                 continue
-            data = digest(task, found, given.get("data_dir"))
+            data = digest(task, found, given)
             parsed: dict[tuple[int | None, str], Any] = {}  # the library's parser is slow, and only the seed differs
             for (rung, budget), seed, variant in itertools.product(enumerate(budgets or [None]), seeds, variants):
                 own = given | {"variant": variant} | ({"budget": str(budget)} if budget else {})
@@ -347,13 +347,18 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
         return jobs
 
 
-def digest(name: str, task: Task, data_dir: str | None) -> str | None:
-    """Of the files of one's own that a task is read from; None of other data, which do not change."""
-    if data_dir:
+def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
+    """Of the files of one's own that are read: a task's, a teacher's outputs, models in folders; None of what does not
+    change."""
+    if data_dir := given.get("data_dir"):
         places = list(find_files(task, data_dir).values())
     else:
         places = [Path(name).expanduser()] if is_data_set(name) else []
-    files: list[Path] = []
+    files = [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
+    for model in (part for key in ("teacher", "init", "tokenizer") for part in split_list(given.get(key, ""))):
+        folder = Path(parse_model(model)[0])
+        if (folder / "config.json").is_file():
+            files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*/config.json")])
     for place in places:
         saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
         if place.is_dir():

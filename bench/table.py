@@ -154,7 +154,9 @@ def area(table: Table, row: Row) -> float | None:
 
 
 def near(table: Table, row: Row, task: str) -> str:
-    """Between which budgets a row comes to `NEAR` of the teacher's score."""
+    """Between which budgets a row comes to `NEAR` of the teacher's score, if that is known."""
+    if not table.tasks[task]["teacher"]["metrics"]:
+        return "-"
     wanted, before = NEAR * teacher_score(table.tasks[task]), None
     for amount, values in table.rungs(row, task).items():
         if values and np.mean(values) >= wanted:

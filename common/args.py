@@ -222,8 +222,8 @@ class CommonArgs:
         if counted == "examples" and amount < self.batch_size:
             raise BadInput(f"--budget {self.budget}: pays for no step of --batch-size {self.batch_size}; give more")
         for name in ("teacher", "init", "data_dir", "out_dir", "cache_dir"):
-            if getattr(self, name) == "":
-                raise BadInput(f"--{name.replace('_', '-')} '': names nothing; leave it out, or give one")
+            if (given := getattr(self, name)) is not None and not split_list(given):
+                raise BadInput(f"--{name.replace('_', '-')} {given!r}: names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():

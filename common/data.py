@@ -80,6 +80,8 @@ def from_lists(
             raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
         found = {"text": inputs}
         if isinstance(inputs[0], tuple):
+            if not all(isinstance(one, tuple) and len(one) == 2 for one in inputs):
+                raise BadInput(f"{split}: tuples must all be of two texts")
             found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
         rows[split] = Rows(found | {"label": answers}, split)
     return _own(described(name, rows, columns), 0, None, False)
@@ -114,10 +116,13 @@ def _made(
     reported = dev if tune else tests or dev
     if tune and not (tests and dev):
         train = splits["train"]
-        if len(train) < 10:
-            raise BadInput(f"--tune: {len(train)} training examples are too few to hold out a tenth of them")
-        kept = [i for i in range(len(train)) if i % 10 != 9]
-        splits = {"train": train.rows(kept), "held_out": train.rows(range(9, len(train), 10))}
+        known = [i for i, label in enumerate(train.labels) if label is not None]  # what a score can be made of
+        order = known if task.kind.ordered and known else list(range(len(train)))
+        if len(order) < 10:
+            raise BadInput(f"--tune: {len(order)} training examples are too few to hold out a tenth of them")
+        held_out = order[9::10]
+        kept = sorted({*range(len(train))} - {*held_out})
+        splits = {"train": train.rows(kept), "held_out": train.rows(held_out)}
         origin += ", a tenth of train held out"
         reported = ("held_out",)
     if task.kind.ordered:

@@ -321,7 +321,8 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
 
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a teacher that can be trained: in float32, with gradients, without a hook in any of its modules.
+    """A copy of a teacher that can be trained: in float32, with gradients, without a hook in any of its modules but
+    those of a converted attention.
 
     A hook that was copied would still write to where the teacher's writes. The library makes its own ones again.
     """
@@ -330,7 +331,8 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     student = copy.deepcopy(model).float().requires_grad_()
     for module in student.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
-            hooks.clear()
+            for key in [key for key, hook in hooks.items() if getattr(hook, "__module__", "") != attention.__name__]:
+                del hooks[key]
         module.__dict__.pop("_output_capturing_hooks_installed", None)
     return student
 

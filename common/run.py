@@ -62,15 +62,16 @@ class Run:
 
     `lr` is the student's peak learning rate: `--lr`, or the default of its width and of where it starts from. `select`:
     with `--budget paper` alone, the result is the best of evaluations after so many steps (0: epochs) of the last loop,
-    which ends when `patience` of them were no better.
+    which ends when `patience` of them were no better. `labels_alone`: nothing but labels teaches it on the task
+    (default: what is called finetune); examples without one are left out.
     """
 
     def __init__(self, args: CommonArgs, method: str, variant: str, task: TaskData, teacher: Teacher,
                  paper_epochs: float, select: int | None = None, patience: int | None = None,
-                 **settings: Any) -> None:  # fmt: skip
+                 labels_alone: bool | None = None, **settings: Any) -> None:  # fmt: skip
         self.args, self.method, self.variant, self.task, self.teacher = args, method, variant, task, teacher
         self.examples = task.splits["train"]  # a method may put augmented ones in their place
-        if "finetune" in variant.split("-"):  # nothing but labels teaches it
+        if "finetune" in variant.split("-") if labels_alone is None else labels_alone:
             self.examples = task.labelled
             if not len(self.examples):
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"

@@ -614,6 +614,10 @@ def described(
         names = said
     elif known:
         names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
+        if kind.several and not names:
+            raise BadInput(
+                f"{name}: --kind {columns.kind}, and no row has a label; --label COLUMN names where they are"
+            )
         # a column of outputs names its class
         names = said if names and said and (rows["train"].outputs or set(names) <= set(said)) else names
     else:

@@ -201,7 +201,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
         start = Start(name, source, config, tokenizer, models.model_name(name))
-        if args.label_map and kind.sized and name == args.teacher:
+        if args.label_map and kind.sized and name in split_list(args.teacher) and args.teacher_outputs is None:
             config.id2label = dict(enumerate(renamed(args.label_map, list(map(str, range(config.num_labels))))))
             start = start._replace(origin=f"{start.origin}[{args.label_map}]")
     if models.is_decoder(config.model_type) and not kind.causal:
@@ -274,6 +274,11 @@ def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:
     return recipe
 
 
+def pooling(model: PreTrainedModel) -> dict[str, str]:
+    """What makes vectors of a text embedder's states; its weights do not tell."""
+    return {key: value for key, value in vars(model.config).items() if key == "embedding_pooling"}
+
+
 def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
     recipe = {
@@ -281,6 +286,7 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: Ta
         "task": [task.name, task.fingerprint, *task.reported],
         "max_length": args.max_length,
         "how": [parallel.device().type, torch.__version__],
+        **pooling(model),
     }
 
     def write(stage: Stage, folder: Path) -> None:
@@ -497,7 +503,8 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
     wanted = args.teacher_cache != "off" and bool(kind.outputs) and len(set(encoded.ids)) == len(encoded)
     if args.teacher_cache == "auto":
         pays = steps * args.batch_size > len(encoded)
-        wanted = wanted and pays and sum(encoded.lengths) * len(layers) * teacher.model.config.hidden_size * 4 <= MOST
+        width = teacher.model.config.hidden_size if layers else 0
+        wanted = wanted and pays and sum(encoded.lengths) * len(layers) * width * 4 <= MOST
     if not wanted:
         return None
     tokens = {name: torch.from_numpy(values) for name, values in (encoded.flat | {"ends": encoded.ends}).items()}
@@ -508,6 +515,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
         "outputs": [*kind.outputs, *layers],
         "attention": teacher.model.config._attn_implementation,
         "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
+        **pooling(teacher.model),
     }
 
     def write(stage: Stage, folder: Path) -> None:

@@ -250,6 +250,8 @@ class Texts:
 
     def hold_out(self, most: int) -> tuple[Texts, list[str]]:
         """The texts without the last `most` of their head (at most a tenth, at least one), and these."""
+        if len(self.head) < 2:
+            raise BadInput("--corpus: one text alone is too few to learn from and to hold one out; give more")
         count = min(most, max(1, len(self.head) // 10))
         return replace(self, head=self.head[:-count]), self.head[-count:]
 
@@ -623,7 +625,8 @@ def pretrain(
     """
     args, teacher = run.args, run.teacher
     itself = recipe.written and not (source or teacher.pretrained)  # the teacher was not pre-trained
-    source = source or teacher.pretrained or (teacher.signature if recipe.written else teacher.name)
+    first = (teacher.sources or [teacher])[0]  # of several
+    source = source or teacher.pretrained or (first.signature if recipe.written else first.name)
     precision = {"precision": args.precision, "teacher_precision": args.teacher_precision}
 
     def make(stage: Stage) -> PreTrainedModel:

@@ -481,8 +481,10 @@ def main(args: Args) -> None:
         task = data.prompted(data.load(name, **args.source), args.prompt)
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
         teacher = get_teacher(args, task)
-        for run in task_runs(args, "cka", task, teacher, paper_epochs=PAPER_EPOCHS):
-            plan, config = args.plan(run.variant, name), teacher.model.config
+        plans = {variant: args.plan(variant, name) for variant in args.variants}
+        rows = {variant: {"labels_alone": plan[:2] == ("labels", "none")} for variant, plan in plans.items()}
+        for run in task_runs(args, "cka", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
+            plan, config = plans[run.variant], teacher.model.config
             student = run.student(**student_settings(args, config))
             objective = Objective(args, plan.outputs, plan.hidden, student.config, config)
             curves: dict[str, list[float]] = {"pretraining": []}

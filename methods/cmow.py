@@ -143,6 +143,8 @@ class Args(CommonArgs):
         if len({*self.inits} - {"random", "general"}) > 1:
             raise BadInput(f"--init {self.init}: one folder at a time; the rows of two would have one name")
         if self.head == "cnn":
+            if self.batch_size < 2:
+                raise BadInput(f"--batch-size {self.batch_size}: --head cnn has a batch norm, which needs 2 or more")
             image_side(**encoder_sizes(self.student))
         if not re.fullmatch(r"\d+(\.\d+)?,\d+(\.\d+)?", self.general_weights):
             raise BadInput(f"--general-weights {self.general_weights!r}: must be two numbers, for example 5,2")
@@ -353,7 +355,8 @@ class BiLstm(nn.Module):
     def forward(self, sequence: Tensor, lengths: Tensor) -> Tensor:
         """(B, L, i) and (B,), the tokens of each text first -> (B, C)."""
         packed = pack_padded_sequence(sequence, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, (final, _) = self.lstm(packed)
+        with torch.autocast(sequence.device.type, enabled=False):  # some processors have no LSTM of half precision
+            states, (final, _) = self.lstm(packed)
         if self.norm is None:  # either direction's last state: (2, B, H) -> (B, 2H)
             return self.output(self.dropout(F.relu(self.hidden(final.transpose(0, 1).flatten(1)))))
         states, _ = pad_packed_sequence(states, batch_first=True)  # (B, L, 2H)

@@ -400,6 +400,7 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
         "convert_corpus": text.named(args.convert_corpus) if args.convert_corpus and "convert" in plan.stages else None,
         "document_length": args.max_length,
         "pattern": plan.pattern,
+        "labels_alone": not plan.soft,
     }
 
 

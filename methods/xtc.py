@@ -161,6 +161,8 @@ class Args(CommonArgs):
         if len(self.exported) != 1 or len(self.tasks) != 1:
             raise BadInput(f"--export {self.export}: one file holds one student; give --variant xtc or kd with one of"
                            " --bits, 1 or 2, one of --stages and one --task")  # fmt: skip
+        if not self.save_student:
+            raise BadInput(f"--export {self.export}: packs the student that is saved; leave --save-student out")
         check_place("--export", self.export, file=True)
         if Path(self.export).exists() and not self.force:
             raise BadInput(f"--export {self.export}: exists; give another name, or --force, which also trains again")
@@ -475,11 +477,14 @@ def predict(file: str = "", *texts: str) -> Iterator[str]:
     fields, names = getattr(model.config, "fields", ["text"]), dict[Any, str](model.config.id2label or {})
     if len(fields) == 2 and len(texts) != 2:
         raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
+    several = model.config.problem_type == "multi_label_classification"
+    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    length = min(tokenizer.model_max_length, positions)  # a tokenizer may know no end
     for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
-        inputs = tokenizer(*example, truncation=True, max_length=tokenizer.model_max_length, return_tensors="pt")
-        logits = model(**inputs).logits[0]
-        ranked = sorted(((p, names[i]) for i, p in enumerate(logits.softmax(-1).tolist())), reverse=True)
-        yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 else f"{logits[0]:.4f}"
+        logits = model(**tokenizer(*example, truncation=True, max_length=length, return_tensors="pt")).logits[0]
+        said = logits.sigmoid() if several else logits.softmax(-1)
+        ranked = sorted(((p, names[i]) for i, p in enumerate(said.tolist())), reverse=True)
+        yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 or several else f"{logits[0]:.4f}"
 
 
 def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:

@@ -272,6 +272,18 @@ def ids_of(*shape: int) -> Tensor:
     return torch.randint(5, 31, shape, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.parametrize("name", FOUR)
+def test_a_copy_that_can_be_trained_is_the_same_model(name: str) -> None:
+    """Without a teacher's hooks, but with those of its attention."""
+    model, seen = converted(name), list[Any]()
+    model.register_forward_hook(lambda *_: seen.append(1))
+    given = {"input_ids": ids_of(2, 48), "attention_mask": torch.ones(2, 48, dtype=torch.long)}
+    copy = models.trainable_copy(model).eval()
+    found = copy(**given).last_hidden_state
+    assert not seen
+    assert torch.equal(found, model(**given).last_hidden_state)
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "albert", "distilbert", "camembert"])
 @pytest.mark.parametrize("name", FOUR)
 def test_any_encoder_becomes_long(name: str, family: str) -> None:

@@ -309,14 +309,17 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
     found = []
     for text in ("a", "b", "a"):
         own.write_text(text)
-        found.append(matrix.digest(str(own), kind, None))
+        found.append(matrix.digest(str(own), kind, {}))
     assert found[0] == found[2] != found[1]
     for split in kind.splits:
         (tmp_path / f"{split}.tsv").write_text("a")
-    before = matrix.digest("sst2", kind, str(tmp_path))
-    (tmp_path / "train.tsv").write_text("b")
-    assert before != matrix.digest("sst2", kind, str(tmp_path)) is not None
-    assert matrix.digest("sst2", kind, None) is matrix.digest("pocket/sst2", kind, None) is None
+    (tmp_path / "config.json").write_text("{}")
+    outputs, place = {"teacher_outputs": str(own)}, {"data_dir": str(tmp_path)}
+    for given, file in ((place, "train.tsv"), (outputs, "own.csv"), ({"teacher": f"pocket,{tmp_path}"}, "config.json")):
+        before = matrix.digest("sst2", kind, given)
+        (tmp_path / file).write_text("changed")
+        assert before != matrix.digest("sst2", kind, given) is not None, file
+    assert matrix.digest("sst2", kind, {"teacher": "pocket"}) is matrix.digest("pocket/sst2", kind, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,7 @@ TASK = TaskData("rte", TASKS["rte"], "local", "", {"train": Split(["a"], [("a", 
         ("x={}/x.jsonl", "", "no text is left (it is empty)"),
         ("x={}/x.jsonl", '{"content": "a", "metadata": {}}\n', "no text is left (language 1)"),
         ("{}/x.txt", "\n", "no text is left (it is empty)"),
+        ("{}/x.txt", "one\n", "one text alone is too few"),
         ("{}/x.txt", b"\xff\n", "x.txt: cannot be read"),
         ("x={}/x.txt.gz", "not packed", "x.txt.gz: cannot be read"),
         ("stream:{}/x.txt.gz", gzip.compress(b"one line\n" * 2000, mtime=0)[:-20], "x.txt.gz: cannot be read"),
@@ -255,4 +256,4 @@ TASK = TaskData("rte", TASKS["rte"], "local", "", {"train": Split(["a"], [("a", 
 def test_corpora(spec: str, content: str | bytes, says: str, tmp_path: Path) -> None:
     for name in ("x.csv", "x.txt", "y.txt", "x.jsonl", "x.txt.gz"):
         write(tmp_path / name, content)
-    refused(lambda: text.open_texts(spec.format(tmp_path), TASK), says)
+    refused(lambda: text.open_texts(spec.format(tmp_path), TASK).hold_out(1), says)

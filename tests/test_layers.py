@@ -156,6 +156,14 @@ def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
             assert ((value - before[name]).abs() <= largest / 127 * (0.5 + 1e-4)).all()
 
 
+def test_what_could_not_be_loaded_again_is_not_rounded() -> None:
+    for key in ("quantization_config", "efficient_attention"):
+        model = BertForSequenceClassification(bert_config(2, 48, vocab=31))
+        setattr(model.config, key, {"name": "lsg"})
+        with pytest.raises(BadInput, match=f"{key} in its configuration"):
+            packed.rounded(model)
+
+
 def test_embeddings_alone_are_rounded(tmp_path: Path) -> None:
     """CMOW's take a quarter of their bytes and hardly another logit, and the folder has the bits."""
     torch.manual_seed(0)

@@ -121,6 +121,21 @@ def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: P
         assert code == 0, err
 
 
+def test_rows_that_labels_alone_teach_need_them(unlabelled: Path, expert: Path, tmp_path: Path) -> None:
+    """Whatever they are called; and what is held out to tune on has labels."""
+    argv = ["--task", unlabelled, "--teacher", expert, "--max-length", 16, "--out-dir", tmp_path, "--device", "cpu"]
+    alone = ["--variant", "woh", "--outputs", "labels", "--pretraining", "off", "--student", "2x32"]
+    for method, more in (("efficient_attention", ["--variant", "distil"]), ("cka", alone)):
+        code, _, err = call(method, *argv, *more)
+        assert code == 2, err
+        assert f"--variant {more[1]}: learns from labels" in err
+    half = tmp_path / "half.csv"
+    half.write_text("text,label\n" + "".join(f"text {i},{'' if i % 3 else 'ab'[i % 2]}\n" for i in range(90)))
+    held_out = data.load(str(half), tune=True).splits["held_out"]
+    assert len(held_out) > 1
+    assert None not in held_out.labels
+
+
 def csv_of(header: str, row: Any) -> str:
     return "\n".join([header, *(",".join(map(str, found)) for i in range(200) if (found := row(i)))])
 

@@ -197,6 +197,7 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
     assert (pairs.task.fields, pairs.splits["dev"].labels) == (("text1", "text2"), [0])
     refused(lambda: data.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
     refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 40: text is 5")
+    refused(lambda: data.from_lists([("a", "b", "c")] * 40, labels), "tuples must all be of two texts")
     table = pandas.DataFrame({"text": texts, "label": labels})[10:]
     assert data.from_lists(table.text, table.label) == data.from_lists(texts[10:], labels[10:])
     assert data.from_lists(texts, numpy.arange(40) % 11).task.labels == tuple(map(str, range(11)))
@@ -628,6 +629,7 @@ def test_the_arena_from_file_to_advice(
     if file == "t.conll":
         refused(lambda: arena.main([*words, "--student", "2x16"]), "no row is left for token classification")
         refused(lambda: arena.main(["pocket/xsum"]), "pocket/xsum: is summarisation")
+        refused(lambda: arena.main(["pocket/rte", "--tune", "true"]), "--tune: is the arena's own")
 
 
 def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from test_input import refused, write
 from transformers import AutoModel, BertModel
 
-from common import data, models
+from common import data, models, teacher
 from common.kinds import KINDS
 from common.layers.embedding import TextEmbedder
 from common.losses import kd_loss
@@ -123,6 +123,7 @@ def test_the_pooling_of_a_checkpoint_is_its_own(embedder: Path, tmp_path: Path) 
             continue
         found = TextEmbedder.from_pretrained(str(folder)).eval()
         torch.testing.assert_close(found(**inputs).logits, expected(model.body(**inputs).last_hidden_state))
+        assert teacher.pooling(found) == {"embedding_pooling": "cls"} != teacher.pooling(model)  # in keys of the cache
 
 
 def test_what_vectors_cannot_do(pairs: Path, embedder: Path, backbone: Path, tmp_path: Path) -> None:

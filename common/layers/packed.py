@@ -267,7 +267,12 @@ def pack_model(model: PreTrainedModel) -> PreTrainedModel:
 @torch.no_grad()
 def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Embedding)) -> PreTrainedModel:
     """Put packed modules of 8 bits in the place of a trained model's linears and embeddings, or of one of both, in
-    place: a linear has one scale, an embedding one for each row."""
+    place: a linear has one scale, an embedding one for each row. `BadInput` for models whose folders could not be
+    loaded again: of packed weights, converted attention, or vectors."""
+    if unfit := [key for key in ("quantization_config", "efficient_attention") if hasattr(model.config, key)]:
+        raise BadInput(f"a model with {unfit[0]} in its configuration is not rounded to 8 bits")
+    if model.base_model_prefix == "body":
+        raise BadInput("a model of text embeddings is not rounded to 8 bits")
     found: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     modules = {name: module for name, module in found.items() if module.weight.numel()}
     for name, module in modules.items():
@@ -383,7 +388,11 @@ def _load_folder(path: str | Path) -> tuple[PreTrainedModel, Any]:
         if not hasattr(config, "quantization_config"):
             raise ValueError("its weights are not packed")
         family = getattr(transformers, config.architectures[0])
-        model = family.from_pretrained(path, config=config, use_safetensors=True, trust_remote_code=False)
+        model, report = family.from_pretrained(
+            path, config=config, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        if wrong := [key for keys in report.values() for key in keys]:
+            raise ValueError(f"lacks or does not know {wrong[0]}")
         return model.eval(), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:
         raise BadInput(f"{path}: no folder of a packed model ({str(error)[:200]})") from error

@@ -223,6 +223,19 @@ def test_going_on_from_the_float_weights(tmp_path: Path) -> None:
             xtc.load_latent(other, tmp_path)
 
 
+def test_each_of_several_labels_has_a_probability(tmp_path: Path) -> None:
+    """And a tokenizer that knows no end cuts where the positions end."""
+    model, tokenizer = tiny_bert(1, 16, problem_type="multi_label_classification"), word_tokenizer()
+    quantize(model, 1)
+    tokenizer.model_max_length = 10**30
+    packed.save(packed.pack_model(model).eval(), tokenizer, tmp_path / "file")
+    (line,) = xtc.predict(str(tmp_path / "file"), "good " * 5000)
+    length = model.config.max_position_embeddings
+    inputs = tokenizer("good " * 5000, truncation=True, max_length=length, return_tensors="pt")
+    expected = sorted(model(**inputs).logits[0].sigmoid().tolist(), reverse=True)
+    assert [float(part.split()[0]) for part in line.split("  ")] == pytest.approx(expected, abs=1e-4)
+
+
 @pytest.mark.parametrize(("fields", "texts", "lines"), [(["sentence"], 3, 3), (["one", "two"], 2, 1)])
 def test_predictions_of_an_exported_file(fields: list[str], texts: int, lines: int, tmp_path: Path) -> None:
     model = tiny_bert(1, 16)
