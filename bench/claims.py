@@ -1,8 +1,8 @@
 """The papers' claims: which of them held here. The tables of docs/claims.md, from bench/claims.toml.
 
 The head of that file says what its keys mean; `python -m bench readme` writes the tables. The word of a claim follows
-from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases that were
-measured once, which have to agree. A † cell decides nothing.
+from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases with
+one median each, which have to agree. A † cell decides nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def scores(name: str) -> Scores:
 
 @functools.cache
 def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what was measured once: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
+    """Of what has one median: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
     report = saved(name)
     found: dict[str, dict[str, float]] = {}
     for machine, entry in report.get("machines", {}).items():

@@ -355,10 +355,15 @@ def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
     else:
         places = [Path(name).expanduser()] if is_data_set(name) else []
     files = [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
-    for model in (part for key in ("teacher", "init", "tokenizer") for part in split_list(given.get(key, ""))):
+    for model in (
+        part
+        for key in ("teacher", "init", "tokenizer", "pretraining_teacher")
+        for part in split_list(given.get(key, ""))
+    ):
         folder = Path(parse_model(model)[0])
         if (folder / "config.json").is_file():
-            files += sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*/config.json")])
+            globs = "*.safetensors", "*.json", "*.txt", "*.model", "*/config.json"
+            files += sorted(path for glob in globs for path in folder.glob(glob))
     for place in places:
         saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
         if place.is_dir():

@@ -9,7 +9,7 @@ throughput of batches of 32, over texts of the reported split from token ids to 
 turns, so that a noisy machine is noisy for all. Memory: the peak of a process that loads a student and reads one batch,
 beyond that of a process that only imports the libraries. All with the processors that OMP_NUM_THREADS names.
 OUT/profile.json keeps it, and `python -m bench report` draws from it. What a step of training takes, `python -m bench
-speed --table steps` measures.
+speed --table profile` measures.
 """
 
 from __future__ import annotations

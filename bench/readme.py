@@ -136,7 +136,7 @@ def said(found: Table) -> str:
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         who = f"All but {', '.join(far)}" if far else "All"
         lines.append(
-            f"{who} of the {len(rows)} other rows reach, by their means,"
+            f"{who} of the {len(rows)} other rows that have run at every budget reach, by their means,"
             f" {100 * table.NEAR:.0f}% of the teacher's score on every task within {max(found.ladder):,} examples."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")

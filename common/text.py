@@ -406,6 +406,8 @@ def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
     try:
         for row in load_dataset(repo, config or None, split="train", streaming=True, revision=_commit(repo)):
             yield where, row
+    except BadInput:
+        raise
     except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
         raise BadInput(f"{where}: cannot be streamed ({first_line(error)})") from error
 
@@ -413,7 +415,12 @@ def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
 @functools.cache
 def _commit(repo: str) -> str | None:
     """The commit that the hub serves, the same in every epoch; of a folder on this machine, none."""
-    return None if Path(repo).is_dir() else hub_commit(repo)
+    if Path(repo).is_dir():
+        return None
+    try:
+        return hub_commit(repo)
+    except Exception as error:
+        raise BadInput(f"--corpus stream:hub:{repo}: not to be had from the hub ({type(error).__name__})") from error
 
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------

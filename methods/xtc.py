@@ -478,8 +478,10 @@ def predict(file: str = "", *texts: str) -> Iterator[str]:
     if len(fields) == 2 and len(texts) != 2:
         raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
     several = model.config.problem_type == "multi_label_classification"
-    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
-    length = min(tokenizer.model_max_length, positions)  # a tokenizer may know no end
+    # a tokenizer may know no end; RoBERTa counts positions from the one after its padding's
+    length, table = tokenizer.model_max_length, getattr(model.base_model, "embeddings", None)
+    if (table := getattr(table, "position_embeddings", None)) is not None:
+        length = min(length, len(table.weight) - (0 if table.padding_idx is None else table.padding_idx + 1))
     for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
         logits = model(**tokenizer(*example, truncation=True, max_length=length, return_tensors="pt")).logits[0]
         said = logits.sigmoid() if several else logits.softmax(-1)

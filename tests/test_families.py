@@ -124,9 +124,10 @@ def test_a_cell_is_trained_or_refused(family: str, method: str, shape: int, shel
     argv = ["--task", "sst2", "--data-dir", shelf / "data", "--teacher", shelf / family, "--teacher-epochs", 1]
     argv += ["--batch-size", 8, "--budget", 48, "--max-length", 16, "--device", "cpu", "--out-dir", tmp_path]
     code, _, err = call(method, *argv, "--cache-dir", shelf / "cache" / family, *SHAPES[method][shape])
-    assert code == 0 or (code == 2 and "error: " in err), err
-    task = data.load("sst2", str(shelf / "data"))
-    assert not [f"{path}: {said}" for path in tmp_path.rglob("result.json") if (said := again(path.parent, task))]
+    assert code == 0 or (code == 2 and "error: " in err and family not in ("bert", "roberta", "electra")), err
+    task, made = data.load("sst2", str(shelf / "data")), list(tmp_path.rglob("result.json"))
+    assert made or code
+    assert not [f"{path}: {said}" for path in made if (said := again(path.parent, task))]
 
 
 def test_a_text_of_no_tokens_is_a_line() -> None:

@@ -190,7 +190,9 @@ def hub(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 def typed(line: list[str]) -> list[str]:
     """A command's arguments: patterns of earlier rows' folders are resolved."""
-    return [glob.glob(word)[0] if word.startswith("runs/") and "*" in word else word for word in line[2:]]
+    found = [glob.glob(word) if word.startswith("runs/") and "*" in word else [word] for word in line[2:]]
+    assert all(len(there) == 1 for there in found), found
+    return [word for (word,) in found]
 
 
 # --- in printed order ----------------------------------------------------------------------------------------

@@ -263,8 +263,12 @@ def test_with_one_budget_the_teacher_says_what_is_learnt(tmp_path: Path) -> None
         for seed in range(2):
             write(tmp_path / name, value, seed, name, "cola", metrics={"dev": {"matthews": value}},
                   primary={"name": "matthews"}, teacher={"metrics": {"dev": {"matthews": 0.9}}})  # fmt: skip
+    for seed in range(2):  # a teacher that is stored outputs: five points
+        write(tmp_path / "own", 0.1, seed, "x", "cola", metrics={"dev": {"matthews": 0.1}},
+              primary={"name": "matthews"}, teacher={"metrics": {}})  # fmt: skip
     found = table.load([tmp_path])
-    assert {row.name: bool(found.untrained(row, "cola")) for row in found.rows} == {"kd": True, "mc3kd": False}
+    marked = {row.name: bool(found.untrained(row, "cola")) for row in found.rows}
+    assert marked == {"kd": True, "mc3kd": False, "own": False}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import datasets
 import huggingface_hub
@@ -226,6 +226,12 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.signature == f"hub:x/texts:en@{'5' * 12}"
     assert len(list(islice(found.drawn(0), 24))) == 24
     assert set(asked) == {("x/texts", "en", "5" * 40)}
+
+    def unreachable(*_: Any, **__: Any) -> NoReturn:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
+    refused(lambda: text.open_texts("stream:hub:x/others", POCKET), "not to be had from the hub")
 
 
 READER = """

@@ -518,8 +518,12 @@ def read(source: str | Path, head: Any, config: Any = None) -> tuple[PreTrainedM
 def load(folder: str | Path, head: Any) -> PreTrainedModel:
     """A model that `save_pretrained` has written, converted or not, with its head."""
     if not hasattr(AutoConfig.from_pretrained(folder, trust_remote_code=False), "efficient_attention"):
-        return head.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
-    model, lost = read(folder, head)
+        model, report = head.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        lost = sorted(report["missing_keys"])
+    else:
+        model, lost = read(folder, head)
     if lost:
         raise BadInput(f"{folder}: {len(lost)} weights are missing, the first {lost[0]}: no converted {head.__name__}")
     return model
