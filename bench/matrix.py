@@ -355,11 +355,8 @@ def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
     else:
         places = [Path(name).expanduser()] if is_data_set(name) else []
     files = [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
-    for model in (
-        part
-        for key in ("teacher", "init", "tokenizer", "pretraining_teacher")
-        for part in split_list(given.get(key, ""))
-    ):
+    named = [given.get(key, "") for key in ("teacher", "init", "tokenizer", "pretraining_teacher")]
+    for model in split_list(",".join(named)):
         folder = Path(parse_model(model)[0])
         if (folder / "config.json").is_file():
             globs = "*.safetensors", "*.json", "*.txt", "*.model", "*/config.json"

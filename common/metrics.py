@@ -72,9 +72,17 @@ METRICS |= {"matthews": matthews, "pearson": pearson, "spearman": spearman}
 def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """These metrics on one split, in their order.
 
-    `predictions`, `labels`: [N], N > 0, class indices (classification) or scores (regression), finite.
+    `predictions`, `labels`: [N], class indices (classification) or scores (regression).
+    Raises ValueError if they differ in shape, are empty, or hold a number that is not finite.
     """
-    return {name: METRICS[name](predictions, labels) for name in names}
+    import numpy as np
+
+    x, y = np.asarray(predictions), np.asarray(labels)
+    if x.shape != y.shape or x.ndim != 1 or not x.size:
+        raise ValueError(f"predictions {x.shape} and labels {y.shape}: both must be [N], N > 0")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("predictions and labels must be finite")
+    return {name: METRICS[name](x, y) for name in names}
 
 
 # --- written texts -------------------------------------------------------------------------------------------

@@ -276,7 +276,8 @@ def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:
 
 def pooling(model: PreTrainedModel) -> dict[str, str]:
     """What makes vectors of a text embedder's states; its weights do not tell."""
-    return {key: value for key, value in vars(model.config).items() if key == "embedding_pooling"}
+    found = getattr(model.config, "embedding_pooling", None)
+    return {"embedding_pooling": found} if found else {}
 
 
 def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:

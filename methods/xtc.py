@@ -211,6 +211,7 @@ from transformers import PreTrainedModel
 from common import parallel
 from common.data import load
 from common.layers import packed
+from common.layers.attention import first_position
 from common.losses import baseline, term
 from common.models import AttentionScores, eager, is_decoder, layer_numbers
 from common.parallel import mean
@@ -481,7 +482,7 @@ def predict(file: str = "", *texts: str) -> Iterator[str]:
     # a tokenizer may know no end; RoBERTa counts positions from the one after its padding's
     length, table = tokenizer.model_max_length, getattr(model.base_model, "embeddings", None)
     if (table := getattr(table, "position_embeddings", None)) is not None:
-        length = min(length, len(table.weight) - (0 if table.padding_idx is None else table.padding_idx + 1))
+        length = min(length, len(table.weight) - first_position(table))
     for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
         logits = model(**tokenizer(*example, truncation=True, max_length=length, return_tensors="pt")).logits[0]
         said = logits.sigmoid() if several else logits.softmax(-1)

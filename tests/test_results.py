@@ -313,6 +313,10 @@ def test_compute_gives_every_metric_the_primary_first(name: str) -> None:
     assert list(found) == list(task.metrics)
     assert found == pytest.approx(dict.fromkeys(task.metrics, 1.0))
     assert set(found) <= set(evaluate.TITLES)
+    wrong: list[tuple[Any, Any]] = [(labels, labels[:2]), ([], []), ([labels], [labels]), ([NAN, 1, 2], labels)]
+    for predictions, truth in wrong:
+        with pytest.raises(ValueError, match=r"both must be|finite"):
+            metrics.compute(task.metrics, predictions, truth)
 
 
 def test_no_figure_of_a_model_that_is_not_finite(sst2: TaskData) -> None:

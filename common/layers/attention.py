@@ -445,8 +445,7 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
             f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
             " BERT, RoBERTa, ELECTRA and their like would work"
         )
-    # RoBERTa counts positions from the one after its padding's
-    first = 0 if positions.padding_idx is None else positions.padding_idx + 1
+    first = first_position(positions)
     usable = positions.weight[first:]
     if len(usable) < max_length:
         lengthen(model, first + max_length, first)
@@ -454,6 +453,11 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     install(model)
     if attention == "lsg":
         start_globals(model, tokenizer, usable)
+
+
+def first_position(positions: nn.Embedding) -> int:
+    """RoBERTa counts positions from the one after its padding's."""
+    return 0 if positions.padding_idx is None else positions.padding_idx + 1
 
 
 @torch.no_grad()
@@ -517,13 +521,14 @@ def read(source: str | Path, head: Any, config: Any = None) -> tuple[PreTrainedM
 
 def load(folder: str | Path, head: Any) -> PreTrainedModel:
     """A model that `save_pretrained` has written, converted or not, with its head."""
-    if not hasattr(AutoConfig.from_pretrained(folder, trust_remote_code=False), "efficient_attention"):
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if hasattr(config, "efficient_attention"):
+        model, lost = read(folder, head, config)
+    else:
         model, report = head.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            folder, config=config, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         lost = sorted(report["missing_keys"])
-    else:
-        model, lost = read(folder, head)
     if lost:
         raise BadInput(f"{folder}: {len(lost)} weights are missing, the first {lost[0]}: no converted {head.__name__}")
     return model

@@ -51,6 +51,7 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from common.errors import BadInput
+from common.layers.embedding import TextEmbedder
 from common.results import replacing
 from common.train import weights_digest
 
@@ -271,7 +272,7 @@ def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Emb
     loaded again: of packed weights, converted attention, or vectors."""
     if unfit := [key for key in ("quantization_config", "efficient_attention") if hasattr(model.config, key)]:
         raise BadInput(f"a model with {unfit[0]} in its configuration is not rounded to 8 bits")
-    if model.base_model_prefix == "body":
+    if isinstance(model, TextEmbedder):
         raise BadInput("a model of text embeddings is not rounded to 8 bits")
     found: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     modules = {name: module for name, module in found.items() if module.weight.numel()}
@@ -367,12 +368,7 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
             raise ValueError(f"{config.architectures[0]} is no model of the library")
         if getattr(config, "num_hidden_layers", 0) > len(tensors):  # which would be built first
             raise ValueError("more layers than tensors")
-        loaded: Any = family.from_pretrained(
-            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
-        )
-        model, report = loaded
-        if wrong := [key for keys in report.values() for key in keys]:
-            raise ValueError(f"lacks or does not know {wrong[0]}")
+        model = complete(family, None, config=config, state_dict=tensors, dtype=torch.float32)
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
     except BadInput:
@@ -382,17 +378,21 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
     return model.eval(), tokenizer
 
 
+def complete(family: Any, source: str | Path | None, **how: Any) -> PreTrainedModel:
+    """A model by the library's `from_pretrained`; a ValueError where its weights are not those of the file."""
+    model, report = family.from_pretrained(source, output_loading_info=True, **how)
+    if wrong := [key for keys in report.values() for key in keys]:
+        raise ValueError(f"lacks or does not know {wrong[0]}")
+    return model
+
+
 def _load_folder(path: str | Path) -> tuple[PreTrainedModel, Any]:
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         if not hasattr(config, "quantization_config"):
             raise ValueError("its weights are not packed")
         family = getattr(transformers, config.architectures[0])
-        model, report = family.from_pretrained(
-            path, config=config, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
-        if wrong := [key for keys in report.values() for key in keys]:
-            raise ValueError(f"lacks or does not know {wrong[0]}")
+        model = complete(family, path, config=config, use_safetensors=True, trust_remote_code=False)
         return model.eval(), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:
         raise BadInput(f"{path}: no folder of a packed model ({str(error)[:200]})") from error
