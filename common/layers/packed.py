@@ -380,7 +380,9 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
 
 def complete(family: Any, source: str | Path | None, **how: Any) -> PreTrainedModel:
     """A model by the library's `from_pretrained`; a ValueError where its weights are not those of the file."""
-    model, report = family.from_pretrained(source, output_loading_info=True, **how)
+    model, report = family.from_pretrained(
+        source, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **how
+    )
     if wrong := [key for keys in report.values() for key in keys]:
         raise ValueError(f"lacks or does not know {wrong[0]}")
     return model
@@ -392,7 +394,7 @@ def _load_folder(path: str | Path) -> tuple[PreTrainedModel, Any]:
         if not hasattr(config, "quantization_config"):
             raise ValueError("its weights are not packed")
         family = getattr(transformers, config.architectures[0])
-        model = complete(family, path, config=config, use_safetensors=True, trust_remote_code=False)
+        model = complete(family, path, config=config)
         return model.eval(), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:
         raise BadInput(f"{path}: no folder of a packed model ({str(error)[:200]})") from error
