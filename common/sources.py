@@ -378,6 +378,8 @@ def _table(path: Path, text: str, name: str | None) -> Rows:
     header = [title.strip() for title in rows[0][1]]
     if headless := name == "cola" and not quoted and "sentence" not in header:
         header = _COLA_HEADER
+    if twice := next((title for i, title in enumerate(header) if title and title in header[:i]), None):
+        warn(f"{path}: several columns are called {twice!r}; the first of them is read")
     rows = rows[not headless :]
     released = not quoted and name in _OFFICIAL and set(_OFFICIAL[name].values()) <= set(header)
     if released and name in ("qqp", "mnli"):  # what is known to be wrong in the official files is left out
@@ -501,7 +503,12 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
             warn(f"{split} is left out: no column {label!r}, which train has, in {made.where}")
             continue
         made.columns.setdefault("label", [None] * len(made))
-        rows |= _by_split(split, made)
+        parts = _by_split(split, made)
+        if rows.keys() & parts.keys():
+            raise BadInput(
+                f"--task {name}: a column of train's file and another file both say what {split} is; leave one"
+            )
+        rows |= parts
         if split == "train" and "label" in made.chosen:
             pick = functools.partial(_same_columns, made.chosen)
     if columns.outputs is not None:

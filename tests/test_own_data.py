@@ -211,6 +211,8 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(sep=";"), ("warning", "t.csv: its columns are separated by ';', and read so")),
     ("t.tsv", sheet(), ("warning", "t.tsv: its columns are separated by ','")),
     ("t.csv", sheet(sep=" - "), ("t.csv: no column is known", "it has text - label")),
+    ("t.csv", sheet(sep=",old,").replace("text,old,", "text,label,", 1).replace("old", "login", 9),
+     ("warning", "t.csv: several columns are called 'label'; the first of them is read")),
     ("t.csv", sheet().replace("about", "\xe9t\xe9").encode("cp1252"), ("t.csv line 2: not UTF-8",)),
     ("t.xlsx", b"PK\3\4", ("t.xlsx: must be a .csv", "save a spreadsheet as CSV, in UTF-8")),
     ("t.csv", "", ("t.csv: the file is empty",)),
@@ -305,6 +307,13 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
         ({"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text'; needs text, has id, name"),
         ({"train.csv": sheet(), "test.csv": "text\nx\n"}, "warning: test is left out: no column 'label', which"),
+        (
+            {
+                "train.csv": f"split,{sheet()}".replace("\nticket", "\ndev,ticket").replace("dev", "train", 40),
+                "dev.csv": sheet(),
+            },
+            "a column of train's file and another file both say what dev is; leave one",
+        ),
         ({"state.json": "{}"}, "one split written by save_to_disk"),
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
         ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
