@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -104,10 +103,20 @@ def tiny_bert(layers: int = 2, width: int = 16, seed: int = 0, **changes: Any) -
     return BertForSequenceClassification(bert_config(layers, width, initializer_range=0.3, **changes))
 
 
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 def sentence(rng: random.Random, mood: tuple[str, ...]) -> str:
     words = rng.choices(NEUTRAL, k=rng.randint(3, 8))
     words.insert(rng.randint(0, len(words)), rng.choice(mood))
     return " ".join(words)
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """One with a bad mood, one with a good one, and so on."""
+    rng = random.Random(seed)
+    return [sentence(rng, (NEGATIVE, POSITIVE)[i % 2]) for i in range(count)]
 
 
 def write_sst2(folder: Path, train_rows: int = 1500, dev_rows: int = 300) -> None:
@@ -189,22 +198,21 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 # --- running a script --------------------------------------------------------------------------------------
 
 
-def script(*argv: str | Path, path: Path) -> subprocess.CompletedProcess[str]:
-    """A script in a process of its own."""
-    command = [sys.executable, str(path), *map(str, argv)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
-
-
 def call(method: str, *argv: object) -> tuple[int, str, str]:
     """`call("mc3kd", "--seed", 1)` runs a script in this process, which saves its start-up: (code, stdout, stderr)."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     deterministic = torch.are_deterministic_algorithms_enabled()
-    out, err = io.StringIO(), io.StringIO()
+    code, out, err = 0, io.StringIO(), io.StringIO()
     forget_engine()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main_of(method, *argv)
+            module = module_of(method)
+            args.execute(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
     finally:
+        for folder in list(run._locks):  # as the end of a process does
+            run.release(folder)
         forget_engine()
         torch.use_deterministic_algorithms(deterministic)
         for number, handler in before.items():
@@ -218,19 +226,6 @@ SCRIPTS = {path.stem: path for folder in ("methods", "docs") for path in sorted(
 
 def module_of(method: str) -> Any:
     return importlib.import_module(".".join(SCRIPTS[method].relative_to(ROOT).with_suffix("").parts))
-
-
-def main_of(method: str, *argv: object) -> int:
-    """Run a script's `main`; its exit code."""
-    module, code = module_of(method), 0
-    try:
-        args.execute(module.main, args.parse(module.Args, module.__doc__, [str(a) for a in argv]))
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        for folder in list(run._locks):  # as the end of a process does
-            run.release(folder)
-    return code
 
 
 def forget_engine() -> None:

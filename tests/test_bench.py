@@ -224,7 +224,6 @@ def test_no_two_commands_make_one_teacher() -> None:
     assert run.next_job(waiting[1:], running[:1], set()) is waiting[1]
     assert run.next_job(waiting[2:], running, set()) is None
     ready = run.next_job(waiting[2:], running, {waiting[0].teacher})
-    assert ready is not None
     assert (ready.row, ready.task) == ("b", "pocket/rte")  # another row than those that run
 
 
@@ -780,7 +779,6 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     found = table.load([folder])
     kd = row(found, "kd", "mc3kd")
     gain = found.over(kd, found.baseline(kd, "undistilled"), found.tasks).found
-    assert gain is not None
     assert gain.mean == pytest.approx(0.101)
     assert found.baseline(kd, "vanilla KD") is found.baseline(row(found, "kd-1bit"), "undistilled") is None
     baseline = found.baseline(row(found, "kd", "efficient_attention"), "undistilled")
@@ -790,7 +788,6 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     write(folder / "all", 0.2, 0, "pkd")
     apart = table.load([folder])
     rival = apart.baseline(row(apart, "pkd"), "vanilla KD")
-    assert rival
     assert (rival.place, rival.method) == (".", "mc3kd")
     assert list(found.kinds())[-1].endswith(", 1 bit")
     text = table.markdown(found)
@@ -873,7 +870,6 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     next(folder.glob("mc3kd/rte/kd/*/seed0/result.json")).unlink()
     found = table.load([folder])
     gain = found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found
-    assert gain is not None
     assert gain.mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
     assert found.mean(row(found, "mc3kd")) is None
     assert "(mean of 1 of 2 tasks)" in table.markdown(found)

@@ -197,11 +197,6 @@ def test_the_package_has_every_file_that_is_read(name: str) -> None:
     assert {path for path in (ROOT / name).rglob("*") if path.is_file()} == packed
 
 
-def test_every_group_has_a_command() -> None:
-    patterns = [next((p for p in GROUPS if re.search(p, command.text)), None) for command in COMMANDS]
-    assert not GROUPS.keys() - set(patterns)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_pictures_are_there(page: Path) -> None:
     """And headings: of another page, or of its own. A page has at most 150 lines, README.md 120, besides tables and

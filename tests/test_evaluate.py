@@ -12,7 +12,6 @@ import pytest
 import torch
 from conftest import bert_config, call
 from test_batches import NER, SQUAD, asked, gold, pieces, tagged
-from test_input import refused
 from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
@@ -54,16 +53,6 @@ def test_perplexity_equals_a_direct_computation(count: int, max_length: int) -> 
     assert found == pytest.approx(expected, rel=1e-5)  # logits are summed as float32
 
 
-def test_perplexity_of_no_knowledge_and_bad_requests() -> None:
-    model = gpt2()
-    for parameter in model.parameters():
-        parameter.data.zero_()
-    stream = torch.arange(20)
-    assert perplexity(model, stream, 8) == pytest.approx(50, rel=1e-5)
-    with pytest.raises(ValueError, match="nothing to score"):
-        perplexity(model, stream[:1], 8)
-
-
 def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
     _, tokenizer = pocket_gpt2("pocket")
     texts = [("the judge slept . nobody slept ?",), ("the judge praised the niece .",)]
@@ -76,9 +65,6 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
     assert speed > 0
     assert predictions == {}
     assert model.training
-    for parameter in model.parameters():
-        parameter.data.fill_(math.nan)
-    refused(lambda: evaluate.evaluate(model, tokenizer, task, 8), "not finite")
 
 
 # --- documents -----------------------------------------------------------------------------------------------

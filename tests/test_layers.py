@@ -142,7 +142,6 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
 
 def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
     """Each weight is the nearest of 255 multiples of its tensor's, or its embedding's row's, step."""
-    torch.manual_seed(0)
     plain = BertForSequenceClassification(bert_config(2, 48, vocab=31, initializer_range=0.3))
     before = {name: value.clone() for name, value in plain.state_dict().items()}
     found = packed.unpacked(packed.rounded(plain))
@@ -166,7 +165,6 @@ def test_what_could_not_be_loaded_again_is_not_rounded() -> None:
 
 def test_embeddings_alone_are_rounded(tmp_path: Path) -> None:
     """CMOW's take a quarter of their bytes and hardly another logit, and the folder has the bits."""
-    torch.manual_seed(0)
     plain = cmow.MatrixEmbeddingForSequenceClassification(cmow.student_config(cmow.Args(), word_tokenizer())).eval()
     before, size = logits_of(plain), sum(value.nbytes for value in plain.embeddings.state_dict().values())
     model = packed.rounded(plain, (nn.Embedding,))

@@ -349,14 +349,6 @@ def test_texts_that_are_cut_are_counted_once(capsys: pytest.CaptureFixture) -> N
     assert told.splitlines().count(line) == 1
 
 
-def test_a_bad_file_ends_a_script_in_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", "id,name\n1,a\n")
-    code, out, err = call("mc3kd", "--task", path, "--label", "team", "--out-dir", tmp_path / "runs")
-    assert (code, out) == (2, "")
-    assert err == f"error: {path}: no column 'team' for --label; it has id, name\n"
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [

@@ -32,10 +32,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     "google-bert/bert-base-uncased": ("bert", {}),
     "google-bert/bert-large-uncased": ("bert", LARGE),
     "huawei-noah/TinyBERT_General_6L_768D": ("bert", {"num_hidden_layers": 6}),
-    "huawei-noah/TinyBERT_General_4L_312D": (
-        "bert",
-        {"num_hidden_layers": 4, "hidden_size": 312, "intermediate_size": 1200},
-    ),
+    "huawei-noah/TinyBERT_General_4L_312D": ("bert", TINY),
     "nlpaueb/legal-bert-base-uncased": ("bert", {}),
     "distilbert/distilbert-base-uncased": ("distilbert", {}),
     "distilbert/distilroberta-base": ("roberta", ROBERTA | {"num_hidden_layers": 6}),

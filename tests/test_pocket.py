@@ -260,12 +260,6 @@ def test_a_reader_finds_the_labels_of_grammar() -> None:
         assert abs(found[skill] - expected) < 5 * math.sqrt(expected)
 
 
-def test_frames_take_half_of_their_words_and_most_of_a_class_alike() -> None:
-    for refused, taken_ in skills.TAKES.values():
-        assert not set(refused) & set(taken_)
-        assert 0.3 < len(taken_) / len(refused + taken_) < 0.7
-
-
 def test_annotators_of_grammar_err_by_skill() -> None:
     size = 20_000
     noisy, true = pocket.generate("grammar", "train", size), true_labels("grammar", size)

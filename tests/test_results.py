@@ -210,9 +210,6 @@ def test_the_table() -> None:
 
 
 def test_where_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = results.environment()
-    assert set(results.LIBRARIES) <= set(found["versions"])
-    assert found["hardware"]["threads"] >= 1
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert results.git_state() == {"commit": None, "dirty": None}  # outside of a checkout
@@ -312,7 +309,6 @@ def test_compute_gives_every_metric_the_primary_first(name: str) -> None:
     found = metrics.compute(task.metrics, labels, labels)
     assert list(found) == list(task.metrics)
     assert found == pytest.approx(dict.fromkeys(task.metrics, 1.0))
-    assert set(found) <= set(evaluate.TITLES)
     wrong: list[tuple[Any, Any]] = [(labels, labels[:2]), ([], []), ([labels], [labels]), ([NAN, 1, 2], labels)]
     for predictions, truth in wrong:
         with pytest.raises(ValueError, match=r"both must be|finite"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import NEGATIVE, POSITIVE, bert_config, call, sentence, word_tokenizer
+from conftest import bert_config, call, sentences, word_tokenizer
 from safetensors.numpy import load_file
 from test_input import refused, write
 from transformers import AutoModel, BertModel
@@ -25,11 +24,6 @@ from common.metrics import METRICS
 from common.tasks import Columns
 
 KIND = KINDS["text embedding"]
-
-
-def sentences(count: int, seed: int = 0) -> list[str]:
-    rng = random.Random(seed)
-    return [sentence(rng, (NEGATIVE, POSITIVE)[i % 2]) for i in range(count)]
 
 
 @pytest.fixture(scope="session")

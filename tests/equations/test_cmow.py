@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from bench import word2mat
 from common.args import BadInput
 from common.data import load
-from common.losses import kd_loss
-from common.teacher import Teacher
 from common.train import Ledger, split_batch
 from methods import cmow
-from methods.cmow import Args, encoder_sizes, ordered_product, prefix_products
+from methods.cmow import encoder_sizes, ordered_product, prefix_products
 
 STUDENTS = ("cbow-9", "cmow-3", "hybrid-3-9", "bidirectional-3-9")
 close = torch.testing.assert_close  # in float64: to 1e-7
@@ -154,18 +152,6 @@ def test_general_distillation_in_parts_of_a_batch() -> None:
         close(found, expected)
 
 
-def test_no_gradient_reaches_the_teacher() -> None:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    bert, student = BertForSequenceClassification(BertConfig(vocab_size=31, **sizes)), model().train()
-    ids, mask = rows([1, 5, 6, 7, 2], [1, 8, 2])
-    inputs = {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.tensor([0, 1])}
-    (batch,) = split_batch(inputs, ["a", "b"], 1, "classification", 0, Ledger(), torch.device("cpu"))
-    soft = Teacher("", bert, None, "")(batch).logits
-    kd_loss(student(**batch.inputs).logits, soft.double(), batch.labels, 0.5, 1.0).backward()
-    assert all(p.grad is None for p in bert.parameters())
-    assert all(p.grad is not None for p in student.parameters())
-
-
 def test_first_embeddings_are_those_of_the_folder(tmp_path: Path) -> None:
     made, net = model(kind=cmow.MatrixEmbeddingForMaskedLM), model(num_labels=3, seed=1)
     made.save_pretrained(tmp_path)
@@ -204,13 +190,3 @@ def test_stsb_has_21_classes() -> None:
     classes = cmow.stsb_classes(replace(task, splits=task.splits | {"train": short}))
     assert classes.splits["train"].labels == [0, 0, 0, 8, 20, 20]
     assert (classes.task.labels[0], classes.task.labels[20], len(classes.task.labels)) == ("1.0", "5.0", 21)
-
-
-@pytest.mark.parametrize("changes", [
-    {"student": "2x128"}, {"student": "cbow-3-4"}, {"student": "hybrid-20"}, {"student": "cmow-0"}, {"init": ","},
-    {"init": "/no/such/folder"}, {"head": "cnn", "student": "hybrid-10-50"}, {"head": "cnn", "student": "cmow-2"},
-    {"corpus": "/no/such/file"}, {"task": "pocket/lm"},
-], ids=str)  # fmt: skip
-def test_wrong_arguments_are_named(changes: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="|".join(f"^--{name}" for name in changes)):
-        Args(**changes).check()

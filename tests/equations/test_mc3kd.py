@@ -63,7 +63,6 @@ def test_the_kernel_is_the_textbook_and_both_are_the_papers(
     assert expected.item() == pytest.approx(paper_ccc(s.numpy(), t.detach().numpy(), ridge, shrinkage), rel=1e-8)
     (-2.5 * value).backward()
     (-2.5 * expected).backward()
-    assert theirs.grad is not None
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-12 + 1e-7 * float(theirs.grad.abs().max()))
     assert t.grad is None
     # float32: a product of n terms, divided by the smallest eigenvalue that the ridge leaves
@@ -71,7 +70,6 @@ def test_the_kernel_is_the_textbook_and_both_are_the_papers(
     found = ccc(single, t.detach().float(), ridge, shrinkage)
     assert found.item() == pytest.approx(value.item(), rel=1e-3)
     (-2.5 * found).backward()
-    assert single.grad is not None
     assert (single.grad - theirs.grad).norm() < 1e-2 * theirs.grad.norm() + 1e-5
 
 
@@ -125,7 +123,6 @@ def test_what_ccc_measures() -> None:
         value = ccc(student, torch.randn(len(student), 6), 1e-3)
         value.backward()
         assert value.item() == pytest.approx(0, abs=1e-5)
-        assert student.grad is not None
         assert student.grad.isfinite().all()
 
 
@@ -207,9 +204,6 @@ def test_the_layers_that_differ_most_are_chosen_in_order() -> None:
 )  # fmt: skip
 def test_partners(name: str, N: int, m: int, published: list[int]) -> None:
     assert [l - 1 for l in partners(VARIANTS[name], [0.0] * N, m)] == published
-    if published:
-        with pytest.raises(BadInput, match=f"--student: {N + 1} layers"):
-            partners(VARIANTS[name], [0.0] * N, N + 1)
 
 
 # --- eq. 8 on models -----------------------------------------------------------------------------------------
@@ -347,7 +341,6 @@ def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
         choice.learn(k, loss)
         step += logits.detach().softmax(0)[k] * (choice.logits - logits.detach())
         assert choice.baseline.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
-    assert logits.grad is not None
     torch.testing.assert_close(step, -choice.RATE * logits.grad)
     draws = [choice.draw(seed=0, step=i) for i in range(2000)]
     assert draws == [choice.draw(seed=0, step=i) for i in range(2000)]

@@ -58,7 +58,6 @@ def test_its_gradient_is_the_references() -> None:
     leaves = [A.clone().requires_grad_() for A in S]
     minilm.relation_loss(leaves, T, MASK, h).sum().backward()
     for A, leaf in zip(S, leaves, strict=True):
-        assert leaf.grad is not None
         assert not leaf.grad[~MASK].any()
         for index in np.ndindex(*A.shape):
             sides, at = [], A[index].item()
