@@ -31,13 +31,9 @@ COMMANDS = {
 }
 
 
-def usage() -> str:
-    return "\n".join([__doc__ or "", *(f"  {name:<10}{what}" for name, what in COMMANDS.items())])
-
-
 def main(argv: list[str]) -> None:
     if not argv or argv[0] in ("-h", "--help"):
-        print(usage())
+        print(__doc__, *(f"  {name:<10}{what}" for name, what in COMMANDS.items()), sep="\n")
         raise SystemExit(0 if argv else 2)
     if argv[0] == "--version":
         return print(__version__)

@@ -132,12 +132,8 @@ class Matrix:
 def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     """A file as a table. `trials` in it is the path of the file whose trials are its rows'. `part`: which file needs
     this one, its whole."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not TOML ({error})") from error
+    with reading(path, "TOML") as text:
+        table = tomllib.loads(text)
     if "of" not in table:
         full = path.resolve()
         return {"trials": str(full.relative_to(results.ROOT) if full.is_relative_to(results.ROOT) else full)} | table

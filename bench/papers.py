@@ -383,11 +383,6 @@ def newest_teacher(records: list[dict[str, Any]]) -> Found | None:
 # --- printing ------------------------------------------------------------------------------------------------
 
 
-def signed(value: float, places: int) -> str:
-    """With its sign; what rounds to zero is +0."""
-    return f"{round(value, places) + 0.0:+.{places}f}"
-
-
 def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     """(ours, the difference) of a cell and its figures, with as many decimals as the paper has.
 
@@ -401,7 +396,7 @@ def compared(cell: str, ours: list[float]) -> tuple[str, str]:
     places = [max(1, n) for n in places]
     return (
         "/".join(f"{value:.{n}f}" for value, n in zip(ours, places, strict=True)),
-        "/".join(signed(b - float(a), n) for a, b, n in zip(printed, ours, places, strict=True)),
+        "/".join(f"{b - float(a):+z.{n}f}" for a, b, n in zip(printed, ours, places, strict=True)),
     )
 
 
@@ -470,7 +465,7 @@ def sizes_text(paper: Paper, table: PrintedTable) -> str:
     lines, last = list[list[str]](), ""
     for cell in (cell for cell in sizes.cells(paper.method) if cell.table == table.name):
         apart = cell.found - float(cell.printed.replace(",", ""))
-        difference = f"{apart:+,.0f}" if isinstance(cell.found, int) else signed(apart, 2)
+        difference = f"{apart:+,.0f}" if isinstance(cell.found, int) else f"{apart:+z.2f}"
         row, last = "" if cell.row == last else cell.row, cell.row
         lines.append([row, cell.column, cell.printed, cell.text, difference, cell.remark])
     return f"Table {table.name}. {table.what}\n{results.columns(lines, HEADER, WORDS)}"

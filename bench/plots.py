@@ -183,9 +183,11 @@ def crosses(points: Mapping[str, Sequence[tuple[float, float, float]]], path: Pa
 
 
 def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
-           marked: dict[str, float] | None = None) -> None:  # fmt: skip
+           marked: dict[str, float] | None = None) -> bool:  # fmt: skip
     """Small multiples, two in a row: a panel of named lines for each group, all on one logarithmic x axis and one y
-    axis; `marked`: of a panel a horizontal line."""
+    axis; `marked`: of a panel a horizontal line. Whether there is any group."""
+    if not groups:
+        return False
     rows = (len(groups) + 1) // 2
     names = list(dict.fromkeys(name for lines in groups.values() for name in lines))
     styles = {name: (f"C{i % 10}", ("-", "--", ":")[i // 10 % 3]) for i, name in enumerate(names)}
@@ -214,3 +216,4 @@ def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
         for axis in axes[-1]:
             axis.set_xlabel(x, fontsize=7)
         figure.supylabel(y, fontsize=8)
+    return True

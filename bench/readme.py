@@ -25,10 +25,6 @@ from bench.sizes import XTC_HEADER
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
-NOT_YET = (
-    "The second edition of the arena is being run: other tasks, four budgets, five seeds, every row tuned alike. None"
-    " of its results is checked in yet."
-)
 
 
 def pending(name: str) -> str:
@@ -39,21 +35,16 @@ def pending(name: str) -> str:
     )
 
 
-def of(name: str, make: Callable[[Table], str | Grid], without: str | None = None) -> Callable[[], str]:
+def of(name: str, make: Callable[[Table], str | Grid]) -> Callable[[], str]:
     """A table of a kept matrix, or what is said without it."""
 
     def text() -> str:
         if (found := claims.kept(name)) is None:
-            return pending(name) if without is None else without
+            return pending(name)
         made = make(found)
         return made.markdown() if isinstance(made, Grid) else made
 
     return text
-
-
-def measured(text: Callable[[dict[str, Any]], str], file: str) -> str:
-    """A table of `python -m bench speed`."""
-    return text(saved(file))
 
 
 def paragraphs(*parts: str) -> str:
@@ -159,11 +150,10 @@ def halves(found: Table) -> Grid:
     return Grid(["student", *titles], [teacher, *lines])
 
 
-def resolution() -> str:
+def resolution(found: Table) -> Grid:
     """What tasks can tell, in the first edition and in this one."""
     lines = []
-    now = claims.kept("arena")
-    editions = {"first": saved("resolution_first")["tasks"], "this": contrasts.resolution(now) if now else []}
+    editions = {"first": saved("resolution_first")["tasks"], "this": contrasts.resolution(found)}
     for edition, entries in editions.items():
         for one in entries:
             ratio, minutes = one["signal_to_noise"], one["core_minutes"]
@@ -172,7 +162,7 @@ def resolution() -> str:
             told = f"{one['told']} of {one['pairs']}"
             lines.append([edition, one["tasks"], f"{one['rows']}", f"{one['seeds']:.0f}", told, *numbers])
     header = ["edition", "task", "rows", "seeds", "pairs told apart", "S/N", "core-minutes a run", "S/N a core-minute"]
-    return paragraphs(Grid(header, lines).markdown(), "" if now else pending("arena"))
+    return Grid(header, lines)
 
 
 # --- rows, and pairs of them ---------------------------------------------------------------------------------
@@ -285,8 +275,8 @@ def factors(found: Table) -> str:
 # --- the pages -----------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], str]] = {
-    "arena": of("arena", short_arena, NOT_YET),
-    "arena-said": of("arena", said, ""),
+    "arena": of("arena", short_arena),
+    "arena-said": of("arena", said),
     "arena-whole": of("arena", lambda found: paragraphs(still_to_run(found), table.markdown(found))),
     "arena-trials": trials,
     "arena-contrasts": of("arena", contrasts.contrasts),
@@ -294,13 +284,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-fidelity": of("arena", table.fidelity),
     "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", contrasts.pair_table),
-    "resolution": resolution,
+    "resolution": of("arena", resolution),
     "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
-    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
-       if (FOLDER / f"{file}.json").is_file()},
-    "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
+    **{file.replace("_", "-"): functools.partial(lambda text, file: text(saved(file)), text, file)
+       for _, text, file in speed.TABLES.values() if (FOLDER / f"{file}.json").is_file()},
+    "xtc-inference-avx2": lambda: speed.packed_text(saved("xtc_inference_avx2")),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "mc3kd-few": of("mc3kd_few", rows_and_pairs("mc3kd_few")),
     "matrix-real": of("real", whole_and_pairs("real")),

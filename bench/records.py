@@ -209,7 +209,6 @@ def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None
     cells, missing = read_all(sources)
     lines = [{"missing": missing}, *(kept_record(cell.record) | {"row": cell.place} for cell in cells)]
     text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with results.replacing(path) as partial:
         partial.write_bytes(gzip.compress(text.encode(), mtime=0))
     at = [cell for cell in cells if (reported or {}).get(cell.record["task"]) == cell.record["budget"]["amount"]]

@@ -86,9 +86,7 @@ def draw_ladder(found: Table, path: Path) -> bool:
         name = record["primary"]["name"]
         if said := [split[name] for split in record["teacher"]["metrics"].values()]:
             marked[short(task)] = 100 * fmean(said)
-    if groups:
-        plots.panels(groups, path, "examples", "score, %", marked)
-    return bool(groups)
+    return plots.panels(groups, path, "examples", "score, %", marked)
 
 
 def draw_curves(found: Table, path: Path) -> bool:
@@ -106,9 +104,7 @@ def draw_curves(found: Table, path: Path) -> bool:
                 parts = [np.mean(part, 0) for part in np.array_split(logged, min(10, len(logged)))]
                 xs, ys = np.array(parts).T.tolist()
                 groups.setdefault(short(task), {})[row.label] = xs, ys
-    if groups:
-        plots.panels(groups, path, "step", "loss")
-    return bool(groups)
+    return plots.panels(groups, path, "step", "loss")
 
 
 def folder_of_run(row: Row, task: str, seed: int) -> Path | None:
@@ -130,9 +126,7 @@ def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
         means = max(lines.values(), key=len, default={})
         if len(means) > 1:
             groups[name] = {"": (sorted(means), [means[rate] for rate in sorted(means)])}
-    if groups:
-        plots.panels(groups, path, "learning rate", "mean score on dev, %")
-    return bool(groups)
+    return plots.panels(groups, path, "learning rate", "mean score on dev, %")
 
 
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:

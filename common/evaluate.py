@@ -35,7 +35,6 @@ class Evaluation(NamedTuple):
 
 def save_predictions(folder: Path, predictions: dict[str, np.ndarray]) -> None:
     """Write `predictions.safetensors`: a tensor for each split, its rows in the split's order."""
-    folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "predictions.safetensors") as partial:
         save_file(predictions, partial)
 

@@ -63,10 +63,11 @@ def _scipy(name: str) -> Metric:
 
 f1 = _sklearn("f1_score", average="binary", pos_label=1, zero_division=0.0)  # of MRPC's and QQP's class 1
 macro_f1 = _sklearn("f1_score", average="macro", zero_division=0.0)  # over the classes that are there or predicted
+micro_f1 = _sklearn("f1_score", average="micro", zero_division=0.0)  # over all labels together
 matthews = _sklearn("matthews_corrcoef")
 pearson, spearman = _scipy("pearsonr"), _scipy("spearmanr")
 METRICS: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "majority": majority}
-METRICS |= {"matthews": matthews, "pearson": pearson, "spearman": spearman}
+METRICS |= {"matthews": matthews, "pearson": pearson, "spearman": spearman, "micro_f1": micro_f1}
 
 
 def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:

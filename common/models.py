@@ -165,13 +165,10 @@ def check_finite(model: nn.Module, what: str) -> None:
 @torch.no_grad()
 def is_causal(model: PreTrainedModel) -> bool:
     """Whether predictions depend on no later token; BERT's do, though the library loads it as a language model."""
-    was_training = model.training
-    model.eval()
     ids = torch.zeros((1, 4), dtype=torch.long)
     other = ids.clone()
     other[0, 3] = 1
     first, second = (model(input_ids=i).logits[0, :3] for i in (ids, other))
-    model.train(was_training)
     return torch.allclose(first, second, atol=1e-5)
 
 

@@ -39,6 +39,7 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "n
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Where to write what takes the place of `path` at the end of this context; an error leaves all as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         yield partial
@@ -58,7 +59,6 @@ def apply_umask(path: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write atomically: a reader sees the old file or the whole new one. NaN and infinities are a ValueError."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate.utils import convert_to_fp32
-from safetensors import safe_open
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -537,14 +537,14 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
     kind = encoded.kind
     side = teacher.tokenizer.padding_side
     tensors: dict[str, Tensor] = {}
-    bar = evaluate.progress(len(encoded), "teacher's outputs")
-    for indices, batch in data.eval_batches(encoded, teacher.tokenizer, BATCH):
-        inputs = {k: v.to(parallel.device()) for k, v in batch.items() if k != "labels"}
+
+    def call(**inputs: Tensor) -> Any:
         with parallel.engine().autocast():
-            outputs = teacher.model(**inputs, output_hidden_states=bool(layers))
-        places, padding = (
-            torch.from_numpy(x) for x in data.places(encoded, indices, inputs["input_ids"].shape[1], side)
-        )
+            return teacher.model(**inputs, output_hidden_states=bool(layers))
+
+    called = evaluate.forward(teacher.model, encoded, teacher.tokenizer, BATCH, call, "teacher's outputs")
+    for indices, L, outputs in called:
+        places, padding = (torch.from_numpy(x) for x in data.places(encoded, indices, L, side))
         tokens = places[~padding]
         rows = [(name, outputs[name], kind.windowed) for name in kind.outputs]
         rows += [(f"hidden_states.{l}", outputs.hidden_states[l], True) for l in layers]
@@ -557,9 +557,7 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
                 raw = torch.from_file(str(folder / f"{name}.raw"), True, torch.Size(shape).numel())
                 tensors[name] = raw.view(shape)
             tensors[name][tokens if per_token else indices] = value
-        bar.update(len(indices))
-    bar.close()
-    save_file(tensors, folder / "outputs.safetensors", metadata={"by_token": str(int(kind.windowed))})
+    save_file(tensors, folder / "outputs.safetensors")
     results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()
@@ -571,11 +569,7 @@ class KeptOutputs:
 
     def __init__(self, path: Path, encoded: Encoded, padding_side: str, tensors: dict[str, Tensor] | None = None,
                  spent: Ledger | None = None) -> None:  # fmt: skip
-        self.tensors, self.by_token = tensors or {}, False
-        if tensors is None:
-            with safe_open(path, "pt") as file:
-                self.tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                self.by_token = file.metadata()["by_token"] == "1"
+        self.tensors = load_tensors(path) if tensors is None else tensors
         self.path, self.encoded, self.padding_side, self.spent = path, encoded, padding_side, spent or Ledger()
         self.rows = {example: i for i, example in enumerate(encoded.ids)}
 
@@ -596,7 +590,7 @@ class KeptOutputs:
         outputs: dict[str, Any] = {"hidden_states": HiddenStates()}
         for name, tensor in self.tensors.items():
             layer = name.partition(".")[2]
-            if layer or self.by_token:
+            if layer or self.encoded.kind.windowed:
                 value = tensor[places].masked_fill(padding.view(*padding.shape, *[1] * (tensor.ndim - 1)), 0)
             else:
                 value = tensor[indices]

@@ -219,7 +219,7 @@ class Loop:
         how = {"betas": self.options.betas, "eps": self.options.eps}
         self.optimizer = torch.optim.AdamW(groups, lr=lr, **how, fused=True)  # type: ignore[arg-type]
         # a scale of its own: where the main process trains a teacher alone, the others' must not differ
-        self.scaler = torch.amp.GradScaler(self.device.type) if self.engine.scaler is not None else None
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.engine.scaler is not None)  # of fp16 alone
         self.step = 0  # how many were taken
         self.ledger = Ledger()
         self.notes: dict[str, list[float]] = {}
@@ -321,7 +321,7 @@ class Loop:
         """Add the gradient of this part's loss, weighed by its share; after the last part, take the step."""
         with torch.autocast(self.device.type, enabled=False):
             loss = self.batch.share * loss
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            self.scaler.scale(loss).backward()
         self._loss += loss.detach()
         for name, value in losses.TERMS.items():
             self._terms[name] = self._terms.get(name, 0.0) + self.batch.share * value
@@ -332,14 +332,10 @@ class Loop:
         if self.device.type == "cpu" or len(self._watched) >= LOOK_EVERY:
             self._look()
         parallel.sum_gradients(self.weights)
-        if self.scaler is None:
-            self._norm = clip_grad_norm_(self.weights, self.options.clip)
-            self.optimizer.step()
-        else:  # fp16: the loss was scaled; a step whose gradient overflowed is left out
-            self.scaler.unscale_(self.optimizer)
-            self._norm = clip_grad_norm_(self.weights, self.options.clip)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
+        self.scaler.unscale_(self.optimizer)
+        self._norm = clip_grad_norm_(self.weights, self.options.clip)
+        self.scaler.step(self.optimizer)  # fp16: a step whose gradient overflowed is left out
+        self.scaler.update()
         self.optimizer.zero_grad()
         self.step += 1
         self.ledger.steps += 1
@@ -393,7 +389,7 @@ class Loop:
 
     def _look(self) -> None:
         """Stop at a loss that is not finite, with its step and the ids of its batch."""
-        if self.scaler is not None and self.scaler.get_scale() < 1:  # from 65,536, halved each time
+        if self.scaler.get_scale() < 1:  # from 65,536, halved each time
             raise BadInput("--precision fp16: every gradient overflows, and no step is taken; bf16 or fp32 would do")
         watched, self._watched = self._watched, []
         if len(watched) > 1 and torch.stack([loss for loss, _ in watched]).isfinite().all():
@@ -425,10 +421,7 @@ class Loop:
         # clones: safetensors refuses tensors that share memory, as tied embeddings do
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
         state = {"identity": self.identity, "step": self.step, "ledger": asdict(self.ledger), "notes": self.notes}
-        state["digest"] = weights_digest(tensors)
-        if self.scaler is not None:
-            state["scaler"] = self.scaler.state_dict()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        state |= {"digest": weights_digest(tensors), "scaler": self.scaler.state_dict()}
         try:
             with replacing(self.path) as partial:
                 save_file(tensors, partial, metadata={"state": json.dumps(state)})
@@ -464,8 +457,7 @@ class Loop:
         torch.set_rng_state(tensors["rng/cpu"])
         if "rng/cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["rng/cuda"])
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scaler"])
+        self.scaler.load_state_dict(state.get("scaler", {}))
         self.ledger.__dict__.update(state["ledger"])
         self.notes, self.step, self.saved_step = state["notes"], state["step"], state["step"]
         self._set_rate()

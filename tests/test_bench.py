@@ -295,7 +295,7 @@ def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
         (GOOD.replace('student = "2x64"', "studnet = 2"), f"{part}, of {whole}, row narrow: studnet: no argument of"),
         (GOOD.replace('name = "narrow"', ""), f"{part}: rows: {whole} has no 'narrow'; it has mc3kd, cka"),
         ("seeds = [0]", f"{part}: {whole}: needs [[rows]]"),
-        ("[[rows]", f"{whole}: not TOML"),
+        ("[[rows]", f"{whole}: damaged, or not TOML"),
         (f'of = "{whole}"', f"{part}: of: {whole} is a part of another file itself"),
     ):
         whole.write_text(text)

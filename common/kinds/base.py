@@ -247,7 +247,8 @@ class Kind(str):
     # Models: the library's Auto class; what a checkpoint with this head calls its architecture; the pocket suite's body
     head: ClassVar[str] = "AutoModelForSequenceClassification"
     architectures: ClassVar[tuple[str, ...]] = ("ForSequenceClassification",)
-    sized: ClassVar[bool] = True  # whether it has an output for each label
+    sized: ClassVar[bool] = True  # whether it has an output for each label, or the vocabulary's
+    absent: ClassVar[float] = -100  # in tensors, the label of an example that has none; losses leave it out
     pocket_body: ClassVar[str] = ""
     windowed: ClassVar[bool] = False  # whether documents are read in windows, with outputs for each token
     written: ClassVar[bool] = False  # whether the answer is a text that an encoder-decoder writes
@@ -345,7 +346,7 @@ class Kind(str):
         """The labels as a tensor, [N, ...]."""
         import torch
 
-        return torch.tensor(split.labels)
+        return torch.tensor([self.absent if label is None else label for label in split.labels])
 
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
         """A batch's labels where its padding to `longest` tokens, on this `side`, has put their tokens."""
@@ -366,7 +367,7 @@ class Kind(str):
 
     def settings(self, task: Task) -> dict[str, Any]:
         """The entries of a configuration that make the library build this task's head, labels named."""
-        return {"id2label": dict(enumerate(task.labels)), "label2id": dict(task.places)}
+        return {"id2label": dict(enumerate(task.labels)), "label2id": dict(task.places)} if self.sized else {}
 
     def has_head(self, config: PreTrainedConfig, task: Task) -> bool:
         """Whether a checkpoint has a head of this kind and size: it was fine-tuned, or is a language model."""

@@ -2,7 +2,7 @@
 
 A document of more tokens than a model reads is cut into windows of `max_length` tokens; each is one example. Tags:
 windows do not overlap. Questions: every window holds the question, and a quarter of it is what the one before it
-ended with, so that hardly an answer is cut (`overlap`). Predictions are joined again for the whole document: a figure
+ended with, so that hardly an answer is cut. Predictions are joined again for the whole document: a figure
 is of documents and does not depend on how they were cut.
 
 Shapes: L tokens of a window, special ones included; T tags.
@@ -38,10 +38,6 @@ class _Windowed(Kind):
     context = 0  # which of the texts is cut into windows
     room = 1  # the tokens that a window needs beside the special ones
 
-    def overlap(self, max_length: int) -> int:
-        """How many tokens a window shares with the one before it."""
-        return 0
-
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """The texts as the tokenizer takes them."""
         raise NotImplementedError
@@ -63,7 +59,8 @@ class _Windowed(Kind):
             raise BadInput(f"max length {max_length}: {task.name} needs at least {least} tokens")
         if not tokenizer.is_fast:
             raise BadInput(f"{type(tokenizer).__name__} does not say where its tokens stand; {task.name} needs that")
-        how: dict[str, Any] = {"max_length": max_length, "stride": self.overlap(max_length)}
+        # a window of a context shares a quarter of its tokens with the one before it
+        how: dict[str, Any] = {"max_length": max_length, "stride": max_length // 4 if self.context else 0}
         how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
         how["truncation"] = "only_second" if self.context else True
         ids: list[str] = []
@@ -387,9 +384,6 @@ class SpanQA(_Windowed):
         return "spans of a text"
 
     # --- windows ---
-
-    def overlap(self, max_length: int) -> int:
-        return max_length // 4
 
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """Questions whose ends are cut off where they have more than a quarter of the tokens; and the contexts."""

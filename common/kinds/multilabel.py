@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from common.errors import BadInput, shown, some
 from common.kinds.base import Kind
 from common.kinds.sentences import Classification, class_of
-from common.metrics import accuracy
+from common.metrics import METRICS, accuracy
 
 
 class MultiLabel(Classification):
@@ -56,12 +56,7 @@ class MultiLabel(Classification):
         return z, labels.flatten()
 
     def scores(self, task: Any, split: Any, given: Any, found: Any) -> dict[str, float]:
-        from sklearn.metrics import f1_score
-
-        pair = split.labels, found > 0
-        return {
-            name: float(f1_score(*pair, average=name.removesuffix("_f1"), zero_division=0.0)) for name in task.metrics
-        }
+        return {name: METRICS[name](found > 0, split.labels) for name in task.metrics}
 
     def agreement(self, student: Any, teacher: Any) -> float:
         return accuracy(student > 0, teacher > 0)

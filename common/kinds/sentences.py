@@ -25,12 +25,6 @@ class _Sentence(Kind):
 
     ordered = True
     outputs = ("logits",)
-    absent: ClassVar[float] = -100  # in tensors, the label of an example that has none; losses leave it out
-
-    def targets(self, tokenizer: Any, split: Split, max_length: int) -> Tensor:
-        import torch
-
-        return torch.tensor([self.absent if label is None else label for label in split.labels])
 
     def output_names(self, config: Any) -> tuple[str, ...]:
         headed = any(part in name for part in self.architectures for name in config.architectures or [])

@@ -67,9 +67,6 @@ class LanguageModelling(Kind):
         blocks = stream[: count * max_length].view(count, max_length)
         return block_examples(blocks.tolist(), blocks, self)
 
-    def settings(self, task: Task) -> dict[str, Any]:
-        return {}  # the output layer is as large as the vocabulary
-
     def predictions(self, output: Any, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Position i predicts token i + 1."""
         return output.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
@@ -190,9 +187,6 @@ class _Written(Kind):
 
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
         return labels[:, : int((labels >= 0).sum(1).max())].contiguous()
-
-    def settings(self, task: Task) -> dict[str, Any]:
-        return {}  # the output layer is as large as the vocabulary
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """What the model writes, by the library's beam search: at most `max_length` tokens, and no more than 10 beyond

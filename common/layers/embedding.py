@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import ModelOutput, cached_file
 
 from common.errors import BadInput
+from common.results import write_json
 
 POOLING, DENSE = "1_Pooling/config.json", "2_Dense/model.safetensors"
 
@@ -86,24 +87,17 @@ class TextEmbedder(PreTrainedModel):
         first = getattr(self.config, "embedding_pooling", "mean") == "cls"
         pooling = {"pooling_mode_cls_token": first, "pooling_mode_mean_tokens": not first}
         self.body.save_pretrained(folder, **options)
-        write(folder / POOLING, {"word_embedding_dimension": H} | pooling)
+        write_json(folder / POOLING, {"word_embedding_dimension": H} | pooling)
         if isinstance(self.dense, nn.Linear):
             steps.insert(2, "Dense")
-            sizes = {"in_features": H, "out_features": self.dense.out_features, "bias": True}
-            write((folder / DENSE).with_name("config.json"), sizes | {"activation_function": IDENTITY})
+            sizes = {"in_features": H, "out_features": self.dense.out_features, "bias": True,
+                     "activation_function": "torch.nn.modules.linear.Identity"}  # fmt: skip
+            write_json((folder / DENSE).with_name("config.json"), sizes)
             save_file({f"linear.{key}": value for key, value in self.dense.state_dict().items()}, folder / DENSE)
         home = "sentence_transformers.models"
         modules = [{"idx": i, "name": str(i), "path": f"{i}_{step}" if i else "", "type": f"{home}.{step}"}
                    for i, step in enumerate(steps)]  # fmt: skip
-        write(folder / "modules.json", modules)
-
-
-IDENTITY = "torch.nn.modules.linear.Identity"
-
-
-def write(path: Path, content: Any) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+        write_json(folder / "modules.json", modules)
 
 
 def beside(name: str, file: str) -> Path | None:

@@ -212,10 +212,10 @@ class PackedQuantizer(HfQuantizer):
     """Puts packed modules in the place of the library's before a file's weights are loaded."""
 
     def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
-        put_packed(model, self.quantization_config)
-        # a family may draw a child's first weights in its parent's place: ModernBERT's those of its linear layers
         config: Any = self.quantization_config
         for name in config.modules:
+            model.set_submodule(name, empty(model.get_submodule(name), config.bits, config.lora_rank, config.clip))
+            # a family may draw a child's first weights in its parent's place: ModernBERT's those of its linear layers
             parent: Any = model.get_submodule(name.rpartition(".")[0])
             if not [*parent.parameters(recurse=False), *parent.buffers(recurse=False)]:
                 parent._is_hf_initialized = True
@@ -227,12 +227,6 @@ class PackedQuantizer(HfQuantizer):
     @property
     def is_trainable(self) -> bool:
         return False
-
-
-def put_packed(model: nn.Module, config: Any) -> None:
-    """Put empty packed modules in the place of those that a `PackedConfig` names."""
-    for name in config.modules:
-        model.set_submodule(name, empty(model.get_submodule(name), config.bits, config.lora_rank, config.clip))
 
 
 def empty(module: nn.Module, bits: int, rank: int = 0, clip: float | None = None) -> PackedLinear | PackedEmbedding:
@@ -332,7 +326,6 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     text = config.to_json_string()
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": checksum(tensors, text)})
     return path.stat().st_size
