@@ -47,6 +47,11 @@ def of(name: str, make: Callable[[Table], str | Grid]) -> Callable[[], str]:
     return text
 
 
+def measured(text: Callable[[dict[str, Any]], str], file: str) -> str:
+    """A table of `python -m bench speed`."""
+    return text(saved(file))
+
+
 def paragraphs(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
@@ -288,9 +293,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "coverage": lambda: coverage.text(saved("coverage")),
     "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
-    **{file.replace("_", "-"): functools.partial(lambda text, file: text(saved(file)), text, file)
-       for _, text, file in speed.TABLES.values() if (FOLDER / f"{file}.json").is_file()},
-    "xtc-inference-avx2": lambda: speed.packed_text(saved("xtc_inference_avx2")),
+    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
+       if (FOLDER / f"{file}.json").is_file()},
+    "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "mc3kd-few": of("mc3kd_few", rows_and_pairs("mc3kd_few")),
     "matrix-real": of("real", whole_and_pairs("real")),

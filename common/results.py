@@ -38,7 +38,8 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "n
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write what takes the place of `path` at the end of this context; an error leaves all as it was."""
+    """Where to write what takes the place of `path` at the end of this context; an error leaves all as it was.
+    Its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

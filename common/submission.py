@@ -37,7 +37,6 @@ def write(run: Any, student: Any) -> None:
         given = data.encode(tokenizer, examples, task, run.args.max_length)
         found, _ = task.kind.predict(student, given, tokenizer, run.args.max_length, evaluate.forward)
         path = run.folder / "test" / f"{FILES[task.name][split]}.tsv"
-
         lines = [f"{i}\t{prediction}\n" for i, prediction in enumerate(predictions_of(task, found))]
         with replacing(path) as partial:
             partial.write_text("".join(["index\tprediction\n", *lines]), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 import random
@@ -284,7 +285,9 @@ def test_half_precision_leaves_out_steps_that_overflow(tmp_path: Path) -> None:
                 assert same == (overflows(batch.step) or batch.step == 0)  # whose rate is 0
         return net
 
-    plain, scaled = (run(lambda step: False, torch.amp.GradScaler("cpu", enabled=on)).state_dict() for on in (0, 1))
+    plain, scaled = (
+        run(lambda step: False, torch.amp.GradScaler("cpu", enabled=on)).state_dict() for on in (False, True)
+    )
     assert all(torch.equal(plain[k], scaled[k]) for k in plain)
     run(lambda step: step % 3 == 2, scaler := torch.amp.GradScaler("cpu"))
     assert scaler.get_scale() == 2**10  # six were halved
@@ -446,6 +449,23 @@ def test_what_is_no_checkpoint_of_this_run_is_named(tmp_path: Path, capsys: pyte
     fresh, _ = trained(tmp_path, identity="another --lr", remake=True)
     assert "this training starts again" in capsys.readouterr().out
     assert state(fresh) == state(trained(tmp_path / "other")[0])
+
+
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = trained(tmp_path / "whole")
+    real = train.save_file
+
+    def full(tensors: Any, path: Path, metadata: Any) -> None:
+        real(tensors, path, metadata)
+        if json.loads(metadata["state"])["step"] == 6:
+            os.truncate(path, 1000)
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):  # noqa: PT012
+        patch.setattr(train, "save_file", full)
+        trained(tmp_path / "full", save_every=0)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["checkpoint.safetensors"]
+    assert state(trained(tmp_path / "full")[0]) == state(whole)
 
 
 # --- stages that several runs share --------------------------------------------------------------------------

@@ -247,7 +247,7 @@ class Kind(str):
     # Models: the library's Auto class; what a checkpoint with this head calls its architecture; the pocket suite's body
     head: ClassVar[str] = "AutoModelForSequenceClassification"
     architectures: ClassVar[tuple[str, ...]] = ("ForSequenceClassification",)
-    sized: ClassVar[bool] = True  # whether it has an output for each label, or the vocabulary's
+    sized: ClassVar[bool] = True  # whether it has an output for each label; others have one size for all tasks
     absent: ClassVar[float] = -100  # in tensors, the label of an example that has none; losses leave it out
     pocket_body: ClassVar[str] = ""
     windowed: ClassVar[bool] = False  # whether documents are read in windows, with outputs for each token

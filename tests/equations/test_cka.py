@@ -183,6 +183,7 @@ def test_layers_and_widths() -> None:
     assert cka.layer_map(12, 3, "4,8") == [4, 8]  # the last layer is left alone
     for argument, N, m, given in (
         ("student", 4, 6, "uniform"),
+        ("layer-map", 12, 1, "1,2"),
         ("layer-map", 3, 1, "4"),
     ):
         with pytest.raises(BadInput, match=f"--{argument}"):
