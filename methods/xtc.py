@@ -136,7 +136,7 @@ class Args(CommonArgs):
         "xtc: code: as the authors' code has it, where the logits' loss is a mean over classes too, and the"
         " embeddings of fewer layers are paired one state lower",
     )
-    beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss beside the logits'", above=0)
+    beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss beside the logits'", low=0)
     lora_rank: int = arg(0, "eq. 2: rank of the float matrices beside each quantised linear (the paper: 1, 8)", low=0)
     augment: int = arg(
         0, "kd, xtc: copies of each training text with words replaced (TinyBERT: 10, 20 or 30, by the task)", low=0
