@@ -56,7 +56,6 @@ import psutil
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from bench import records
 from bench.cli import Parser, add_engine, seeds_of
 from bench.matrix import Job, Matrix, build, out_of, part_of, read_file
 from common import results
@@ -358,6 +357,8 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         changes["seeds"] = seeds_of(options.seeds)
     plan = build(table | changes, options.out or out_of(options.file), str(options.file))
     if options.kept is not None:
+        from bench import records  # which imports torch
+
         plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if not records.holds(options.kept, job)])
     return plan, options
 

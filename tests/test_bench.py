@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from conftest import ENVIRONMENT, ROOT
+from stand_in import cells, stand_in, starts
 
 from bench import __main__ as entry
 from bench import (
@@ -41,6 +42,7 @@ from bench import (
     speed,
     sweep,
     table,
+    transfer,
 )
 from bench import rows as compared
 from bench.grid import Grid
@@ -63,50 +65,6 @@ def refused(capsys: Capture, *argv: str) -> str:
 
 
 # --- running a matrix: a small script stands in for the methods' ------------------------------------------------
-
-# Writes a result, its process id into it, for each variant; fails at one for which there is a file FAIL-<variant>, and
-# waits at a seed for which there is a file HOLD-<seed>.
-STAND_IN = """
-import os, signal, sys, time
-from pathlib import Path
-out, seed, seconds, _, variant = sys.argv[1:]
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-with open(Path(out).parent / "starts.txt", "a") as file:
-    file.write(f"{Path(out).name} {seed} {variant}\\n")
-for one in variant.split("+"):
-    place = Path(out) / "mc3kd" / "pocket" / "rte" / one / f"seed{seed}" / "result.json"
-    if not place.exists():
-        if (Path(out).parent / f"FAIL-{one}").exists():
-            sys.exit(f"error: {one} is broken")
-        time.sleep(float(seconds))
-        while (Path(out).parent / f"HOLD-{seed}").exists():
-            time.sleep(0.02)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(str(os.getpid()))
-    print(f"saved: {place.parent}")
-"""
-
-
-def stand_in(folder: Path, seeds: int = 4, seconds: float = 0.0, variants: str = "kd,mc3kd") -> Matrix:
-    """A matrix of one row whose commands are the stand-in's."""
-    path, out = folder / "stand_in.py", folder / "out"
-    path.write_text(STAND_IN)
-    out.mkdir(exist_ok=True)
-    jobs = []
-    for seed, variant in itertools.product(range(seeds), variants.split(",")):
-        args = CommonArgs(task="pocket/rte", variant=variant, seed=seed)
-        words = (str(path), str(out / "row"), str(seed), str(seconds), "--variant", variant)
-        jobs.append(Job("row", "pocket/rte", seed, words, args, variant))
-    return Matrix(out, jobs)
-
-
-def cells(out: Path) -> dict[str, str]:
-    """Result -> the id of the process that made it."""
-    return {str(path.relative_to(out)): path.read_text() for path in sorted(out.rglob("result.json"))}
-
-
-def starts(plan: Matrix) -> list[str]:
-    return (plan.out / "starts.txt").read_text().splitlines()
 
 
 def test_commands_run_once_and_what_is_lost_runs_again(tmp_path: Path) -> None:
@@ -171,13 +129,13 @@ RUNNER = """
 import signal, sys
 from pathlib import Path
 sys.path[:0] = [{root!r}, {tests!r}]
-import test_bench
+import stand_in
 from bench import run
 from common.args import interrupt
 run.PRELOAD[:] = ["bench.run"]  # the stand-in needs no torch
 for number in {handled}:
     signal.signal(number, interrupt)
-run.execute(test_bench.stand_in(Path({folder!r}), seconds=0.3, variants="kd"), 2, 1)
+run.execute(stand_in.stand_in(Path({folder!r}), seconds=0.3, variants="kd"), 2, 1)
 """
 
 
@@ -944,8 +902,11 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     assert (to / "arena.png").stat().st_size < 300_000
 
 
-def test_an_order_that_holds_elsewhere_and_one_that_does_not(tmp_path: Path, capsys: Capture) -> None:
+def test_an_order_that_holds_elsewhere_and_one_that_does_not(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows are matched by name, and what differs is their order alone: the correlation is 1, or -1, in every draw."""
+    monkeypatch.setattr(transfer, "DRAWS", 100)
     names, noise = ("undistilled", "kd", "ours", "theirs", "alone"), (0.001, -0.001, 0.0)
     for folder, step, rows in (("first", 0.05, names), ("same", 0.04, names[:4]), ("turned", -0.04, names[:4])):
         for (rank, name), task in itertools.product(enumerate(rows), ("rte", "sst2")):

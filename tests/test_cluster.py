@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from conftest import ENVIRONMENT, ROOT
-from test_bench import cells, refused, stand_in, starts
+from stand_in import cells, stand_in, starts
+from test_bench import refused
 
 from bench import run
 
