@@ -1,7 +1,7 @@
 """Trials: what every row of a file is best run with, by scores that are not reported.
 
     python -m bench sweep bench/arena.toml                                           # the rows of a file with [tune]
-    python -m bench sweep bench/arena.toml --rows undistilled,kd                     # some of them
+    python -m bench sweep bench/arena.toml --rows undistilled,kd                     # some of them; likewise --tasks
     python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # a paper's grid; arguments follow
     python -m bench sweep mc3kd --variants kd,mc3kd --task rte --engine ray          # on a cluster (bench/cluster.py)
 
@@ -93,6 +93,7 @@ class Search:
         self.metrics: dict[str, str] = {}
         self.comparable: dict[str, str] = {}
         self.trials: dict[tuple[str, str], Trial] = {}  # of a row's point
+        self.only = set[str]()  # tasks, if not all
         self.failed: set[str] = set()  # commands, of this sweep
         self.listed: set[str] = set()  # commands that were given out
 
@@ -176,7 +177,7 @@ class Search:
     def left(self, row: matrix.Entry) -> list[matrix.Job]:
         """The commands of a row that are to be run and were not given out yet."""
         lacking = [job for trial in self.steps(row)[0] for job in trial.lacking()]
-        found = [job for job in lacking if job.key not in self.listed]
+        found = [job for job in lacking if job.key not in self.listed and job.task in (self.only or {job.task})]
         self.listed |= {job.key for job in found}
         return found
 
@@ -235,6 +236,7 @@ def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
     parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
     parser.add_argument("--rows", help="of a file: rows, with commas (default: all)")
+    parser.add_argument("--tasks", help="of a file: tasks, with commas; a row's winner waits for the file's others")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
     parser.add_argument("--trials", type=at_least(1), help="of a script: points of the grid for each variant (default:"
                         f" as many as the smallest grid has, at most {USUAL})")  # fmt: skip
@@ -256,6 +258,10 @@ def main(argv: list[str]) -> None:
         table, out = table_of(script, words, split_list(options.variants), options.trials)
         file, kept = Path(out) / "trials.json", matrix.NOTHING_TRIED
     search = Search(table, Path(out), options.what, kept)
+    search.only = set(split_list(options.tasks or ""))
+    known = {job.task for row in search.rows.values() for trial in search.steps(row)[0] for job in trial.jobs}
+    if wrong := search.only - known:
+        raise BadInput(f"--tasks {wrong.pop()}: {options.what} has {', '.join(sorted(known))}")
 
     def write() -> dict[str, Any]:
         found = search.found()

@@ -518,6 +518,9 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_pa
     plan = matrix.build(matrix.read_file(trials.path), "out", "")
     assert plan.said.endswith("with their scripts' defaults: ours")
     trials.stop_after, trials.out = math.inf, tmp_path / "elsewhere"
+    rows = trials.sweep("--tasks", "pocket/rte")["rows"]  # a winner waits for the other task
+    assert rows["ours"]["winner"] is None
+    assert {name.split()[1] for name in trials.run[17:]} == {"pocket/rte"}
     rows = trials.sweep()["rows"]
     assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 6))
     wider = matrix.read_file(trials.path) | {"tasks": ["pocket/rte", "pocket/mnli"]}  # of which one was not tried
@@ -544,6 +547,7 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
     part.write_text(f'of = "{path}"\nrows = ["plain"]')
     assert trials.sweep("--rows", "plain")["rows"] == rows  # the other rows' trials stay
     capsys.readouterr()
+    assert "--tasks rte: " in refused(capsys, "sweep", str(path), "--tasks", "rte")
     assert f"its rows have the trials of {path}; sweep that" in refused(capsys, "sweep", str(part))
     (other := tmp_path / "other" / path.name).parent.mkdir()
     other.write_text(TUNED)  # another file of that name
