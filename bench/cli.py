@@ -21,8 +21,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, doc: str | None) -> None:
         super().__init__(
-            f"python -m bench {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+            f"python -m bench {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # `--task`, of a script, is no short `--tasks`
+        )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
         of_one = message.startswith("argument ")  # "argument --jobs: 0: must be ..."
