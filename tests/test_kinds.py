@@ -89,7 +89,7 @@ def test_a_student_learns_several_labels(tmp_path: Path, backbone: Path) -> None
     lines = [f'{text},"{",".join(labels)}"' for text, labels in sheet()]
     path = write(tmp_path / "moods.csv", "text,label\n" + "\n".join(lines))
     words = f"--task {path} --kind labels --teacher {backbone} --teacher-epochs 20 --teacher-lr 3e-3 --student 2x32"
-    words += " --variant finetune,kd --lr 3e-3 --budget 12800 --max-length 16 --device cpu"
+    words += " --variant finetune,kd --lr 3e-3 --budget 6400 --max-length 16 --device cpu"
     code, out, err = call("mc3kd", *words.split(), "--out-dir", tmp_path / "out")
     assert code == 0, err
     assert "micro_f1" in out
