@@ -1056,6 +1056,39 @@ def test_scores_by_size(tmp_path: Path, capsys: Capture) -> None:
         figures.cka_size(str(tmp_path / "runs"), tmp_path, [])
 
 
+def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capture) -> None:
+    text = tmp_path / "articles.txt"
+    text.write_text(
+        "\n\n".join(" ".join(f"{i}:{at}" for at in range(40)) + "\nend" for i in range(12))
+        + "\n\nshort of twenty words"
+    )
+    made = dict[int, list[str]]()
+    for between in (0, 30):
+        folder = tmp_path / str(between)
+        entry.main(["passages", str(text), "--words", "5", "--between", str(between), "--train", "3", "--test", "2",
+                    "--least", "40", "--to", str(folder)])  # fmt: skip
+        used = []
+        for split, draws in (("train", 3), ("test", 2)):
+            with (folder / f"{split}.csv").open(newline="") as file:
+                rows = list(csv.DictReader(file))
+            words = [row["text"].split() for row in rows]
+            assert {len(one) for one in words} == {10 + between}
+            ends = [tuple({word.split(":")[0] for word in one} - {"end"} for one in (of[:5], of[-5:])) for of in words]
+            assert [row["label"] for row in rows] == ["same" if a == b else "different" for a, b in ends]
+            for end in (slice(5), slice(-5, None)):  # each stands in a text of either label
+                found = collections.Counter((*one[end], row["label"]) for one, row in zip(words, rows, strict=True))
+                assert [*found.values()] == [1] * 4 * draws
+            used.append({article for one in ends for end in one for article in end})
+            made.setdefault(between, []).extend(" ".join(one[:5] + one[-5:]) for one in words)
+        assert not used[0] & used[1]
+    assert made[0] == made[30]
+    capsys.readouterr()
+    assert "File exists" in refused(capsys, "passages", str(text), "--least", "40", "--words", "5", "--between", "5",
+                                    "--to", str(text))  # fmt: skip
+    assert "12 are needed" in refused(capsys, "passages", str(text), "--to", str(tmp_path))
+    assert "would not fit" in refused(capsys, "passages", str(text), "--to", str(tmp_path), "--between", "2001")
+
+
 def test_words_alone_do_not_know_their_order() -> None:
     """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
     for texts, expected in (
@@ -1076,34 +1109,6 @@ def test_words_alone_do_not_know_their_order() -> None:
 PAPERS = {method: published.load(method) for method in published.methods()}
 # The starts of the reasons why a row has no command; others are of the teacher, and of tasks that no hub has
 REASONS = ("from the literature", "from other rows", "counts of examples", "the teacher")
-
-
-def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capture) -> None:
-    text = tmp_path / "articles.txt"
-    text.write_text("\n\n".join(" ".join(f"{i}:{at}" for at in range(40)) + "\nend" for i in range(12)))
-    made = dict[int, list[str]]()
-    for between in (0, 30):
-        folder = tmp_path / str(between)
-        entry.main(["passages", str(text), "--words", "5", "--between", str(between), "--train", "3", "--test", "2",
-                    "--to", str(folder)])  # fmt: skip
-        used = []
-        for split, draws in (("train", 3), ("test", 2)):
-            with (folder / f"{split}.csv").open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            words = [row["text"].split() for row in rows]
-            assert {len(one) for one in words} == {10 + between}
-            ends = [tuple({word.split(":")[0] for word in one} - {"end"} for one in (of[:5], of[-5:])) for of in words]
-            assert [row["label"] for row in rows] == ["same" if a == b else "different" for a, b in ends]
-            for end in (slice(5), slice(-5, None)):  # each stands in a text of either label
-                found = collections.Counter((*one[end], row["label"]) for one, row in zip(words, rows, strict=True))
-                assert [*found.values()] == [1] * 4 * draws
-            used.append({article for one in ends for end in one for article in end})
-            made.setdefault(between, []).extend(" ".join(one[:5] + one[-5:]) for one in words)
-        assert not used[0] & used[1]
-    assert made[0] == made[30]
-    text.write_text("a b c\n\nd e f")
-    capsys.readouterr()
-    assert "12 are needed" in refused(capsys, "passages", str(text), "--to", str(tmp_path))
 
 
 @pytest.mark.parametrize("method", PAPERS)
