@@ -177,7 +177,7 @@ class Search:
     def left(self, row: matrix.Entry) -> list[matrix.Job]:
         """The commands of a row that are to be run and were not given out yet."""
         lacking = [job for trial in self.steps(row)[0] for job in trial.lacking()]
-        found = [job for job in lacking if job.key not in self.listed and job.task in (self.only or {job.task})]
+        found = [job for job in lacking if job.key not in self.listed and (not self.only or job.task in self.only)]
         self.listed |= {job.key for job in found}
         return found
 

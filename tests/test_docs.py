@@ -42,7 +42,8 @@ STAND_INS = {"pocket/bert": BERT, "MODEL": BERT, "DIR": ".", "RUN": "run", "RUNS
 QUICK, SLOW = "run", "run, in minutes"  # scripts with a budget of 640 examples
 GROUPS = {
     r"runs/gpu|\$m": "is for a GPU",
-    r"\bpredict\b|\bRUNS?\b|\bDIR\b|word2mat|large.jsonl|bench (table|transfer|pass)": "reads what is not there yet",
+    r"\bpredict\b|\bRUNS?\b|\bDIR\b|word2mat|large.jsonl|bench (table|transfer)": "reads what is not there yet",
+    r"bench passages": "reads articles of one's own; tests/test_bench.py has some",
     r"figures (xtc|cka-layers)": "reads runs that are not there yet",
     r"mc3kd.py.* --teacher-outputs": QUICK,
     r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
@@ -54,7 +55,7 @@ GROUPS = {
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
     r"pocket\.make|bench factors": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
-    r"methods/mc3kd\.py$": QUICK,
+    r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$": QUICK,
     r"methods/|docs/\w+\.py|figures mc3kd": SLOW,
 }
 

@@ -49,8 +49,7 @@ def words_of(method: str, easy: list[str]) -> list[str]:
     return CASES.get(method, ANY).format(other=Path(easy[easy.index("--teacher") + 1]).with_name("other")).split()
 
 
-# the sixth method of docs/add_a_method.md is a slow one; the other example is not
-@pytest.fixture(scope="session", params=[*sorted({*METHODS} - {"dist"}), pytest.param("dist", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=METHODS)
 def case(request: pytest.FixtureRequest, easy: list[str], tmp_path_factory: pytest.TempPathFactory) -> Case:
     method, out = request.param, tmp_path_factory.mktemp(request.param)
     argv, logits = [*easy, *words_of(method, easy)], dict[Path, torch.Tensor]()
