@@ -6,7 +6,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -299,6 +299,23 @@ def teacher_score(record: dict[str, Any]) -> float:
     return float(np.mean([split[metric] for split in record["teacher"]["metrics"].values()]))
 
 
+def by_token(record: dict[str, Any]) -> dict[str, Any]:
+    """A result with 1 / PPL, the geometric mean of its tokens' probabilities, in the place of a perplexity: a fraction
+    of which more is better, as of all other scores. Other results are as they were."""
+    if record["primary"]["name"] != "perplexity":
+        return record
+    metrics, own = (
+        {split: {"token_probability": 1 / values["perplexity"]} for split, values in splits.items()}
+        for splits in (record["metrics"], record["teacher"]["metrics"])
+    )
+    value = float(np.mean([values["token_probability"] for values in metrics.values()]))
+    return record | {
+        "primary": record["primary"] | {"name": "token_probability", "value": value},
+        "metrics": metrics,
+        "teacher": record["teacher"] | {"metrics": own},
+    }
+
+
 def load(sources: Iterable[Path], budget: int | None = None) -> Table:
     """The table of the results under some folders and in some files, at one budget of their ladder. `BadInput` says
     what cannot stand in one table."""
@@ -306,6 +323,7 @@ def load(sources: Iterable[Path], budget: int | None = None) -> Table:
     found, missing = read_all(sources)
     if not found:
         raise BadInput(f"{', '.join(map(str, sources))}: no result.json there")
+    found = [replace(one, record=by_token(one.record)) for one in found]
     amounts: dict[int, list[Cell]] = {}
     for one in found:
         amounts.setdefault(one.record["budget"]["amount"], []).append(one)
@@ -333,8 +351,6 @@ def level(found: list[Cell], missing: list[str]) -> Table:
     tasks_: dict[str, Cell] = {}
     for one in found:
         record = one.record
-        if record["primary"]["name"] == "perplexity":
-            raise BadInput(f"{one.where}: a perplexity; it cannot be averaged with other metrics")
         first = tasks_.setdefault(record["task"], one)
         if record["comparable"] != first.record["comparable"]:
             raise BadInput(f"{one.where}: not comparable with {first.where}: {record['comparable']}, not"

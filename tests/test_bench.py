@@ -840,18 +840,23 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     assert "(mean of 1 of 2 tasks)" in table.markdown(found)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"comparable": "task:rte|data:other|schema:1"}, "not comparable with"),
-        ({"primary": {"name": "perplexity", "value": 0.5}}, "a perplexity"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(folder: Path, changes: dict[str, Any], said: str) -> None:
-    path = write(folder, 0.5, 2, "kd", "rte", **changes)
-    with pytest.raises(BadInput, match=said) as error:
+def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
+    path = write(folder, 0.5, 2, "kd", "rte", comparable="task:rte|data:other|schema:1")
+    with pytest.raises(BadInput, match="not comparable with") as error:
         table.load([folder])
     assert str(path.parent.parent) in str(error.value)
+
+
+def test_less_perplexity_is_more_in_a_table(tmp_path: Path) -> None:
+    """The geometric mean of the tokens' probabilities, of students and teacher."""
+    for variant, perplexities in {"kd": (10.0, 12.5), "mc3kd": (8.0, 8.0)}.items():
+        for seed, value in enumerate(perplexities):
+            scores = {"primary": {"name": "perplexity", "value": value}, "metrics": {"dev": {"perplexity": value}}}
+            write(tmp_path, 0, seed, variant, "lm", teacher={"metrics": {"dev": {"perplexity": 5.0}}}, **scores)
+    found = table.load([tmp_path])
+    assert found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found.mean == pytest.approx(0.125 - 0.09)
+    page = table.markdown(found)
+    assert all(shown in page for shown in ("| lm 1/PPL |", "| 9.0 ± 1.4 |", "| 20.0 |"))
 
 
 def test_other_settings_are_another_row(folder: Path) -> None:

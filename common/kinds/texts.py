@@ -23,7 +23,7 @@ class LanguageModelling(Kind):
     """The next token; there are no labels in the data. Labels: [N, L], long, the blocks themselves."""
 
     name = "language modelling"
-    titles: ClassVar = {"perplexity": "PPL"}
+    titles: ClassVar = {"perplexity": "PPL", "token_probability": "1/PPL"}
     head, architectures = "AutoModelForCausalLM", ("CausalLM", "LMHead")
     labelled = sized = False
     causal = True
