@@ -3,7 +3,7 @@
     python -m bench sweep bench/arena.toml                                           # the rows of a file with [tune]
     python -m bench sweep bench/arena.toml --rows undistilled,kd                     # some of them; likewise --tasks
     python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # a paper's grid; arguments follow
-    python -m bench sweep mc3kd --variants kd,mc3kd --task rte --engine ray          # on a cluster (bench/cluster.py)
+    python -m bench sweep mc3kd --variants kd --task rte --teacher MODEL --engine ray  # on a cluster (bench/cluster.py)
 
 The file:
 

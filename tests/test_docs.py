@@ -26,7 +26,8 @@ from torch.distributed.run import get_args_parser
 
 from bench import __main__ as bench
 from common import tasks
-from common.args import CommonArgs, read
+from common.args import CommonArgs, parse_model, read
+from pocket.models import POCKET
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(
@@ -100,6 +101,13 @@ class Parsed(Exception):
     """The command line of a part of the bench was read: what it has understood, and what is left for a script."""
 
 
+def understood(declared: Any, words: list[str]) -> None:
+    """By a script's arguments; and the pocket teachers read no other data."""
+    args = read(declared, None, words)
+    if args.teacher_outputs is None and parse_model(args.teacher)[0] in POCKET:
+        assert all(task.startswith("pocket/") for task in args.tasks)
+
+
 def parse_bench(name: str, words: list[str]) -> None:
     """By the parser of the command itself, which then stops."""
 
@@ -118,7 +126,7 @@ def parse_bench(name: str, words: list[str]) -> None:
     elif name == "bench.figures":
         read(module_of("mc3kd").Args if options.figure == "mc3kd" else CommonArgs, None, rest)
     elif name == "bench.sweep" and not options.what.endswith(".toml"):
-        read(module_of(options.what).Args, None, [*rest, "--variant", options.variants])
+        understood(module_of(options.what).Args, [*rest, "--variant", options.variants])
     else:
         assert not rest
 
@@ -170,7 +178,7 @@ def test_a_command_is_understood(command: Command, reader: None) -> None:
     else:
         method = Path(words[1]).stem
         assert Path(words[1]).resolve() == SCRIPTS[method]
-        read(module_of(method).Args, None, words[2:])
+        understood(module_of(method).Args, words[2:])
 
 
 @pytest.mark.parametrize(

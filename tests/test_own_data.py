@@ -506,6 +506,7 @@ def test_embeddings_of_8_bits(student: Path, tmp_path: Path, monkeypatch: pytest
     assert small < large
     model = transformers.AutoModelForSequenceClassification.from_pretrained("small")
     assert model.config.id2label == {0: "complaint", 1: "praise"}
+    assert json.loads(Path("small", "config.json").read_text(encoding="utf-8"))["model_type"] == "packed"
 
 
 def test_the_hub_gets_card_weights_and_tokenizer(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -514,11 +515,12 @@ def test_the_hub_gets_card_weights_and_tokenizer(student: Path, monkeypatch: pyt
         monkeypatch.setattr(huggingface_hub.HfApi, name, lambda self, *a, _n=name, **k: calls.setdefault(_n, k))
     exec(blocks("ship.md")[-1], {"folder": student})
     assert calls["create_repo"]["private"]
-    files = [str(path.relative_to(student)) for path in student.rglob("*") if path.is_file()] + ["latent.safetensors"]
+    others = ["latent.safetensors", "dev.reference.txt", "dev.written.txt"]
+    files = [str(path.relative_to(student)) for path in student.rglob("*") if path.is_file()] + others
     ignored = calls["upload_folder"]["ignore_patterns"]
     sent = set(huggingface_hub.utils.filter_repo_objects(files, ignore_patterns=ignored))
     assert {"README.md", "config.json", "model.safetensors", "tokenizer_config.json"} <= sent
-    assert not sent & {"log.jsonl", "args.json", ".lock", "latent.safetensors"}
+    assert not sent & {"log.jsonl", "args.json", "result.json", "predictions.safetensors", ".lock", *others}
     assert "complaint" in (student / "config.json").read_text()
 
 
