@@ -72,12 +72,6 @@ def _validator() -> Any:
     return jsonschema.validators.validator_for(schema)(schema)
 
 
-def validate(record: Any) -> None:
-    """Raise `jsonschema.ValidationError` where a record is not as the schema says."""
-    if (error := jsonschema.exceptions.best_match(_validator().iter_errors(record))) is not None:
-        raise error
-
-
 def folder_of(out_dir: str | Path, record: dict[str, Any]) -> Path:
     """Where a run leaves its result: the folder knows the settings, so that two of them never share one."""
     names = (record["student"]["shape"], Path(record["teacher"]["name"]).name)
@@ -98,7 +92,7 @@ def digest(record: Any) -> str:
 
 def save(folder: Path, record: dict[str, Any], name: str = "result.json") -> None:
     """Validate and write a record, with a digest by which `load` knows that no figure has changed since."""
-    validate(record)
+    _validator().validate(record)
     write_json(folder / name, record | {"digest": digest(record)})
 
 
@@ -110,7 +104,7 @@ def load(path: Path) -> dict[str, Any]:
     """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-        validate(record)
+        _validator().validate(record)
         written = record.pop("digest", None)  # results of older versions have none
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error

@@ -40,21 +40,16 @@ _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 def hold(folder: Path) -> None:
     """Keep other processes out of an output folder; `BadInput` if one is at work there."""
     folder = folder.resolve()
-    if folder not in _locks:
-        lock = FileLock(folder / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise BadInput(f"{folder}: another process is at work here; wait, or give another --out-dir") from error
-        except OSError:  # a file system without locks
-            return
-        _locks[folder] = lock
+    try:
+        _locks.setdefault(folder, FileLock(folder / ".lock")).acquire(timeout=0)
+    except Timeout as error:
+        raise BadInput(f"{folder}: another process is at work here; wait, or give another --out-dir") from error
 
 
 def release(folder: Path) -> None:
     """Let other processes in again."""
     if (lock := _locks.pop(folder.resolve(), None)) is not None:
-        lock.release()
+        lock.release(force=True)
 
 
 class Run:
@@ -314,18 +309,11 @@ class Run:
             self.trackers.append(tracker := integration("distil-papers", *folder))
             tracker.start()
             tracker.store_init_configuration({key: str(value) for key, value in (self.named | self.settings).items()})
-        rows = [json.dumps(row) + "\n" for row in self.read_log() if row["step"] <= steps]
-        (self.folder / "log.jsonl").write_text("".join(rows), encoding="utf-8")
-
-    def read_log(self) -> list[dict[str, Any]]:
-        """The lines of `log.jsonl`, without those that are damaged: a kill may have cut the last one."""
-        path = self.folder / "log.jsonl"
-        rows = []
+        path, rows = self.folder / "log.jsonl", list[bytes]()
         for line in path.read_bytes().splitlines() if path.exists() else []:
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                row = json.loads(line)
-                rows += [row] if isinstance(row["step"], int) else []
-        return rows
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # a kill may have cut the last one
+                rows += [line + b"\n"] if json.loads(line)["step"] <= steps else []
+        path.write_bytes(b"".join(rows))
 
     def log(self, **values: Any) -> None:
         """Append a line to `log.jsonl`, and tell what `--report-to` names."""

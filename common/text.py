@@ -1,6 +1,6 @@
 """Unlabelled text, from which students are pre-trained: where it comes from, how it is batched, what is masked.
 
-    text.check(args.corpus)                                     # wrong arguments, before anything is read
+    text.corpora(args.corpus)                                   # wrong arguments, before anything is read
     texts = text.open_texts(args.corpus, task)                  # what --corpus names, see `open_texts`
     batches = texts.batches(tokenizer, max_length, 32, seed)    # an example is a text
     batches = texts.pieces(tokenizer, length, 32, seed)         # or: a piece of a text, all of which is used
@@ -141,10 +141,10 @@ class Corpus(NamedTuple):
                         yield self.place, {"text": text}
 
 
-def corpora(spec: str) -> list[Corpus]:
+def corpora(spec: str | None) -> list[Corpus]:
     """What `--corpus` names; `BadInput` for what cannot be. Reads no text."""
-    found = [Corpus.parse(text) for text in split_list(spec)]
-    if not found:
+    found = [Corpus.parse(text) for text in split_list(spec or "")]
+    if spec is not None and not found:
         raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
     if len({corpus.name for corpus in found}) < len(found):
         raise BadInput(f"--corpus {spec!r}: names a corpus twice")
@@ -169,12 +169,6 @@ def named(spec: str) -> str:
     return ",".join("stream:" * corpus.streamed + corpus.called for corpus in corpora(spec))
 
 
-def check(spec: str | None) -> None:
-    """Raise `BadInput` for a `--corpus` that `open_texts` cannot open. Reads no text."""
-    if spec is not None:
-        corpora(spec)
-
-
 def open_texts(spec: str | None, task: TaskData, passages: int | None = None) -> Texts:
     """The unlabelled texts that `--corpus` names:
 
@@ -192,7 +186,7 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None) ->
                            columns it is filtered as OSCAR is; stream:NAME:COUNT=hub:REPO:CONFIG takes COUNT texts
         several streams    a text of each in turn, until all have ended; other corpora may stand among them
 
-    Files may be packed, `.gz` or `.zst`; `check` has let the argument pass. Raises `BadInput` for what cannot be read,
+    Files may be packed, `.gz` or `.zst`; `corpora` let the argument pass. Raises `BadInput` for what cannot be read,
     with the file and its line.
     """
     sizes: list[str] = []

@@ -557,19 +557,14 @@ def stage_key(recipe: dict[str, Any]) -> str:
     return results.digest({"recipe": recipe, "training": training()})[:12]
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
     """Wait until no other process makes this folder; keep others waiting meanwhile."""
     lock = FileLock(folder.with_suffix(".lock"), mode=0o666)  # a cache may serve several users
     try:
-        lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except Timeout:
         print(f"{folder}: another process is making it; waiting for its end", flush=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
 def _absent(folder: Path) -> bool:

@@ -154,7 +154,7 @@ class Args(CommonArgs):
         if self.corpus is not None:
             from common import text
 
-            text.check(self.corpus)
+            text.corpora(self.corpus)
         B, size = self.pretraining_minibatches or self.minibatches, self.pretraining_batch_size or self.batch_size
         if self.batch_size % self.minibatches:
             raise BadInput(f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}")

@@ -134,7 +134,7 @@ class Args(CommonArgs):
         if self.corpus is not None:
             from common import text
 
-            text.check(self.corpus)
+            text.corpora(self.corpus)
         if self.gradient_checkpointing or self.keep != "first":
             raise BadInput("--gradient-checkpointing, --keep: this student has no layers; leave them out")
         for init in self.inits or [self.init]:

@@ -136,8 +136,8 @@ class Args(CommonArgs):
         if self.corpus or self.convert_corpus:
             from common import text
 
-            text.check(self.corpus)
-            text.check(self.convert_corpus)
+            text.corpora(self.corpus)
+            text.corpora(self.convert_corpus)
         if self.convert_share + self.distil_share >= 1:
             raise BadInput(
                 f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"

@@ -17,7 +17,6 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, XLNetTokenizer
 
 from common import data
 from common.kinds import Rows, Split, Task
-from common.kinds.base import Window
 from common.kinds.documents import by_sentence
 from common.kinds.texts import token_stream
 from common.tasks import TASKS
@@ -237,12 +236,8 @@ def test_tags_come_back_from_any_window(max_length: int) -> None:
     assert NER.kind.tags(made.windows or [], silent, NER, gold(made)) == [[NER.labels[1], "O", NER.labels[3]]]
 
 
-def test_a_word_in_two_windows_takes_the_tag_from_further_inside() -> None:
-    split = Split(["d"], [("the a boat",)], [[0, 0, 0]])
-    places = [Window(0, np.array(row)) for row in ([-1, 0, 1, -1], [-1, -1, 1, 2, -1])]
-    logits = [np.eye(len(NER.labels))[row] for row in ([0, 1, 2, 0], [0, 0, 3, 4, 0])]
-    assert NER.kind.tags(places, split, NER, logits) == [[NER.labels[tag] for tag in (1, 3, 4)]]
-    assert list(by_sentence("a b\nc\nd e", list("12345"))) == [["1", "2"], ["3"], ["4", "5"]]
+def test_tags_are_cut_where_sentences_end() -> None:
+    assert by_sentence("a b\nc\nd e", list("12345")) == [["1", "2"], ["3"], ["4", "5"]]
 
 
 @pytest.mark.parametrize("max_length", [24, 32, 40, 500])

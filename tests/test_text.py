@@ -192,7 +192,7 @@ def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     task = real("rte", [("a", "b")], [0])
     hub = f"stream:hub:{tmp_path / 'repo'}"
     spec = f"stream:oscar:5={tmp_path}/o.jsonl,stream:books={tmp_path}/b.txt,task,{hub}"
-    text.check(spec)
+    text.corpora(spec)
     made = text.open_texts(spec, task)
     assert [*made.start()] == [
         *("web 0", "book\n0", "a", "web 0", "web 1", "book\n1", "b", "web 1", "web 2", "book\n2", "web 3", "web 4")

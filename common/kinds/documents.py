@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from collections.abc import Sequence
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -211,9 +211,7 @@ class TokenClassification(_Windowed):
         # a token may begin with the blank before its word
         first = (spans[:, 1] > 0) & (spans[:, 0] <= starts[np.maximum(found, 0)])
         found = np.where(first, found, -1)
-        again = np.zeros(len(found), dtype=bool)
-        again[1:] = found[1:] == found[:-1]
-        places = np.where(again, -1, found)
+        places = np.where(np.diff(found, prepend=-2) == 0, -1, found)
         return places, [split.labels[document][word] if word >= 0 else IGNORED for word in places]
 
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
@@ -228,22 +226,13 @@ class TokenClassification(_Windowed):
     def tags(
         self, windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]
     ) -> list[list[str]]:
-        """One tag per word of every document, from the [L, T] logits of each window.
-
-        A word in two windows takes the tag of the one where it stands further from an end; one that no window holds (it
-        has no tokens) is "O".
-        """
-        import numpy as np
-
+        """One tag per word of every document, from the [L, T] logits of each window. A word that no window holds (it
+        has no tokens) is "O"."""
         found = [["O"] * len(words_of(text)) for (text,) in split.texts]
-        depths = [np.full(len(row), -1) for row in found]
         for window, scores in zip(windows, logits, strict=True):
-            best, length = scores.argmax(-1), len(scores)
-            for at in np.flatnonzero(window.places >= 0):
-                word, depth = window.places[at], min(at, length - 1 - at)
-                if depth > depths[window.document][word]:
-                    depths[window.document][word] = depth
-                    found[window.document][word] = task.labels[best[at]]
+            for word, tag in zip(window.places.tolist(), scores.argmax(-1).tolist(), strict=True):
+                if word >= 0:
+                    found[window.document][word] = task.labels[tag]
         return found
 
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
@@ -269,13 +258,10 @@ def _begun(tags: list[str]) -> list[str]:
     ]
 
 
-def by_sentence(text: str, row: Sequence[str]) -> Iterator[list[str]]:
+def by_sentence(text: str, row: Sequence[str]) -> list[list[str]]:
     """The tags of a document's words, cut where its sentences end."""
-    start = 0
-    for sentence in text.split("\n"):
-        count = len(sentence.split(" "))
-        yield list(row[start : start + count])
-        start += count
+    tags = iter(row)
+    return [list(islice(tags, len(sentence.split(" ")))) for sentence in text.split("\n")]
 
 
 def entity_types(task: Task) -> list[str]:

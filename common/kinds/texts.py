@@ -108,13 +108,9 @@ def strided_windows(count: int, max_length: int) -> list[tuple[int, int, int]]:
     for the last, which may be shorter.
     """
     stride = max(1, max_length // 2)
-    found = []
-    start = first = 0
-    while first < count - 1:
-        end = min(start + max_length, count - 1)
-        found.append((start, end, first))
-        start, first = start + stride, end
-    return found
+    starts = range(0, max(1, count - 1 - max_length + stride), stride)
+    ends = [min(start + max_length, count - 1) for start in starts]
+    return list(zip(starts, ends, [0, *ends], strict=False))
 
 
 def perplexity(model: Any, stream: Tensor, max_length: int) -> float:

@@ -520,15 +520,8 @@ def read(source: str | Path, head: Any, config: Any = None) -> tuple[PreTrainedM
 
 
 def load(folder: str | Path, head: Any) -> PreTrainedModel:
-    """A model that `save_pretrained` has written, converted or not, with its head."""
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    if hasattr(config, "efficient_attention"):
-        model, lost = read(folder, head, config)
-    else:
-        model, report = head.from_pretrained(
-            folder, config=config, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
-        lost = sorted(report["missing_keys"])
+    """A converted model that `save_pretrained` has written, with its head."""
+    model, lost = read(folder, head)
     if lost:
         raise BadInput(f"{folder}: {len(lost)} weights are missing, the first {lost[0]}: no converted {head.__name__}")
     return model
