@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -47,7 +48,7 @@ from bench import (
 from bench import rows as compared
 from bench.grid import Grid
 from bench.matrix import Job, Matrix
-from common import models, results, tasks
+from common import data, models, results, tasks
 from common.args import BadInput, CommonArgs
 from common.tasks import Split, TaskData
 
@@ -326,6 +327,15 @@ def test_every_script_is_found_and_a_papers_declares_a_grid() -> None:
         for variant in ("finetune", "kd"):
             for point in sweep.points(module.grid(module.Args(), variant), 1000):
                 module.Args(variant=variant, **point).check()
+
+
+def test_a_language_model_s_task_is_ready_before_commands_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokenizer is not the one that other tasks are read with."""
+    monkeypatch.setenv("BENCH_TASKS", "pocket/lm")
+    monkeypatch.setattr(data, "READY", {})
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    runpy.run_path(str(ROOT / "bench" / "preload.py"))
+    assert [*data.READY] == ["pocket/lm"]
 
 
 MATRICES = [path for folder in ("bench", "docs") for path in sorted((ROOT / folder).glob("*.toml"))]
