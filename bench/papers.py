@@ -45,7 +45,7 @@ from bench.published import Paper, PrintedRow, PrintedTable, load, methods
 from bench.records import KEPT, opened
 from common import results
 from common.args import BadInput, parse_model, read
-from common.tasks import TASKS, check_name
+from common.tasks import TASKS
 
 HEADER = ["", "column", "paper", "ours", "difference", ""]
 WORDS = (0, 1, 5)  # its columns that hold no figures
@@ -98,17 +98,6 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
 def local(task: str) -> bool:
     """Whether a task is read from files alone, as no repository of the hub serves it."""
     return task in TASKS and bool(TASKS[task].splits) and not TASKS[task].hub
-
-
-@cache
-def missing(task: str) -> str | None:
-    """Why no command can be given for a task: this version does not have it."""
-    try:
-        if not local(task):
-            check_name(task)
-    except BadInput:
-        return f"{task}: not in this version"
-    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,24 +178,21 @@ class Line:
 
     @cached_property
     def commands(self) -> tuple[list[list[str]], str]:
-        """(the command lines, one for all tasks of like arguments; why there is none, or not for all tasks)."""
+        """(the command lines, one for all tasks of like arguments; why there is none)."""
         if self.reason is not None:
             return [], self.reason
         if self.teacher:
             return [], "the fine-tuned teacher: every run from it records its figures"
         lines: dict[tuple[str, ...], list[str]] = {}
-        for task in (task for task in self.tasks if missing(task) is None):
+        for task in self.tasks:
             lines.setdefault(tuple(chain(*self.options(task)[0].items())), []).append(task)
         script = ["python", f"methods/{self.paper.method}.py", "--task"]
-        why = "; ".join(filter(None, map(missing, self.tasks)))
-        why = why if self.tasks else "no column is of a task here"
+        why = "" if self.tasks else "no column is of a task here"
         return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
 
     @cache  # noqa: B019
     def found(self, task: str) -> Found | None:
         """Its results on a task: those that deviate least from its command, of these the group with most seeds."""
-        if missing(task) is not None:
-            return None
         given, labelled = self.options(task)
         name, student = self.paper.called.get(task, task), given.get("--student")
         mine = [record for record in self.records if record["task"] == name and is_of(given.get("--teacher"), record)]
@@ -419,8 +405,8 @@ def figures_of(line: Line, twice: dict[int, set[str]], used: set[int]) -> Iterat
         ours, difference, remark = "-", "-", ""
         if line.reason is not None:  # holds for all its cells
             remark = line.reason if first else ""
-        elif reason := meant.reason or next(filter(None, (missing(ref.task) for ref in meant.refs)), None):
-            remark = reason
+        elif meant.reason is not None:
+            remark = meant.reason
         else:
             shown = [(ref, part) for ref in meant.refs if (part := line.found(ref.task)) is not None]
             numbers = [value for ref, part in shown if (value := part.value(ref)) is not None]

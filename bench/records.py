@@ -225,15 +225,3 @@ def opened(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
         what = "cannot be read, or not a file of `python -m bench table --save`"
         raise BadInput(f"{path}: {what} ({first_line(error)})") from error
-
-
-@functools.cache
-def cells_in(path: Path) -> dict[tuple[str, str, int, str], str]:
-    """Of such a file: (row, task, seed, what the command has asked for) -> the fingerprint of the data."""
-    return {(one["row"], one["task"], one["seed"], one.get("asked", "")): one["fingerprint"] for one in opened(path)[0]}
-
-
-def holds(path: Path, job: matrix.Job) -> bool:
-    """Whether such a file has the cell of a command, with the same settings and data."""
-    found = cells_in(path).get((job.row, job.task, job.seed, job.asked))
-    return found is not None and found == job.fingerprint

@@ -359,7 +359,11 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     if options.kept is not None:
         from bench import records  # which imports torch
 
-        plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if not records.holds(options.kept, job)])
+        kept, _ = records.opened(options.kept)
+        cells = {(one["row"], one["task"], one["seed"], one.get("asked")): one["fingerprint"] for one in kept}
+        there = [cells.get((job.row, job.task, job.seed, job.asked)) for job in plan.jobs]
+        left = [job for job, data in zip(plan.jobs, there, strict=True) if data is None or data != job.fingerprint]
+        plan = dataclasses.replace(plan, jobs=left)
     return plan, options
 
 
