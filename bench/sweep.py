@@ -40,12 +40,13 @@ import itertools
 import math
 import random
 import statistics
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import matrix, run
 from bench.cli import Parser, add_engine, at_least
+from bench.rows import by_token
 from common import evaluate, results
 from common.args import BadInput, read, split_list
 
@@ -121,24 +122,19 @@ class Search:
                 return float(value)
         return None
 
-    @property
-    def sign(self) -> int:
-        """-1 where less is better."""
-        return -1 if "perplexity" in self.metrics.values() else 1
-
     def mean(self, trial: Trial) -> float | None:
-        """Of a trial over tasks and seeds, times the sign; minus infinity if it has failed, None if it is not over."""
+        """Of a trial over tasks and seeds; minus infinity if it has failed, None if it is not over."""
         for job in (job for job in trial.lacking() if run.done(self.out, job)):
             path, *others = run.read_note(self.out, job)["results"]
             if others:
                 raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
-            record = results.load(self.out / path)
+            record = by_token(results.load(self.out / path))
             self.metrics[job.task], self.comparable[job.task] = record["primary"]["name"], record["comparable"]
             trial.scores[job.task][str(job.seed)] = record["primary"]["value"]
         if lacking := trial.lacking():
             return -math.inf if all(job.key in self.failed for job in lacking) else None
         values = [value for seeds in trial.scores.values() for value in seeds.values() if value is not None]
-        return self.sign * statistics.fmean(values) if values else None
+        return statistics.fmean(values) if values else None
 
     def steps(self, row: matrix.Entry) -> tuple[list[Trial], dict[str, Any] | None, list[str]]:
         """A row's trials so far; its winner, None until all are over; and which of the winner's values lie at an end of
@@ -188,9 +184,8 @@ class Search:
             tried, winner, edge = self.steps(row)
             trials = []
             for trial in (trial for trial in tried if trial.jobs):
-                mean = self.mean(trial)
-                mean = None if mean in (None, -math.inf) else self.sign * (mean or 0.0)
-                asked = trial.jobs[0].asked
+                mean, asked = self.mean(trial), trial.jobs[0].asked
+                mean = None if mean == -math.inf else mean
                 trials.append({"point": trial.point, "asked": asked, "mean": mean, "scores": trial.scores})
             if trials:
                 rows[row.label] = {"winner": winner, "at_edge": edge, "trials": trials}
@@ -204,11 +199,8 @@ def table_of(script: str, words: list[str], variants: list[str], trials: int | N
         raise BadInput(f"{script}: declares no grid; a function `grid` there would")
     args = read(method.Args, method.__doc__, [*words, "--variant", ",".join(variants)])
     grids = {variant: method.grid(args, variant) for variant in variants}
-    default, tuned = method.Args(), {name for grid in grids.values() for name in grid}
-    given = {field.name: getattr(args, field.name) for field in fields(args)}
-    given = {name: value for name, value in given.items() if value != getattr(default, name)}
-    for name in {*matrix.SET_HERE, "variant", *tuned} & set(given):
-        del given[name]
+    default, apart = method.Args(), {*matrix.SET_HERE, "variant", *itertools.chain(*grids.values())}
+    given = {name: value for name, value in vars(args).items() if name not in apart and value != getattr(default, name)}
     rows = [{"name": variant, "method": script, "variant": variant, "tune": grids[variant]} for variant in variants]
     most = min(len(points(grid, USUAL)) for grid in grids.values())
     tune = {"seeds": [args.seed], "trials": trials or most}
@@ -220,14 +212,13 @@ def table_of(script: str, words: list[str], variants: list[str], trials: int | N
 def show(found: dict[str, Any]) -> None:
     """The trials of every row by their mean on the tuning splits, the best first."""
     names = set(found["metrics"].values())
-    percent = 1 if "perplexity" in names else 100
     title = evaluate.TITLES[names.pop()] if len(names) == 1 else "mean"
     for name, row in found["rows"].items():
         done = [trial for trial in row["trials"] if trial["mean"] is not None]
         print(f"\n{name} on {', '.join(row['trials'][0]['scores'])}, {len(done)} trials, {title} on the tuning split")
         for trial in sorted(done, key=lambda trial: (trial["point"] != row["winner"], -trial["mean"])):
             edge = ", at an edge" if trial["point"] == row["winner"] and row["at_edge"] else ""
-            print(f"  {percent * trial['mean']:6.2f}  {matrix.words_of(trial['point'])}{edge}")
+            print(f"  {100 * trial['mean']:6.2f}  {matrix.words_of(trial['point'])}{edge}")
         if row["winner"] is None:
             print("  not complete: no winner yet")
 
