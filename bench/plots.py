@@ -6,10 +6,13 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from bench.stats import Interval
 
 Line = tuple[Sequence[float], Sequence[float]]
 Point = tuple[float, float, str]
+Bar = tuple[str, Interval, str | None]  # a row of `arena`, and what it is called beside KD
 INK = "#010203"  # stands for the colour of the page's text
 
 
@@ -102,16 +105,6 @@ def phone(path: Path, salt: str, height: float, *shape: int, **how: bool) -> Ite
         save(figure, path)
 
 
-class Bar(NamedTuple):
-    """A row of `arena`: its mean and the ends of its interval (None: unknown), and what it is called beside KD."""
-
-    label: str
-    mean: float
-    low: float | None
-    high: float | None
-    called: str | None
-
-
 MARKS = {
     "higher": ("^", "C2", "higher than vanilla KD"),
     "lower": ("v", "C3", "lower than vanilla KD"),
@@ -125,14 +118,14 @@ def arena(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str,
     with phone(path, title, 1.1 + 0.22 * len(bars)) as (figure, axes):
         for (name, value), line in zip(marked.items(), ("--", ":"), strict=False):
             axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=name, zorder=0)
-        for y, bar in enumerate(bars):
-            shape, colour, _ = MARKS[bar.called]
-            ends = (bar.mean if bar.low is None else bar.low, bar.mean if bar.high is None else bar.high)
-            axes.plot(ends, (y, y), color=colour, linewidth=1.5)
-            axes.plot(bar.mean, y, shape, color=colour, markersize=5)
-        axes.set(xlabel=x, yticks=range(len(bars)), yticklabels=[bar.label for bar in bars],
-                 ylim=(len(bars) - 0.4, -0.6))  # fmt: skip
-        for shape, colour, said in (mark for called, mark in MARKS.items() if called in {bar.called for bar in bars}):
+        for y, (_, (mean, *ends), called) in enumerate(bars):
+            shape, colour, _ = MARKS[called]
+            axes.plot([100 * (mean if end is None else end) for end in ends], (y, y), color=colour, linewidth=1.5)
+            axes.plot(100 * mean, y, shape, color=colour, markersize=5)
+        axes.set_yticks(range(len(bars)), [label for label, *_ in bars])
+        axes.set(xlabel=x, ylim=(len(bars) - 0.4, -0.6))
+        used = {called for *_, called in bars}
+        for shape, colour, said in (mark for called, mark in MARKS.items() if called in used):
             axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
         figure.suptitle(title, fontsize=9)
         figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut

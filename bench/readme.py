@@ -197,29 +197,18 @@ def listed(found: Scores, marked: Container[tuple[str, str]] = ()) -> str:
     return Grid(["", *(task + also.replace("/", ", ") for task, also in columns)], lines).markdown()
 
 
-def pairs_of(name: str) -> str:
-    """The differences that the file of a matrix calls of interest, task by task."""
-    file = matrix.read_file(results.ROOT / f"bench/{name}.toml")
-    found = claims.kept(name)
-    return compared(found, claims.rows(name), file.get("pairs", ())) if found else ""
-
-
-def whole_and_pairs(name: str) -> Callable[[Table], str]:
-    """The table of a matrix, and its pairs."""
-    return lambda found: paragraphs(table.markdown(found), pairs_of(name))
-
-
-def rows_and_pairs(name: str) -> Callable[[Table], str]:
-    """Every row of a matrix, and its pairs."""
+def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
+    """Every row of a kept matrix, or its `whole` table, and the differences that its file calls of interest."""
 
     def text(found: Table) -> str:
         marked = {(label, short(task)) for label, row in claims.rows(name).items() for task in row.cells
                   if found.untrained(row, task)}  # fmt: skip
-        return paragraphs(
-            table.partial(found), listed(claims.scores(name), marked), table.footnote(found), pairs_of(name)
-        )
+        rows = [table.partial(found), listed(claims.scores(name), marked), table.footnote(found)]
+        pairs = matrix.read_file(results.ROOT / f"bench/{name}.toml").get("pairs", ())
+        parts = [table.markdown(found)] if whole else rows
+        return paragraphs(*parts, compared(found, claims.rows(name), pairs))
 
-    return text
+    return of(name, text)
 
 
 def litbank(found: Table) -> str:
@@ -297,15 +286,14 @@ TABLES: dict[str, Callable[[], str]] = {
        if (FOLDER / f"{file}.json").is_file()},
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "mc3kd-factors": of("mc3kd_factors", factors),
-    "mc3kd-few": of("mc3kd_few", rows_and_pairs("mc3kd_few")),
-    "matrix-real": of("real", whole_and_pairs("real")),
-    "real-few": of("real_few", whole_and_pairs("real_few")),
-    "matrix-larger": of("real_larger", whole_and_pairs("real_larger")),
+    "matrix-real": with_pairs("real", whole=True),
+    "real-few": with_pairs("real_few", whole=True),
+    "matrix-larger": with_pairs("real_larger", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
-    **{name.replace("_", "-"): of(name, rows_and_pairs(name)) for name in (
+    **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "cka_pocket", "cmow_pocket",
-        "mc3kd_claims", "pocket_suite", "pocket_documents",
+        "mc3kd_few", "mc3kd_claims", "pocket_suite", "pocket_documents",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},

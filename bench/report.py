@@ -64,8 +64,7 @@ def draw_arena(found: Table, path: Path) -> bool:
     for row in rows:
         if (mean := found.mean(row)) is not None:
             over = found.over(row, found.baseline(row, ROLES["kd"]), found.tasks).interval
-            ends = [None if end is None else 100 * end for end in mean.interval()]
-            bars.append(plots.Bar(row.label, 100 * mean.mean, ends[1], ends[2], over and over.word))
+            bars.append((row.label, mean.interval(), over and over.word))
             if row.role:
                 marked.setdefault(row.role, 100 * mean.mean)
     if bars:
