@@ -201,7 +201,7 @@ def main(argv: list[str]) -> None:
     plan = plan_of(options, task.task.kind, given, out, len(task.labelled) > 0)
     run.carry_out(plan, options)
     found = load([plan.out])
-    _, students = profile.chosen(found, [plan.out], task.name)
+    _, students = profile.chosen(found, task.name)
     grid, said = answer(found, task.name, profile.measure(students, task, memory=False))
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."

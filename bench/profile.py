@@ -62,18 +62,15 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     return found
 
 
-def chosen(found: Table, folders: list[Path], name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
+def chosen(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
     """The task, and each row's run on it with the smallest seed whose student is still there."""
     task = name or next(iter(found.tasks))
     if task not in found.tasks:
         raise BadInput(f"--task {task}: must be of {', '.join(found.tasks)}")
     rows = []
     for row in (row for members in found.kinds().values() for row in members):
-        for record in row.records(task):
-            places = [results.folder_of(root / row.place, record) for root in folders]
-            if there := [place for place in places if (place / "config.json").is_file()]:
-                rows.append((row, there[0]))
-                break
+        places = [Path(cell.where).parent for _, cell in sorted(row.cells.get(task, {}).items())]
+        rows += [(row, place) for place in places if (place / "config.json").is_file()][:1]
     if not rows:
         raise BadInput(f"--task {task}: no student is saved there; result.json files alone cannot be profiled")
     return task, rows
@@ -105,7 +102,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
     found = load(folders)
-    name, rows = chosen(found, folders, options.task)
+    name, rows = chosen(found, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
     report = {"task": name, "rows": measured, "environment": results.environment()}
     print(text(found, report))

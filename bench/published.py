@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,8 +13,6 @@ import jsonschema
 from common import results
 
 FOLDER = results.ROOT / "bench" / "published"
-# A cell as printed: one or two numbers, or nothing
-CELL = re.compile(r"-|[+-]?[\d,]*\.?\d+%?(/[+-]?\d*\.?\d+)?")
 
 
 class PrintedRow(NamedTuple):
@@ -64,18 +61,12 @@ def methods() -> list[str]:
 
 @cache
 def load(method: str) -> Paper:
-    """Read and check a paper's file. Raises ValueError where it does not keep the layout."""
+    """Read a paper's file and check its layout; tests/test_bench.py checks its cells."""
     raw = tomllib.loads((FOLDER / f"{method}.toml").read_text(encoding="utf-8"))
     jsonschema.validate(raw, json.loads((FOLDER / "schema.json").read_text(encoding="utf-8")))
     for table in raw["tables"] + raw.setdefault("sizes", []):
-        width, rows = len(table["labels"]), []
-        for line in table["rows"].strip().splitlines():
-            parts = tuple(part.strip() for part in line.split("|"))
-            rows.append(row := PrintedRow(parts[:width], parts[width:]))
-            if len(row.cells) != len(table["columns"]):
-                raise ValueError(f"{method}, table {table['name']}, {row}: {len(row.cells)} cells")
-            if wrong := [cell for cell in row.cells if not CELL.fullmatch(cell)]:
-                raise ValueError(f"{method}, table {table['name']}, {row}: {wrong[0]!r} is no figure")
-        table["rows"] = rows
+        width = len(table["labels"])
+        lines = [tuple(map(str.strip, line.split("|"))) for line in table["rows"].strip().splitlines()]
+        table["rows"] = [PrintedRow(parts[:width], parts[width:]) for parts in lines]
     made = {kind: [PrintedTable(**table) for table in raw[kind]] for kind in ("tables", "sizes")}
     return Paper(method=method, **raw | made)

@@ -33,8 +33,8 @@ Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
 
 @dataclass(eq=False)
 class Cell:
-    """A result, the row of the matrix that it belongs to, where it lies, for errors, and what reads its predictions and
-    the labels: nothing where they are not known."""
+    """A result, the row of the matrix that it belongs to, where it lies, and what reads its predictions and the labels:
+    nothing where they are not known."""
 
     place: str
     where: str

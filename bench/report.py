@@ -24,7 +24,7 @@ import numpy as np
 from bench import contrasts, plots, table
 from bench.cli import Parser, reading
 from bench.records import folder_of
-from bench.rows import ROLES, Row, Table, load, short
+from bench.rows import ROLES, Table, load, short
 from common import results
 
 FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
@@ -93,9 +93,8 @@ def draw_curves(found: Table, path: Path) -> bool:
     groups: dict[str, dict[str, plots.Line]] = {}
     for row in found.arena():
         for task, seeds in row.cells.items():
-            place = folder_of_run(row, task, min(seeds))
-            logged: list[tuple[int, float]] = []
-            for line in (place / "log.jsonl").read_text("utf-8").splitlines() if place else ():
+            log, logged = Path(seeds[min(seeds)].where).with_name("log.jsonl"), list[tuple[int, float]]()
+            for line in log.read_text("utf-8").splitlines() if log.is_file() else ():
                 step, loss = (json.loads(line).get(key) for key in ("step", "loss"))
                 if loss is not None:  # of the last stage, which counts from 1 again
                     logged = [*(logged if logged and step > logged[-1][0] else []), (step, loss)]
@@ -104,12 +103,6 @@ def draw_curves(found: Table, path: Path) -> bool:
                 xs, ys = np.array(parts).T.tolist()
                 groups.setdefault(short(task), {})[row.label] = xs, ys
     return plots.panels(groups, path, "step", "loss")
-
-
-def folder_of_run(row: Row, task: str, seed: int) -> Path | None:
-    """Where a run lies; None where only its figures are kept."""
-    place = Path(row.cells[task][seed].where)
-    return place.parent if place.name == "result.json" and (place.parent / "log.jsonl").is_file() else None
 
 
 def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
@@ -198,9 +191,9 @@ def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     for row in (row for members in found.kinds().values() for row in members):
         tasks = []
         for task, seeds in row.cells.items():
-            places = {seed: folder_of_run(row, task, seed) for seed in sorted(seeds)}
-            cards = {seed: place and Path(os.path.relpath(place / "README.md", to)).as_posix()
-                     for seed, place in places.items()}  # fmt: skip
+            logs = {seed: Path(seeds[seed].where).with_name("log.jsonl") for seed in sorted(seeds)}
+            cards = {seed: Path(os.path.relpath(log.with_name("README.md"), to)).as_posix() if log.is_file() else None
+                     for seed, log in logs.items()}  # fmt: skip
             tasks.append((short(task), cards, seeds[min(seeds)].record["signature"]))
         items.append({"row": row, "tasks": tasks})
     return items

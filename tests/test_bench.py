@@ -1130,6 +1130,9 @@ REASONS = ("from the literature", "from other rows", "counts of examples", "the 
 def test_every_row_means_something(method: str, capsys: Capture, tmp_path: Path) -> None:
     """Each has a command that the script takes, or a reason why it has none; and is printed."""
     paper, lines = PAPERS[method], set()
+    cell = re.compile(r"-|[+-]?[\d,]*\.?\d+%?(/[+-]?\d*\.?\d+)?")  # as printed: one or two numbers, or nothing
+    for one in paper.tables + paper.sizes:
+        assert all(len(row.cells) == len(one.columns) and all(map(cell.fullmatch, row.cells)) for row in one.rows)
     for one in paper.tables:
         for line in papers.lines_of(paper, one):
             commands, why = line.commands
