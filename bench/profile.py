@@ -69,7 +69,7 @@ def chosen(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]
         raise BadInput(f"--task {task}: must be of {', '.join(found.tasks)}")
     rows = []
     for row in (row for members in found.kinds().values() for row in members):
-        places = [Path(cell.where).parent for _, cell in sorted(row.cells.get(task, {}).items())]
+        places = [cell.folder for _, cell in sorted(row.cells.get(task, {}).items())]
         rows += [(row, place) for place in places if (place / "config.json").is_file()][:1]
     if not rows:
         raise BadInput(f"--task {task}: no student is saved there; result.json files alone cannot be profiled")

@@ -201,12 +201,13 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
     """Every row of a kept matrix, or its `whole` table, and the differences that its file calls of interest."""
 
     def text(found: Table) -> str:
+        file = matrix.read_file(results.ROOT / f"bench/{name}.toml")
+        pairs = compared(found, claims.rows(name), file.get("pairs", ()))
+        if whole:
+            return paragraphs(table.markdown(found), pairs)
         marked = {(label, short(task)) for label, row in claims.rows(name).items() for task in row.cells
                   if found.untrained(row, task)}  # fmt: skip
-        rows = [table.partial(found), listed(claims.scores(name), marked), table.footnote(found)]
-        pairs = matrix.read_file(results.ROOT / f"bench/{name}.toml").get("pairs", ())
-        parts = [table.markdown(found)] if whole else rows
-        return paragraphs(*parts, compared(found, claims.rows(name), pairs))
+        return paragraphs(table.partial(found), listed(claims.scores(name), marked), table.footnote(found), pairs)
 
     return of(name, text)
 

@@ -41,6 +41,11 @@ class Cell:
     record: dict[str, Any]
     items: Callable[[], tuple[Splits, Splits]] = lambda: ({}, {})
 
+    @property
+    def folder(self) -> Path:
+        """That of the run; of a result of a file none that there is."""
+        return Path(self.where).parent
+
     @functools.cached_property
     def influence(self) -> np.ndarray | None:
         """How each item of the reported splits moves the score [N]; None where predictions or labels are not known."""

@@ -93,7 +93,7 @@ def draw_curves(found: Table, path: Path) -> bool:
     groups: dict[str, dict[str, plots.Line]] = {}
     for row in found.arena():
         for task, seeds in row.cells.items():
-            log, logged = Path(seeds[min(seeds)].where).with_name("log.jsonl"), list[tuple[int, float]]()
+            log, logged = seeds[min(seeds)].folder / "log.jsonl", list[tuple[int, float]]()
             for line in log.read_text("utf-8").splitlines() if log.is_file() else ():
                 step, loss = (json.loads(line).get(key) for key in ("step", "loss"))
                 if loss is not None:  # of the last stage, which counts from 1 again
@@ -191,9 +191,9 @@ def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     for row in (row for members in found.kinds().values() for row in members):
         tasks = []
         for task, seeds in row.cells.items():
-            logs = {seed: Path(seeds[seed].where).with_name("log.jsonl") for seed in sorted(seeds)}
-            cards = {seed: Path(os.path.relpath(log.with_name("README.md"), to)).as_posix() if log.is_file() else None
-                     for seed, log in logs.items()}  # fmt: skip
+            places = {seed: seeds[seed].folder for seed in sorted(seeds)}
+            cards = {seed: Path(os.path.relpath(place / "README.md", to)).as_posix()
+                     if (place / "log.jsonl").is_file() else None for seed, place in places.items()}  # fmt: skip
             tasks.append((short(task), cards, seeds[min(seeds)].record["signature"]))
         items.append({"row": row, "tasks": tasks})
     return items
