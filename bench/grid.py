@@ -40,13 +40,3 @@ class Grid(NamedTuple):
         head, line, *body = results.columns(full, self.header).splitlines()
         shown = [f"[{row[0]}]" if len(row) == 1 else text for row, text in zip(rows, body, strict=True)]
         return "\n".join([head, line, *shown])
-
-    def bodies(self) -> list[tuple[str, list[list[str]]]]:
-        """(heading or "", the rows below it)."""
-        found: list[tuple[str, list[list[str]]]] = []
-        for row in self.rows:
-            if len(row) == 1 or not found:
-                found.append((row[0] if len(row) == 1 else "", []))
-            if len(row) > 1:
-                found[-1][1].append(row)
-        return found

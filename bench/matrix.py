@@ -5,7 +5,6 @@ bench/run.py shows the form of a file, bench/sweep.py that of its trials.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -37,20 +36,14 @@ SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no f
 
 def methods() -> list[str]:
     """The scripts under methods/."""
-    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
-
-
-@functools.cache
-def is_method(path: Path) -> bool:
-    """Whether a file has what every method's script has: its arguments, a class `Args`, and a function `main`."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return {"Args", "main"} <= {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py"))
 
 
 def script_of(method: Any) -> str:
-    """`"mc3kd"` -> `"methods/mc3kd.py"`; the path of a script elsewhere stays. `BadInput` if neither is a method."""
+    """`"mc3kd"` -> `"methods/mc3kd.py"`; a path of a script with `Args` stays. `BadInput` if it is neither."""
     path = f"methods/{method}.py" if method in methods() else str(method)
-    if not path.endswith(".py") or not (results.ROOT / path).is_file() or not is_method(results.ROOT / path):
+    file = results.ROOT / path
+    if file.suffix != ".py" or not file.is_file() or "\nclass Args(" not in file.read_text(encoding="utf-8"):
         raise BadInput(f"method {method!r}: must be one of {', '.join(methods())}, or the path of another script")
     return path
 

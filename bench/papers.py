@@ -200,21 +200,17 @@ class Line:
             return newest_teacher(mine)
         decisive = {option.removeprefix("--").replace("-", "_") for option in labelled} | {"teacher", "student"}
         args = self.args(task) if mine else None
-        groups: dict[str, Found] = {}
-        seen: set[tuple[str, int]] = set()
+        groups: dict[str, tuple[list[str], dict[int, dict[str, Any]]]] = {}
         for record in sorted(mine, key=lambda record: record["finished"], reverse=True):
-            remarks = None
-            if student in (None, record["settings"]["student"]) and record["variant"] == self.variant(args):
-                remarks = deviations(record, given, args, decisive)
-            if remarks is None:
+            if student not in (None, record["settings"]["student"]) or record["variant"] != self.variant(args):
                 continue
-            settings = {name: value for name, value in record["settings"].items() if name != "seed"}
-            setting = [remarks, record["comparable"], record["teacher"]["signature"], settings]
-            key = json.dumps(setting, sort_keys=True)
-            if (key, record["seed"]) not in seen:  # of one run kept in two folders, or made again, the newest
-                seen.add((key, record["seed"]))
-                groups.setdefault(key, Found([], remarks)).records.append(record)
-        return min(groups.values(), key=lambda group: (len(group.remarks), -len(group.records)), default=None)
+            if (remarks := deviations(record, given, args, decisive)) is not None:
+                settings = record["settings"] | {"seed": None}
+                setting = [remarks, record["comparable"], record["teacher"]["signature"], settings]
+                _, seeds = groups.setdefault(json.dumps(setting, sort_keys=True), (remarks, {}))
+                seeds.setdefault(record["seed"], record)  # of one run kept in two folders, or made again, the newest
+        found = [Found([*seeds.values()], remarks) for remarks, seeds in groups.values()]
+        return min(found, key=lambda group: (len(group.remarks), -len(group.records)), default=None)
 
     def variant(self, args: Any) -> str:
         return filled(self.table.record, {"variant": args.variant} | self.values)
@@ -339,17 +335,15 @@ class Found:
 
     records: list[dict[str, Any]]
     remarks: list[str]
-    teacher: bool = False
 
     def value(self, ref: Ref) -> float | None:
         """The figure, averaged over seeds, in percent but for perplexity."""
         values = []
         for record in self.records:
-            side = record["teacher"] if self.teacher else record
             if ref.name.startswith("#"):
-                per_split = [side["analysis"].get(ref.name[1:])]
+                per_split = [record["analysis"].get(ref.name[1:])]
             else:
-                per_split = [m.get(ref.name) for split, m in side["metrics"].items() if ref.split in (None, split)]
+                per_split = [m.get(ref.name) for split, m in record["metrics"].items() if ref.split in (None, split)]
             if not per_split or None in per_split:
                 return None
             values.append(fmean(per_split))
@@ -357,13 +351,13 @@ class Found:
 
 
 def newest_teacher(records: list[dict[str, Any]]) -> Found | None:
-    """What the newest result says of its fine-tuned teacher."""
+    """What the newest result says of its fine-tuned teacher, in the place of a result."""
     if not records:
         return None
     newest = max(records, key=lambda record: record["finished"])
     limit = newest["settings"].get("limit")
     remarks = [f"{newest['settings'].get('teacher_epochs', 0):g} epochs here"]
-    return Found([newest], remarks + [f"{limit} training examples"] * bool(limit), True)
+    return Found([newest | newest["teacher"]], remarks + [f"{limit} training examples"] * bool(limit))
 
 
 # --- printing ------------------------------------------------------------------------------------------------
@@ -416,7 +410,7 @@ def figures_of(line: Line, twice: dict[int, set[str]], used: set[int]) -> Iterat
             elif shared:
                 remark = f"a result that is also of {'; '.join(sorted(set.union(*shared) - {label}))}"
             else:
-                used |= {id(record) for _, part in shown if not part.teacher for record in part.records}
+                used |= {id(record) for _, part in shown for record in part.records}
                 ours, difference = compared(cell, [fmean(numbers)] if meant.mean else numbers)
                 remark = remarks_of(line.table, [part for _, part in shown])
         yield [label if first else "", column, cell, ours, difference, remark]
@@ -429,7 +423,7 @@ def remarks_of(table: PrintedTable, shown: list[Found]) -> str:
     if table.split:
         splits = {split for part in shown for record in part.records for split in record["metrics"]}
         remarks.append(f"{'+'.join(sorted(splits))}, the paper: {table.split}")
-    seeds = {len(part.records) for part in shown if not part.teacher}
+    seeds = {len(part.records) for part in shown}
     return "; ".join(remarks + [f"{count} seeds" for count in seeds if count > 1])
 
 

@@ -63,20 +63,12 @@ def material(folder: Path, sizes: Sizes, rows: int, draw: Callable[[random.Rando
             lines.append(json.dumps(dict(zip(fields, (text, text if sizes.writes else i % 2), strict=True))))
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     torch.manual_seed(0)
-    heads = max(1, width // 64)
     if sizes.writes:
-        config: Any = transformers.BartConfig(
-            vocab_size=sizes.words, d_model=width, encoder_layers=layers // 2, decoder_layers=layers // 2,
-            encoder_ffn_dim=4 * width, decoder_ffn_dim=4 * width, encoder_attention_heads=heads,
-            decoder_attention_heads=heads, pad_token_id=0, bos_token_id=2, decoder_start_token_id=2, eos_token_id=3,
-            forced_eos_token_id=3,
-        )  # fmt: skip
-        teacher: Any = transformers.BartForConditionalGeneration(config)
-    else:
-        config = BertConfig(vocab_size=sizes.words, hidden_size=width, num_hidden_layers=layers,
-                            num_attention_heads=heads, intermediate_size=4 * width,
-                            **TASKS[task].kind.settings(TASKS[task]))  # fmt: skip
-        teacher = BertForSequenceClassification(config)  # with the labels' names: a head that is known
+        special: Any = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "forced_eos_token_id": 3}
+        config: Any = transformers.BartConfig(vocab_size=sizes.words, decoder_start_token_id=2, **special)
+    else:  # with the labels' names: a head that is known
+        config = BertConfig(vocab_size=sizes.words, **TASKS[task].kind.settings(TASKS[task]))
+    teacher = models.build(models.student_config(config, layers, width), TASKS[task].kind)
     models.save(teacher, tokenizer, folder / "teacher", "")
     given = (
         f"--task {task} --data-dir {folder} --teacher {folder / 'teacher'} --max-length {sizes.length} --init random"

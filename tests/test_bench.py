@@ -1219,8 +1219,8 @@ def result_of(paper: papers.Paper, name: str, labels: str, task: str, **changes:
 def shown_in(paper: papers.Paper, name: str, records: list[dict[str, Any]], task: str) -> dict[str, papers.Found]:
     """Row -> what it shows on a task."""
     lines = papers.lines_of(paper, table_of(paper, name), records)
-    found = {str(line.row): line.found(task) for line in lines if not line.reason}
-    return {row: part for row, part in found.items() if part is not None and not part.teacher}
+    found = {str(line.row): line.found(task) for line in lines if not (line.reason or line.teacher)}
+    return {row: part for row, part in found.items() if part is not None}
 
 
 def test_a_run_that_goes_on_is_known_by_the_content_it_started_from(
