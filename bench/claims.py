@@ -206,7 +206,8 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
     each = stats.by_task(samples)
     if all(stats.sides(each, bound)):  # tasks that contradict each other have no common answer
         return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
-    return word(interval.low, interval.high, "more" in answer, bound), figure
+    said = word(interval.low, interval.high, "more" in answer, bound)
+    return said, figure + (stats.only_on(each, bound, interval.low > bound) if said in WORDS[:2] else "")
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:

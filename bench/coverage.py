@@ -6,7 +6,8 @@
 Two rows are trained with S seeds and scored on the same N items of each task. A seed's skill is drawn around its row's;
 an item has a difficulty for both rows, one for each, and one for each row and seed. The truth is the difference of the
 rows' mean scores over all seeds and all items, by numerical integration; of drawn runs `stats.estimate` makes an
-interval, and from the seeds alone Student's t makes another.
+interval, and from the seeds alone Student's t makes another. A cell whose seeds span a step is a † of the tables, so
+the last column leaves out draws that have one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from scipy import stats as distributions
 from bench import stats
 from bench.cli import FOLDER, Parser
 from bench.grid import Grid
+from bench.rows import SPAN
 from common import metrics, results
 
 BASE = 0.6  # of the labels, those of class 1
+LEAP = 0.2  # of the seeds, those that have taken a step
 
 
 class Simulated(NamedTuple):
@@ -30,6 +33,7 @@ class Simulated(NamedTuple):
     skills: tuple[float, float]  # of the two rows
     spread: float  # of a seed's skill around its row's
     shared: tuple[float, float, float] = (0.6, 0.5, 0.62)  # difficulty by item, by row and item, by row, seed and item
+    step: float = 0.0  # what every fifth seed of the second row, at random, has learnt besides
 
 
 # Points by which seeds differ, and what a difference of two seeds owes to 6,000 items, are those of the arena's runs
@@ -52,6 +56,8 @@ CASES: dict[str, tuple[int, int, tuple[Simulated, ...]]] = {  # seeds, items, ta
     "three seeds, seeds far apart": (3, 6000, (HARD._replace(spread=0.15),)),
     "no difference, Matthews": (5, 6000, (HARD._replace(skills=(1.1, 1.1)),)),
     "1,000 items, Matthews": (5, 1000, (HARD,)),
+    "a step of 4 points in a fifth of one row's seeds": (5, 6000, (HARD._replace(step=0.1),)),
+    "a step of 14 points in a fifth of one row's seeds": (5, 6000, (HARD._replace(step=0.4),)),
 }
 
 
@@ -59,9 +65,9 @@ def truth(task: Simulated) -> float:
     """The difference of the rows' mean scores, over all seeds and items."""
     nodes, weights = hermegauss(41)
     noise = np.sqrt(np.sum(np.square(task.shared)))
-    means = []
-    for skill in task.skills:
-        skills = skill + task.spread * nodes
+    weights, means = np.concatenate([(1 - LEAP) * weights, LEAP * weights]), []
+    for skill, step in zip(task.skills, (0, task.step), strict=True):
+        skills = skill + np.concatenate([task.spread * nodes, step + task.spread * nodes])
         share = distributions.norm.cdf(skills / noise)  # right
         if task.metric == "matthews":
             said = BASE * share + (1 - BASE) * (1 - share)
@@ -73,22 +79,23 @@ def truth(task: Simulated) -> float:
     return means[1] - means[0]
 
 
-def drawn(rng: np.random.Generator, task: Simulated, seeds: int, items: int) -> stats.Sample:
-    """The second row minus the first, as runs would have it."""
+def drawn(rng: np.random.Generator, task: Simulated, seeds: int, items: int) -> tuple[stats.Sample, bool]:
+    """The second row minus the first, as runs would have it, and whether the seeds of one of them span a step."""
     metric, influence = metrics.METRICS[task.metric], stats.INFLUENCE[task.metric]
     item, pair, rest = task.shared
     labels = rng.normal(size=items) if task.metric == "pearson" else (rng.random(items) < BASE).astype(int)
     side = labels if task.metric == "pearson" else 2 * labels - 1
     shared = item * rng.normal(size=items)
-    values, moves = np.zeros(seeds), np.zeros((seeds, items))
-    for sign, skill in zip((-1, 1), task.skills, strict=True):
+    values, moves = np.zeros((2, seeds)), np.zeros((seeds, items))
+    for row, (skill, step) in enumerate(zip(task.skills, (0, task.step), strict=True)):
         own = shared + pair * rng.normal(size=items)
         for seed in range(seeds):
-            score = (skill + task.spread * rng.normal()) * side + own + rest * rng.normal(size=items)
+            learnt = skill + task.spread * rng.normal() + (step * (rng.random() < LEAP) if step else 0.0)
+            score = learnt * side + own + rest * rng.normal(size=items)
             found = score if task.metric == "pearson" else (score > 0).astype(int)
-            values[seed] += sign * (correlation(found, labels) if task.metric == "matthews" else metric(found, labels))
-            moves[seed] += sign * influence(found, labels)
-    return stats.Sample(values, moves)
+            values[row, seed] = (correlation if task.metric == "matthews" else metric)(found, labels)
+            moves[seed] += (-1, 1)[row] * influence(found, labels)
+    return stats.Sample(values[1] - values[0], moves), bool((values.std(1, ddof=1) > SPAN).any())
 
 
 def correlation(found: np.ndarray, labels: np.ndarray) -> float:
@@ -100,20 +107,22 @@ def simulate(repeats: int, seed: int = 0) -> list[dict[str, Any]]:
     rows = []
     for name, (seeds, items, tasks) in CASES.items():
         rng, expected = np.random.default_rng(seed), float(np.mean([truth(task) for task in tasks]))
-        held, widths, parts = [], [], []
+        held, widths, parts, marked = [], [], [], []
         for _ in range(repeats):
-            samples = [drawn(rng, task, seeds, items) for task in tasks]
+            samples, marks = zip(*(drawn(rng, task, seeds, items) for task in tasks), strict=True)
             both = stats.estimate(samples)
             alone = stats.estimate([sample._replace(influence=None) for sample in samples])
             ends = np.array([both.interval()[1:], alone.interval()[1:]], np.float64)  # [2, low and high]
             held.append((ends[:, 0] <= expected) & (expected <= ends[:, 1]))
             widths.append(ends[:, 1] - ends[:, 0])
             parts.append([both.seeds, both.items])
+            marked.append(any(marks))
         share, width, part = np.mean(held, 0), np.mean(widths, 0) / 2, np.sqrt(np.mean(parts, 0))
         rows.append({
             "case": name, "seeds": seeds, "items": items, "tasks": len(tasks), "difference": expected,
             "from_seeds": float(part[0]), "from_items": float(part[1]),
-            "held": float(share[0]), "held_by_seeds_alone": float(share[1]),
+            "held": float(share[0]), "held_by_seeds_alone": float(share[1]), "marked": float(np.mean(marked)),
+            "held_without": float(np.mean([one[0] for one, mark in zip(held, marked, strict=True) if not mark])),
             "half_width": float(width[0]), "half_width_of_seeds_alone": float(width[1]),
         })  # fmt: skip
         print(f"{name}: {100 * share[0]:.1f}%, by seeds alone {100 * share[1]:.1f}%", flush=True)
@@ -123,13 +132,14 @@ def simulate(repeats: int, seed: int = 0) -> list[dict[str, Any]]:
 def text(report: dict[str, Any]) -> str:
     """The table of a report."""
     header = ["", "tasks", "seeds", "items", "points, true", "SE from seeds", "SE from items", "hold the truth",
-              "half width", "seeds alone: hold", "half width"]  # fmt: skip
+              "half width", "seeds alone: hold", "half width", "with a †", "hold, of those without"]  # fmt: skip
     rows = []
     for row in report["cases"]:
         points = [f"{100 * row[key]:.2f}" for key in ("difference", "from_seeds", "from_items")]
         shares = []
         for held, width in (("held", "half_width"), ("held_by_seeds_alone", "half_width_of_seeds_alone")):
             shares += [f"{100 * row[held]:.1f}%", f"{100 * row[width]:.1f}"]
+        shares += [f"{100 * row[key]:.1f}%" for key in ("marked", "held_without")]
         counts = [f"{row[key]:,}" for key in ("tasks", "seeds", "items")]
         rows.append([row["case"], *counts, *points, *shares])
     error = 100 * (0.95 * 0.05 / report["repeats"]) ** 0.5

@@ -104,7 +104,10 @@ def ends(found: Table) -> str:
     largest = f" The best weight of {', '.join(names)} is the largest that was tried." if names else ""
     alphas = {row.role or "": row.records()[0]["settings"]["alpha"] for row in found.arena()}
     own, others = alphas.get("vanilla KD"), alphas.get("")
-    return largest + f" Vanilla KD's alpha is {own:g}, as it won; the other losses have {others:g}." * (own != others)
+    alpha = f" Vanilla KD's alpha is {own:g}, as it won; rows with a loss beside KD's have {others:g}."
+    spent = [f" {row.label} spends {100 * share:.0f}% of its examples on texts without labels." for row in found.arena()
+             if (share := row.records()[0]["settings"].get("distil_share"))]  # fmt: skip
+    return largest + alpha * (own != others) + "".join(spent)
 
 
 def said(found: Table) -> str:
@@ -123,7 +126,8 @@ def said(found: Table) -> str:
     ]
     for one, what in ((kd, "Vanilla KD over the undistilled student"),
                       (hidden, "Losses on all tokens' hidden states beside KD's loss, over KD alone")):  # fmt: skip
-        lines += [f"{what}: {figure(one)}."] if one.found else []
+        on = f", on {', '.join(map(short, one.tasks))}" * (len(one.tasks) < len(found.tasks))  # without those of a †
+        lines += [f"{what}{on}: {figure(one)}."] if one.found else []
     if known := [one for one in losses if one.found]:
         figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
         lines.append(f"Of these losses, as planned before this edition's runs: {figures}.")
@@ -294,7 +298,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "cka_pocket", "cmow_pocket",
-        "mc3kd_few", "mc3kd_claims", "pocket_suite", "pocket_documents",
+        "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite", "pocket_documents",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},

@@ -115,8 +115,8 @@ class Contrast(NamedTuple):
         if self.disagree:
             return self.disagree
         told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
-        by = [short(task) for task in stats.sides(self.tasks)[self.found.mean < 0]]  # of the mean's side
-        partly = f" (by task: {' and '.join(by) or 'none'})" if self.p < 0.05 and len(by) < len(self.tasks) else ""
+        named = {short(task): one for task, one in self.tasks.items()}
+        partly = stats.only_on(named, 0.0, self.found.mean > 0) if self.p < 0.05 else ""
         return told + partly + f", as good as (within {100 * ALIKE:.0f} point)" * self.alike
 
     @property

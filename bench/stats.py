@@ -121,6 +121,12 @@ def sides(tasks: Mapping[str, Interval], bound: float = 0.0) -> tuple[list[str],
             [task for task, one in tasks.items() if one.high is not None and one.high < bound])  # fmt: skip
 
 
+def only_on(tasks: Mapping[str, Interval], bound: float, above: bool) -> str:
+    """On which tasks a mean's side of a bound is told by the task itself; "" if on all."""
+    by = sides(tasks, bound)[not above]
+    return f" (by task: {' and '.join(by) or 'none'})" if len(by) < len(tasks) else ""
+
+
 def item_part(influence: np.ndarray) -> float:
     """What items add to the variance of a mean over seeds, beside the variance between seeds; of influences [S, N]."""
     s, n = influence.shape

@@ -111,16 +111,17 @@ def test_seeds_for_a_difference_are_those_of_the_power_of_the_test() -> None:
 
 def test_the_checked_in_coverage() -> None:
     """Of five seeds intervals hold the truth as often as they say, of three somewhat less often in one case; where
-    seeds are alike, the t interval of the seeds does not. A few draws, made again, agree with the figures."""
+    seeds are alike, the t interval of the seeds does not, and where some seeds have taken a step none does. A few
+    draws, made again, agree with the figures."""
     report = json.loads((ROOT / "bench/results/coverage.json").read_text())
     assert [row["case"] for row in report["cases"]] == list(coverage.CASES)
-    for row in report["cases"]:
+    for row in (row for row in report["cases"] if "step" not in row["case"]):
         assert (0.93 if row["seeds"] == 5 else 0.91) <= row["held"] <= 0.97, row["case"]
     assert min(row["held_by_seeds_alone"] for row in report["cases"]) < 0.88
     name = "Matthews, seeds alike"
     seeds, items, (task,) = coverage.CASES[name]
     rng, before = np.random.default_rng(7), next(row for row in report["cases"] if row["case"] == name)
-    found = [stats.estimate([coverage.drawn(rng, task, seeds, items)]) for _ in range(40)]
+    found = [stats.estimate([coverage.drawn(rng, task, seeds, items)[0]]) for _ in range(40)]
     assert np.mean([one.mean for one in found]) == pytest.approx(coverage.truth(task), abs=4 * 0.007 / 40**0.5)
     assert np.mean([one.items for one in found]) ** 0.5 == pytest.approx(before["from_items"], rel=0.1)
 
