@@ -53,6 +53,8 @@ def main(argv: list[str]) -> None:
         raise SystemExit(128 + stopped.number) from None
     except BrokenPipeError:  # the reader, head or a pager, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # of files and folders; it names them
+        fail(error)
 
 
 if __name__ == "__main__":

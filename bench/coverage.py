@@ -19,7 +19,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats as distributions
 
 from bench import stats
-from bench.cli import FOLDER, Parser
+from bench.cli import FOLDER, Parser, at_least
 from bench.grid import Grid
 from bench.rows import SPAN
 from common import metrics, results
@@ -149,7 +149,8 @@ def text(report: dict[str, Any]) -> str:
 
 def main(argv: list[str]) -> None:
     parser = Parser("coverage", __doc__)
-    parser.add_argument("--repeats", type=int, default=2000, help="draws of each case (default: 2000; 7 core-minutes)")
+    parser.add_argument("--repeats", type=at_least(1), default=2000,
+                        help="draws of each case (default: 2000, 8 core-minutes)")  # fmt: skip
     parser.add_argument("--save", action="store_true", help="write bench/results/coverage.json")
     options = parser.parse_args(argv)
     report = {"repeats": options.repeats, "cases": simulate(options.repeats)}

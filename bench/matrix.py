@@ -159,8 +159,8 @@ def named(table: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         name = str(row.get("name", Path(str(row.get("method"))).stem))
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise BadInput(f"{where}: name {name!r}: must be letters, digits, '.', '_' and '-'")
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise BadInput(f"{where}: name {name!r}: must be letters, digits, '_', and behind the first '.' and '-'")
         if name in found:
             raise BadInput(f"{where}: two rows are called {name}; give one another name")
         found[name] = row
@@ -189,11 +189,15 @@ class Entry(NamedTuple):
         return {name: values[1] for name, values in self.weight.items()}
 
     def reach(self, name: str) -> list[Any]:
-        """The values that an argument may win with, by size: those of the file, and of three or more up to `BEYOND`
-        beyond each end, by the factor between the two before, so far as the script takes them."""
-        values = sorted((self.grid | self.weight).get(name, []))
+        """The values that an argument may win with: those of the file; of the rate and the weight, by size, if they are
+        three or more up to `BEYOND` beyond each end, by the factor between the two before, so far as the script takes
+        them."""
+        values = (self.grid | self.weight).get(name, [])
+        if name not in ("lr", *self.weight):
+            return values
+        values = sorted(values)
         rules = {field.name: field.metadata["help"].rules for field in fields(module_of(self.script).Args)}
-        for end in (0, -1) * (BEYOND if len(values) > 2 else 0):
+        for end in (0, -1) * (BEYOND if len(values) > 2 and name in ("lr", *self.weight) else 0):
             last, before = values[end], values[1 if end == 0 else -2]
             with contextlib.suppress(BadInput):
                 value = float(f"{last * last / before:.4g}")
@@ -226,6 +230,9 @@ def rows_of(table: dict[str, Any], where: str) -> list[Entry]:
                 raise BadInput(f"seeds: {both[0]} is a seed of the trials, which are tuned on")
             if len(weight) > 1 or any(type(values) is not list or len(values) != 3 for values in weight.values()):
                 raise BadInput(f"weight = {row['weight']!r}: must be one argument with three values to try")
+            for name, values in ({"lr": grid.get("lr", [])} | weight).items():
+                if not all(type(value) in (int, float) for value in values) or len({*values}) < len(values):
+                    raise BadInput(f"{name} = {values!r}: must be different numbers, without quotes")
             for name, (_, value, _) in weight.items():
                 if merged.get(name, value) != value:
                     raise BadInput(f"weight: {name}: the row has {merged[name]}, which must stand in the middle")
@@ -328,6 +335,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 if (budget, variant) not in parsed:
                     parsed[budget, variant] = read(Args, None, command)
                 args = replace(parsed[budget, variant], seed=seed)
+                args.check()
                 if len(args.tasks) != 1:
                     raise BadInput(f"tasks: {task!r} must be one task")
                 parts = [words_of(point or {}), variant if len(variants) > 1 else "", f"of {budget}" if budget else ""]

@@ -63,10 +63,7 @@ def main(argv: list[str]) -> None:
     cut = len(articles) // 4
     if cut < 3:
         raise BadInput(f"{given.text}: {len(articles)} articles of {given.least:,} words or more; 12 are needed")
-    try:
-        given.to.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"--to {given.to}: {error.strerror}") from None
+    given.to.mkdir(parents=True, exist_ok=True)
     for split, draws, of in (("train", given.train, articles[cut:]), ("test", given.test, articles[:cut])):
         with (given.to / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
             rows = csv.writer(file)

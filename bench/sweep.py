@@ -166,7 +166,7 @@ class Search:
         for name, values in row.weight.items():
             best = best and inside(best_of([best | {name: value} for value in values]), name, values)
         ends = {name: [one.point[name] for one in tried] for name, values in (row.grid | row.weight).items()
-                if len(values) > 2}  # fmt: skip
+                if len(values) > 2 and not isinstance(values[0], str)}  # fmt: skip
         edge = [name for name, values in ends.items() if best and best[name] in (min(values), max(values))]
         return tried, best, edge
 

@@ -14,7 +14,7 @@ Fan et al., ACL 2025: https://aclanthology.org/2025.acl-long.1067
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
-    python methods/mc3kd.py --variant pkd-skip --tokens all --last in    # PKD's loss, with MC3KD's tokens and layers
+    python methods/mc3kd.py --variant only-selection --tokens all --last in    # MC3KD's layers, PKD's loss
     python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how

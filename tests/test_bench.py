@@ -494,9 +494,11 @@ def test_a_winner_at_an_edge_adds_rates_beyond_it(trials: Trials, best: float, r
 
 
 def test_no_value_beyond_what_an_argument_takes(trials: Trials) -> None:
-    trials.path.write_text(TUNED.replace("beta = [0.5, 1, 2]", "alpha = [0.7, 0.9, 1.0]"))
+    trials.path.write_text(TUNED.replace("beta = [0.5, 1, 2]", "alpha = [0.7, 0.9, 1.0]").replace(
+        "[[rows]]", 'keep = ["first", "skip", "top"]\n[[rows]]', 1))  # fmt: skip
     plain, ours = matrix.rows_of(matrix.read_file(trials.path), "")
     assert ours.reach("alpha") == [0.4234, 0.5444, 0.7, 0.9, 1.0]
+    assert plain.reach("keep") == ["first", "skip", "top"]  # no numbers: nothing lies beyond
     assert plain.reach("lr") == ours.reach("lr") == [1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3]
 
 
@@ -573,6 +575,10 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
         (('"finetune"', '"finetune"\nlr = 1e-3'), "row plain: lr: is tuned"),
         (("seeds = [0]", "seeds = [7]"), "row plain: seeds: 7 is a seed of the trials"),
         (("5e-4, 1e-3, 2e-3]", "5e-3, 6e-3]"), "row plain: its trials had another lr"),
+        (("[5e-4, 1e-3, 2e-3]", '["5e-4", 1e-3]'), "row plain: lr = ['5e-4', 0.001]: must be different numbers"),
+        (("[0.5, 1, 2]", "[0, 0, 1]"), "row ours: beta = [0, 0, 1]: must be different numbers"),
+        (("seeds = [0]", "seeds = [0, -1]"), "--seed -1: must be 0 or more"),
+        (('"ours"', '".."'), "name '..': must be letters"),
         (("budgets = [640, 320]", 'budgets = [640, 320]\nbudget = "64"'), "budgets: there is a budget as well"),
     ):
         path.write_text(TUNED.replace(*change))
