@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -37,6 +38,17 @@ def warn(line: str) -> None:
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+@contextlib.contextmanager
+def refused(what: str, *errors: type[Exception], hint: str = "") -> Iterator[None]:
+    """Make a `BadInput` of whatever goes wrong inside, or of these errors alone: what, why, and what would do."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BadInput) or not isinstance(error, errors or Exception):
+            raise
+        raise BadInput(f"{what} ({getattr(error, 'strerror', None) or first_line(error)}){hint}") from error
 
 
 def some(names: Sequence[Any], count: int = 20) -> str:

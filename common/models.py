@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTra
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from common import parallel
-from common.errors import BadInput, first_line
+from common.errors import BadInput, first_line, refused
 from common.kinds import Kind
 from common.layers import attention, mark_own
 from common.results import apply_umask
@@ -56,16 +56,13 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     """The configuration behind a hub id or a folder, of "NAME:6" with 6 layers; `BadInput` names the argument and says
     what would work."""
     name, layers = parse_model(name)
+    what = "is a folder without a config.json that names a known model_type"
     if not Path(name).is_dir():
-        ask_hub(name)
-    try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # the library has many ways to say that a file is no configuration
         what = "is no folder here and cannot be had from the hub"
-        if Path(name).is_dir():
-            what = "is a folder without a config.json that names a known model_type"
-        instead = "give a folder written by save_pretrained; for a pocket task pocket works"
-        raise BadInput(f"{argument} {name}: {what}; {instead} ({first_line(error)})") from error
+        ask_hub(name)
+    instead = "; give a folder written by save_pretrained; for a pocket task pocket works"
+    with refused(f"{argument} {name}: {what}", hint=instead):  # the library has many ways to say it
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if layers is not None:
         if layers > (deep := sum(stack_depths(config))):
             raise BadInput(f"{argument} {name}:{layers}: the model has {deep} layers; give {deep} or fewer")
@@ -75,10 +72,8 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
 
 def load_tokenizer(name: str, argument: str = "--teacher") -> Any:
     name, _ = parse_model(name)
-    try:
+    with refused(f"{argument} {name}: has no tokenizer that can be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # the tokenizers' own errors are plain ones
-        raise BadInput(f"{argument} {name}: has no tokenizer that can be loaded ({first_line(error)})") from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes of a folder without one
         raise BadInput(f"{argument} {name}: has no tokenizer; its files have to be in the same folder")
     return tokenizer

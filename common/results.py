@@ -26,7 +26,7 @@ from typing import Any
 
 import jsonschema
 
-from common.errors import BadInput
+from common.errors import BadInput, refused
 
 SCHEMA_VERSION = 2
 # Of the code that trains. Whoever changes what comes out of a training counts it up: then nothing that was trained
@@ -102,20 +102,13 @@ def _refuse(constant: str) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
-    try:
+    again = "; run again with --force"
+    with refused(f"{path}: damaged result, no JSON", hint=again), refused(f"{path}: cannot be read", OSError):
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    with refused(f"{path}: not a valid result", jsonschema.ValidationError, hint=again):
         _validator().validate(record)
-        written = record.pop("digest", None)  # results of older versions have none
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: damaged result (not JSON: {error}); run again with --force") from error
-    except jsonschema.ValidationError as error:
-        where = "/".join(str(p) for p in error.absolute_path) or "the top level"
-        why = f"{where}: {error.message[:120]}"
-        raise BadInput(f"{path}: not a valid result ({why}); run again with --force") from error
-    if written not in (None, digest(record)):
-        raise BadInput(f"{path}: damaged result (its digest does not match); run again with --force")
+    if record.pop("digest", None) not in (None, digest(record)):  # results of older versions have none
+        raise BadInput(f"{path}: damaged result (its digest does not match){again}")
     return record
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pocket
-from common.errors import BadInput, first_line, shown, some, warn
+from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.base import LACKING, parts_of
 from common.kinds.documents import hotpot_row, trivia_row
@@ -247,13 +247,10 @@ def test_rows(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[s
 def _load(task: str, source: HubSource, instead: str) -> tuple[Any, str]:
     """What `load_dataset` gives, and "repo@commit": without a revision the hub's newest. Without a connection the
     library's own cache is used, if it holds that very revision, or one of a branch. `instead`: what works without."""
-    try:
+    place = f"{source.repo}@{source.revision}" if source.revision else source.repo
+    what = f"--task {task}: {place} could not be loaded from the hub or its cache"
+    with refused(what, hint=f"; without a hub, use {instead}"):
         return _from_hub(source.repo, source.config, source.revision)
-    except Exception as error:  # every way in which a hub can fail is one message to the user
-        raise BadInput(
-            f"--task {task}: {source.repo}{f'@{source.revision}' if source.revision else ''} could not be loaded from"
-            f" the hub or its cache ({type(error).__name__}: {first_line(error)}); without a hub, use {instead}"
-        ) from error
 
 
 def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any, str]:
@@ -296,10 +293,8 @@ def _opened(files: dict[str, Path]) -> tuple[Mapping[str, Any], str]:
         return files, f"{files['train'].parent.resolve().name}: {', '.join(file.name for file in files.values())}"
     import datasets
 
-    try:
+    with refused(f"{folder}: save_to_disk folder cannot be read"):
         return datasets.load_from_disk(str(folder)), f"{folder.resolve().name} (save_to_disk)"
-    except Exception as error:
-        raise BadInput(f"{folder}: save_to_disk folder cannot be read ({first_line(error)})") from error
 
 
 def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
@@ -331,24 +326,21 @@ def _read_parquet(path: Path, pick: Pick) -> Rows:
     import datasets
     import pyarrow.parquet
 
-    try:
+    wrong = (OSError, pyarrow.ArrowException, UnicodeDecodeError)  # names and texts are decoded late
+    with refused(f"{path}: not a readable Parquet file", *wrong):
         parts = path if path.is_file() else sorted(path.parent.glob(path.name))
         return _read(datasets.Dataset(pyarrow.parquet.read_table(parts)), str(path), pick)
-    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:  # names and texts are decoded late
-        raise BadInput(f"{path}: not a readable Parquet file ({first_line(error)})") from error
 
 
 def _decode(path: Path) -> str:
     """The text of a file in UTF-8, or with a byte order mark in UTF-16, as Excel's "Unicode text" is."""
-    try:
+    with refused(f"{path}: cannot be read", OSError, EOFError, zlib.error):
         raw = path.read_bytes()
         if path.suffix == ".gz":
             raw = gzip.decompress(raw)
+    try:
         utf16 = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         text = raw.decode("utf-16" if utf16 else "utf-8-sig")
-    except (OSError, EOFError, zlib.error) as error:
-        said = getattr(error, "strerror", None) or first_line(error)
-        raise BadInput(f"{path}: cannot be read ({said})") from error
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
@@ -433,10 +425,9 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
+        expected = "; one object a line is expected"
+        with refused(f"{path} line {number}: not JSON", ValueError, RecursionError, hint=expected):
             record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path} line {number}: not JSON ({error}); one object a line is expected") from error
         yield number, record
 
 
@@ -444,10 +435,9 @@ def _json(path: Path, text: str) -> Rows:
     """One JSON object a line, or one list of objects; the first says which columns there are."""
     what, numbered = "line", json_lines(path, text.split("\n"))
     if text.lstrip().startswith("["):
-        try:
+        expected = "; a list of objects, or one a line is expected"
+        with refused(f"{path}: not JSON", ValueError, RecursionError, hint=expected):
             what, numbered = "row", enumerate(json.loads(text), 1)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path}: not JSON ({error}); a list of objects, or one a line is expected") from error
     numbers, rows = [], []
     for number, record in numbered:
         if not isinstance(record, dict):

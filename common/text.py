@@ -34,7 +34,7 @@ from transformers import PreTrainedModel
 import pocket
 from common import data, models, parallel, results
 from common.args import split_list
-from common.errors import BadInput, first_line
+from common.errors import BadInput, refused
 from common.kinds import KINDS, Encoded, Kind, Split, Task, block_examples
 from common.losses import label_loss
 from common.sources import hub_commit, json_lines
@@ -345,10 +345,8 @@ def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
     text = record.get("content" if oscar and "content" in record else "text")
     if not isinstance(text, str):
         raise BadInput(f"{where}: needs a text, or OSCAR's content and metadata")
-    try:
+    with refused(f"{where}: its metadata are not OSCAR's", AttributeError, TypeError):
         reason = dropped_by(metadata) if oscar and metadata is not None else None
-    except (AttributeError, TypeError) as error:
-        raise BadInput(f"{where}: its metadata are not OSCAR's ({error})") from error
     if reason is None and text.strip():
         yield text
     else:
@@ -385,11 +383,9 @@ def _lines(path: Path) -> Iterator[str]:
         except ImportError:
             raise BadInput(f"{path}: `pip install zstandard` is needed to read .zst") from None
         open_text = zstandard.open
-    try:
-        with open_text(path, "rt", encoding="utf-8-sig") as file:
-            yield from file
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise BadInput(f"{path}: cannot be read ({error})") from error
+    wrong = (OSError, EOFError, UnicodeDecodeError, zlib.error)
+    with refused(f"{path}: cannot be read", *wrong), open_text(path, "rt", encoding="utf-8-sig") as file:
+        yield from file
 
 
 def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
@@ -397,13 +393,9 @@ def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:
 
     repo, _, config = place.partition(":")
     where = f"--corpus stream:hub:{repo}"
-    try:
+    with refused(f"{where}: cannot be streamed"):  # no network, no such repository, no such part
         for row in load_dataset(repo, config or None, split="train", streaming=True, revision=_commit(repo)):
             yield where, row
-    except BadInput:
-        raise
-    except Exception as error:  # of a dozen kinds: no network, no such repository, no such part
-        raise BadInput(f"{where}: cannot be streamed ({first_line(error)})") from error
 
 
 @functools.cache
@@ -411,10 +403,8 @@ def _commit(repo: str) -> str | None:
     """The commit that the hub serves, the same in every epoch; of a folder on this machine, none."""
     if Path(repo).is_dir():
         return None
-    try:
+    with refused(f"--corpus stream:hub:{repo}: not to be had from the hub"):
         return hub_commit(repo)
-    except Exception as error:
-        raise BadInput(f"--corpus stream:hub:{repo}: not to be had from the hub ({type(error).__name__})") from error
 
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------

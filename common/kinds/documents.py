@@ -17,7 +17,7 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from common.errors import BadInput, some, warn
+from common.errors import BadInput, refused, some, warn
 from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, Window
 from common.metrics import entities, questions
 
@@ -299,8 +299,11 @@ class SpanQA(_Windowed):
             return None
         if whole is None and not (text.lstrip()[0] == "{" and '"paragraphs"' in text):
             return None
-        try:
+        squads = "; data, paragraphs, qas of SQuAD's layout are expected"
+        with refused(f"{path}: not JSON", ValueError, RecursionError, hint=squads):
             found = json.loads(text)
+        wrong = (KeyError, ValueError, TypeError, AttributeError)
+        with refused(f"{path}: not SQuAD's layout", *wrong, hint=squads):
             if isinstance(found, list):
                 rows = [
                     hotpot_row(
@@ -318,10 +321,6 @@ class SpanQA(_Windowed):
                     for paragraph in (_joined if whole else list)(article["paragraphs"])
                     for asked in paragraph["qas"]
                 ]  # fmt: skip
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path}: not JSON ({error}); SQuAD's layout is expected") from error
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BadInput(f"{path}: not SQuAD's layout (no {error}); data, paragraphs, qas are expected") from error
         if not rows:
             raise BadInput(f"{path}: no questions")
         columns = {name: [row[name] for row in rows] for name in rows[0]}

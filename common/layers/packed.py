@@ -50,7 +50,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from common.errors import BadInput
+from common.errors import BadInput, refused
 from common.layers.embedding import TextEmbedder
 from common.results import replacing
 from common.train import weights_digest
@@ -338,8 +338,9 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
     A file may come from anywhere: no code of its is run, and no more memory is taken than its own bytes call for.
     """
     if Path(path).is_dir():
-        return _load_folder(path)
-    try:
+        with refused(f"{path}: no folder of a packed model"):
+            return _of_folder(path)
+    with refused(f"{path}: damaged, or no file of a packed model"):  # whatever wrong bytes break first
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -354,43 +355,26 @@ def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in (json.loads(files) | {"config.json": metadata["config"]}).items():
                 (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        family = getattr(transformers, config.architectures[0])
-        if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
-            raise ValueError(f"{config.architectures[0]} is no model of the library")
-        if getattr(config, "num_hidden_layers", 0) > len(tensors):  # which would be built first
-            raise ValueError("more layers than tensors")
-        model = complete(family, None, config=config, state_dict=tensors, dtype=torch.float32)
-    except FileNotFoundError as error:
-        raise BadInput(f"{path}: no such file") from error
-    except BadInput:
-        raise
-    except Exception as error:  # whatever wrong bytes break first, in three libraries
-        raise BadInput(f"{path}: damaged, or no file of a packed model ({str(error)[:200]})") from error
-    return model.eval(), tokenizer
+            return _of_folder(folder, tensors)
 
 
-def complete(family: Any, source: str | Path | None, **how: Any) -> PreTrainedModel:
-    """A model by the library's `from_pretrained`; a ValueError where its weights are not those of the file."""
+def _of_folder(folder: str | Path, tensors: dict[str, Tensor] | None = None) -> tuple[PreTrainedModel, Any]:
+    """The model and the tokenizer of a folder, whose weights may be given apart; a ValueError where they do not fit."""
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if tensors is None and not hasattr(config, "quantization_config"):
+        raise ValueError("its weights are not packed")
+    family = getattr(transformers, config.architectures[0])
+    if PreTrainedModel not in getattr(family, "__mro__", ()):
+        raise ValueError(f"{config.architectures[0]} is no model of the library")
+    if tensors is not None and getattr(config, "num_hidden_layers", 0) > len(tensors):  # which would be built first
+        raise ValueError("more layers than tensors")
     model, report = family.from_pretrained(
-        source, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **how
-    )
+        folder if tensors is None else None, config=config, state_dict=tensors, dtype=torch.float32,
+        output_loading_info=True, use_safetensors=True, trust_remote_code=False,
+    )  # fmt: skip
     if wrong := [key for keys in report.values() for key in keys]:
         raise ValueError(f"lacks or does not know {wrong[0]}")
-    return model
-
-
-def _load_folder(path: str | Path) -> tuple[PreTrainedModel, Any]:
-    try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        if not hasattr(config, "quantization_config"):
-            raise ValueError("its weights are not packed")
-        family = getattr(transformers, config.architectures[0])
-        model = complete(family, path, config=config)
-        return model.eval(), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except Exception as error:
-        raise BadInput(f"{path}: no folder of a packed model ({str(error)[:200]})") from error
+    return model.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def checksum(tensors: dict[str, Tensor], config: str) -> str:
