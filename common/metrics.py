@@ -4,7 +4,7 @@ GLUE's metrics are from scikit-learn and scipy, BLEU from sacreBLEU, ROUGE from 
 Accuracy and F1 lie in 0..1, the correlations in -1..1. Where a figure has no value (constant predictions or labels in a
 correlation, no positive in F1), it is 0.0: what was predicted carries no information.
 
-Shapes: N examples. The libraries are imported where they are used: `--help` needs none of them.
+Shapes: N examples. The large libraries are imported where they are used: `--help` needs none of them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,21 @@ import string
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike
 
 Metric = Callable[[Any, Any], float]  # of predictions and labels, [N]
 
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
     """The share of predictions that equal the label."""
-    import numpy as np
-
     return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
 
 
 def majority(predictions: ArrayLike, labels: ArrayLike) -> float:
     """The share of the largest class: the accuracy of who always says it."""
-    import numpy as np
-
     return float(np.unique(np.asarray(labels), return_counts=True)[1].max() / np.asarray(labels).size)
 
 
@@ -50,7 +46,6 @@ def _sklearn(name: str, **how: Any) -> Metric:
 
 def _scipy(name: str) -> Metric:
     def metric(predictions: ArrayLike, labels: ArrayLike) -> float:
-        import numpy as np
         import scipy.stats
 
         x, y = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
@@ -76,8 +71,6 @@ def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> 
     `predictions`, `labels`: [N], class indices (classification) or scores (regression).
     Raises ValueError if they differ in shape, are empty, or hold a number that is not finite.
     """
-    import numpy as np
-
     x, y = np.asarray(predictions), np.asarray(labels)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
         raise ValueError(f"predictions {x.shape} and labels {y.shape}: both must be [N], N > 0")

@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from common.errors import BadInput, shown, some, tell
 from common.kinds import Rows, Task
 from common.kinds.sentences import class_of, number
-
-if TYPE_CHECKING:
-    import numpy as np
 
 NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outputs
 
@@ -131,8 +130,6 @@ def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: O
 
 def logits(task: Task, rows: Rows) -> np.ndarray | None:
     """(N, C) logits of a split's rows, in the order of the task's labels, NaN for None; None where it has none."""
-    import numpy as np
-
     found, chosen = rows.outputs, rows.columns.get("outputs", [])
     if all(row is None for row in chosen):
         return None

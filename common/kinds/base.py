@@ -1,6 +1,6 @@
 """What a kind of task is, and what every kind works with: tasks, the rows of a source, splits, encoded examples.
 
-No heavy library is imported here or beside it before a model is at work: `--help` needs the kinds too.
+Nothing heavier than numpy is imported here or beside it before a model is at work: `--help` needs the kinds too.
 
 Shapes: N examples of a split, B batch, L length (tokens, padding included), C outputs, n predictions.
 """
@@ -14,10 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+from tqdm import tqdm
+
+import pocket
 from common.errors import BadInput, some
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -185,8 +188,6 @@ class Encoded:
     @functools.cached_property
     def flat(self) -> dict[str, np.ndarray]:
         """The features with the lists of all examples end to end, int32: from these batches are cut."""
-        import numpy as np
-
         return {
             name: np.fromiter(itertools.chain.from_iterable(lists), np.int32, sum(self.lengths))
             for name, lists in self.features.items()
@@ -195,8 +196,6 @@ class Encoded:
     @functools.cached_property
     def ends(self) -> np.ndarray:
         """[N], where each example ends in `flat`."""
-        import numpy as np
-
         return np.cumsum(self.lengths)
 
     def select(self, chosen: list[int]) -> Encoded:
@@ -313,16 +312,12 @@ class Kind(str):
 
     def unlabelled(self, count: int) -> list[str]:
         """So many texts of the pocket suite without labels."""
-        import pocket
-
         return pocket.unlabelled(count, seed=1)
 
     # --- encoding ---
 
     def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
         """Tokenise a split, cutting the longest text of a pair first; BadInput if no room is left for text."""
-        from tqdm import tqdm
-
         special = tokenizer.num_special_tokens_to_add(pair=len(task.fields) == 2)
         if max_length < special + len(task.fields):
             raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
@@ -404,7 +399,6 @@ class Kind(str):
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """What a model says of an encoded split, or of its stream, in order, here (N, C) logits as float32; and of how
         many examples. `forward`: as `evaluate.forward`."""
-        import numpy as np
         import torch
 
         rows: dict[int, np.ndarray] = {}

@@ -17,12 +17,14 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from tqdm import tqdm
+
 from common.errors import BadInput, refused, some, warn
 from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, Window
 from common.metrics import entities, questions
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -50,9 +52,7 @@ class _Windowed(Kind):
 
     def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
         """Windows of every document of a split, in order."""
-        import numpy as np
         import torch
-        from tqdm import tqdm
 
         least = tokenizer.num_special_tokens_to_add(pair=self.context == 1) + self.room
         if max_length < least:
@@ -204,8 +204,6 @@ class TokenClassification(_Windowed):
         self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """The word of every token that is the first of one, or -1; and these words' tags."""
-        import numpy as np
-
         starts = np.cumsum([0, *(len(word) + 1 for word in words_of(split.texts[document][0])[:-1])])
         found = np.searchsorted(starts, spans[:, 1] - 1, side="right") - 1  # of the token's last character
         # a token may begin with the blank before its word
@@ -383,8 +381,6 @@ class SpanQA(_Windowed):
         self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
     ) -> tuple[np.ndarray, list[int]]:
         """The places as they are; first and last token of the first answer that the window holds all of."""
-        import numpy as np
-
         # what stands for the whole window: [CLS], or its first token where a family has none
         outside = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
         context = np.flatnonzero(spans[:, 0] >= 0)
@@ -419,8 +415,6 @@ class SpanQA(_Windowed):
     def answers(self, windows: Sequence[Window], split: Split, logits: Sequence[np.ndarray]) -> list[str]:
         """The text of every question's answer: the span of a context with the largest sum of its start and end logits,
         [L, 2] for each window, over all windows; "" if there is none."""
-        import numpy as np
-
         found = [""] * len(split)
         scores = np.full(len(split), -np.inf)
         for window, both in zip(windows, logits, strict=True):

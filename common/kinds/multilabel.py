@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from common.errors import BadInput, shown, some
 from common.kinds.base import Kind
 from common.kinds.sentences import Classification, class_of
@@ -62,8 +64,6 @@ class MultiLabel(Classification):
         return accuracy(student > 0, teacher > 0)
 
     def log_loss(self, kept: Any, labels: Sequence[Any]) -> float | None:
-        import numpy as np
-
         return float((np.logaddexp(0, kept.astype("float64")) - kept * np.array(labels)).mean())
 
     def probabilities(self, logits: Any) -> Any:

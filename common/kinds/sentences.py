@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from common.errors import BadInput, shown, some, warn
 from common.kinds.base import Kind, Rows, Split, Task
 from common.metrics import accuracy, compute, pearson
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
@@ -126,8 +127,6 @@ class Classification(_Sentence):
         return softmax(logits, axis=-1)
 
     def logits(self, probabilities: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         return np.log(np.maximum(probabilities, 1e-7))
 
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:

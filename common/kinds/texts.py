@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tqdm import tqdm
+
+import pocket
 from common.errors import BadInput, shown
 from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, block_examples
 from common.metrics import bleu, rouge, signature
@@ -122,7 +125,6 @@ def perplexity(model: Any, stream: Tensor, max_length: int) -> float:
     """
     import torch
     from torch.nn.functional import cross_entropy
-    from tqdm import tqdm
 
     if len(stream) < 2:
         raise ValueError(f"a text of {len(stream)} tokens: nothing to score")
@@ -247,8 +249,6 @@ class Translation(_Written):
         return [text for (source,), target in zip(split.texts, split.labels, strict=True) for text in (source, target)]
 
     def unlabelled(self, count: int) -> list[str]:
-        import pocket
-
         return pocket.unlabelled_bilingual(count, seed=1)
 
     def prepare(self, model: Any, tokenizer: Any, task: Task) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from common.errors import BadInput
 from common.kinds.base import KINDS, Encoded, Rows, Split, Task, Window
 from common.kinds.sentences import _Sentence
@@ -62,8 +64,6 @@ print(model.encode(["a text"]))"""
 
     def tokenise(self, tokenizer: Any, split: Split, task: Task, max_length: int) -> Encoded:
         """The texts of a pair apart; of a scored split `windows` say whose they are."""
-        import numpy as np
-
         parts = [(i, text) for i, texts in enumerate(split.texts) for text in texts if text.strip()]
         ids = [f"{split.ids[i]}/{k}" if len(task.fields) > 1 else split.ids[i] for k, (i, _) in enumerate(parts)]
         alone = Split(ids, [(text,) for _, text in parts], [None] * len(parts))
@@ -101,8 +101,6 @@ print(model.encode(["a text"]))"""
         return compute(task.metrics, found, split.labels)
 
     def kept(self, found: Any) -> Any:
-        import numpy as np
-
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if found.ndim > 1 else found
 
     def agreement(self, student: Any, teacher: Any) -> float:
