@@ -368,9 +368,8 @@ def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "be
     return hidden.flatten(0, 1).index_select(0, mask.flatten().nonzero()[:, 0])  # of `hidden[mask]` faster backward
 
 
-# Of families whose attention reads a layer's input as it is: the names of its projections to queries, keys and values
-PROJECTIONS = dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), ("query", "key", "value"))
-PROJECTIONS |= {"distilbert": ("q_lin", "k_lin", "v_lin")}
+# Families whose attention reads a layer's input as it is
+READS_INPUT = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 
 
 def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -381,16 +380,14 @@ def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[T
     projections elsewhere.
     """
     family = model.config.model_type
-    if family not in PROJECTIONS:
-        raise BadInput(
-            f"--teacher: queries and keys of a {family} cannot be had; one of {', '.join(PROJECTIONS)} works"
-        )
-    depth = model.config.num_hidden_layers
-    if not 1 <= layer <= depth:
-        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {depth}")
-    hidden, modules = output.hidden_states[layer - 1].to(model.dtype), list(model.base_model.named_modules())
-    projections = ([m for place, m in modules if place.endswith(f".{name}")] for name in PROJECTIONS[family])
-    Q, K, V = (layers[layer - 1](hidden) for layers in projections)
+    if family not in READS_INPUT:
+        works = ", ".join(READS_INPUT)
+        raise BadInput(f"--teacher: queries and keys of a {family} cannot be had; one of {works} works")
+    modules = attention.self_attentions(model)
+    if not 1 <= layer <= len(modules):
+        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {len(modules)}")
+    hidden = output.hidden_states[layer - 1].to(model.dtype)
+    Q, K, V = (project(hidden) for project in attention.projections(modules[layer - 1]))
     return Q, K, V
 
 

@@ -30,6 +30,7 @@ from transformers import (
 from common import data, evaluate, models, results, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
+from common.layers import attention
 from common.run import Run, build_student, say_once
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
@@ -418,13 +419,14 @@ def test_attention_inputs_are_what_the_projections_gave(family: str) -> None:
     inputs = {"input_ids": torch.randint(5, 99, (3, 10)), "attention_mask": torch.ones(3, 10, dtype=torch.long)}
     inputs["attention_mask"][0, 7:] = 0
     seen: dict[str, list[Tensor]] = {}
+    names = attention.PROJECTIONS[family == "distilbert"]
     for place, module in model.named_modules():
-        if (name := place.rpartition(".")[2]) in models.PROJECTIONS[family]:
+        if (name := place.rpartition(".")[2]) in names:
             module.register_forward_hook(lambda _m, _i, output, name=name: seen.setdefault(name, []).append(output))
     outputs = model(**inputs, output_hidden_states=True)
     hooked = {name: list(found) for name, found in seen.items()}
     for layer in (1, 2, 4):
-        for name, found in zip(models.PROJECTIONS[family], models.attention_inputs(model, outputs, layer), strict=True):
+        for name, found in zip(names, models.attention_inputs(model, outputs, layer), strict=True):
             assert torch.equal(found, hooked[name][layer - 1]), (name, layer)
             assert found.requires_grad
     for layer in (0, 5):
