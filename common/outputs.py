@@ -18,7 +18,7 @@ import numpy as np
 
 from common.errors import BadInput, shown, some, tell
 from common.kinds import Rows, Task
-from common.kinds.sentences import class_of, number
+from common.kinds.sentences import label_order, number
 
 NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outputs
 
@@ -143,20 +143,16 @@ def logits(task: Task, rows: Rows) -> np.ndarray | None:
 
 def order_of(task: Task, found: Outputs) -> list[int]:
     """For each of the task's labels its place in a row of the file. Raises BadInput where that would be a guess."""
-    where, count = found.argument, len(found.values[0])
-    if count != len(task.labels or "1"):
-        wants = some(task.labels) if task.labels else "one score"
-        raise BadInput(f"{where}: {count} numbers a row ({some(found.names) or 'a list'}); {task.name} has {wants}")
-    if not task.labels:
-        return [0]
-    if not found.names:
-        if task.labels != tuple(map(str, range(count))) and not task.folder:
-            raise BadInput(f"{where}: its lists do not say which class is which; give a column for each of"
-                           f" {some(task.labels)}")  # fmt: skip
-        return list(range(count))
-    places = [class_of(name, task) for name in found.names]
-    if wrong := [name for name, place in zip(found.names, places, strict=True) if place is None]:
-        raise BadInput(f"{where}: column {wrong[0]!r} is no class of {task.name}, which has {some(task.labels)}")
-    if len(set(places)) < count:
-        raise BadInput(f"{where}: two columns of one class ({some(found.names)}); {task.name} has {some(task.labels)}")
-    return [places.index(i) for i in range(count)]
+    order, count = None, len(found.values[0])
+    if task.labels and found.names:
+        same = sorted(found.names) == sorted(task.labels)
+        named = dict(enumerate(found.names))
+        order = list(map(found.names.index, task.labels)) if same else label_order(named, task, found.argument)
+    elif count != len(task.labels or "1"):
+        raise BadInput(f"{found.argument}: {count} numbers a row; {task.name} has {some(task.labels) or 'one score'}")
+    elif not task.labels or task.folder or task.labels == tuple(map(str, range(count))):
+        order = list(range(count))
+    if order is None:
+        needs = f"give a column for each of {some(task.labels)}"
+        raise BadInput(f"{found.argument}: does not say which class is which; {needs}")
+    return order

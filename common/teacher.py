@@ -321,10 +321,7 @@ def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
     """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
     if not (task.labels and task.kind.taught_by_labels):  # one output, words, and vectors are in order
         return [0]
-    try:
-        return label_order(dict(config.id2label or {}), task)
-    except BadInput as error:
-        raise BadInput(f"--teacher {name}: {error}") from error
+    return label_order(dict(config.id2label or {}), task, f"--teacher {name}")
 
 
 def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:

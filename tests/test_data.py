@@ -433,6 +433,6 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
 def test_label_order(name: str, outputs: tuple[str, ...], expected: list[int] | str | None) -> None:
     named = dict(enumerate(outputs))
     if isinstance(expected, str):
-        refused(lambda: label_order(named, TASKS[name]), name, *outputs, *TASKS[name].labels)
+        refused(lambda: label_order(named, TASKS[name], "here"), name, *outputs, *TASKS[name].labels)
     else:
-        assert label_order(named, TASKS[name]) == expected
+        assert label_order(named, TASKS[name], "here") == expected

@@ -180,7 +180,7 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     lists.write_text("\n".join(json.dumps({"logits": row}) for row in probabilities()))
     table(folder / "train.csv", "id,text,label", rows)
     (folder / "dev.csv").unlink()
-    refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "do not say which class is which")
+    refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "does not say which class is which")
     few = Columns(outputs=str(lists), label_map="0=negative")
     refused(lambda: data.load(str(folder), columns=few), "must name each output of the teacher once")
 

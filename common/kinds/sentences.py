@@ -283,14 +283,15 @@ def _number(name: str) -> str:
     return re.sub(r"(?i)^label_?(?=\d+$)", "", name.strip())
 
 
-def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
-    """For class i of the task, the model's output column, decided by the names and never by their position.
+def label_order(id2label: dict[int, str], task: Task, where: str) -> list[int] | None:
+    """For class i of the task, the column of a model's or a file's outputs, decided by the names and never by their
+    position.
 
-    Digits count as names: they are the hub's class ids. None if the model carries only the generic LABEL_0,
-    LABEL_1, ..., which say nothing. Raises BadInput if it carries names that are not this task's classes, one
-    for one. For scores, [0] if the model has one named output.
+    Digits count as names: they are the hub's class ids. None if there are only the generic LABEL_0, LABEL_1, ...,
+    which say nothing. Raises BadInput, `where` in it, for names that are not this task's classes, one for one. For
+    scores, [0] if there is one named output.
     """
-    names = {int(column): str(name) for column, name in model_id2label.items()}
+    names = {int(column): str(name) for column, name in id2label.items()}
     if nameless(names.values()):
         return None
     if not task.labels and len(names) == 1:
@@ -301,7 +302,7 @@ def label_order(model_id2label: dict[int, str], task: Task) -> list[int] | None:
         if found is not None and found not in order:
             order[found] = column
     if not task.labels or len(order) != len(task.labels) or len(names) != len(task.labels):
-        has = ", ".join(names[column] for column in sorted(names))
-        wants = f"the classes {', '.join(task.labels)}" if task.labels else "one score"
-        raise BadInput(f"the model's outputs ({has}) do not fit {task.name}, which has {wants}: not a model of it")
+        has = some([names[column] for column in sorted(names)])
+        wants = f"the classes {some(task.labels)}" if task.labels else "one score"
+        raise BadInput(f"{where}: its outputs ({has}) do not fit {task.name}, which has {wants}")
     return [order[i] for i in range(len(task.labels))]
