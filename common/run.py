@@ -183,7 +183,7 @@ class Run:
         return replace(teacher, kept=kept)
 
     def shared(self, kind: str, recipe: dict[str, Any],
-               make: Callable[[train.Stage], PreTrainedModel]) -> train.Shared:  # fmt: skip
+               make: Callable[[train.Stage], PreTrainedModel]) -> train.Stage:  # fmt: skip
         """A stage that other runs share, made by `make` or found; this run is charged what it has cost."""
         if self.args.accumulate > 1:  # a mean over the tokens of a part is not the whole batch's
             recipe = recipe | {"accumulate": self.args.accumulate}

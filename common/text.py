@@ -40,7 +40,7 @@ from common.losses import label_loss
 from common.sources import hub_commit, json_lines
 from common.tasks import TaskData
 from common.teacher import Teacher, frozen
-from common.train import Loop, Shared, Stage
+from common.train import Loop, Stage
 
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
 PASSAGES = 60_000  # of the pocket suite, where no corpus is named
@@ -603,7 +603,7 @@ def pretrain(
     run: Any, name: str, recipe: Recipe, build: Callable[[PreTrainedModel], PreTrainedModel],
     loss: Callable[..., Tensor], source: str | None = None,
     watch: Callable[[Loop, Any, Any, list[dict[str, Tensor]]], None] | None = None,
-) -> Shared:  # fmt: skip
+) -> Stage:  # fmt: skip
     """The student of `build` after it has learnt what the recipe says by `loss(student, teacher, batch)`.
 
     It is made on first use and kept under `OUT/cache/<name>/`; each `Run` that takes it is charged for it in full.

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from filelock import FileLock, Timeout
@@ -483,7 +483,7 @@ NOTE = "made.json"
 
 @dataclass
 class Stage:
-    """What is shared, while it is made: its loops charge `ledger`; `notes` go into made.json."""
+    """What is shared: where its checkpoints are, and in the end it; what its loops have charged; notes of made.json."""
 
     args: CommonArgs
     recipe: dict[str, Any]
@@ -499,16 +499,8 @@ class Stage:
                     label=label or name, total=self.ledger, **options)  # fmt: skip
 
 
-class Shared(NamedTuple):
-    """What was made, by this run or by an earlier one: its folder, what it has cost, its notes."""
-
-    folder: Path
-    ledger: Ledger
-    notes: dict[str, Any]
-
-
 def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
-           make: Callable[[Stage], PreTrainedModel]) -> Shared:  # fmt: skip
+           make: Callable[[Stage], PreTrainedModel]) -> Stage:  # fmt: skip
     """The model that `recipe` describes: read from the cache, or made now by `make` and kept there.
 
     `recipe["seed"]` seeds torch. Several processes make it together; the main one decides and writes.
@@ -521,7 +513,7 @@ def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
     return kept(args, kind, recipe, write)
 
 
-def kept(args: CommonArgs, kind: str, recipe: dict[str, Any], write: Callable[[Stage, Path], None]) -> Shared:
+def kept(args: CommonArgs, kind: str, recipe: dict[str, Any], write: Callable[[Stage, Path], None]) -> Stage:
     """The folder of what `recipe` describes, which `write` fills where it is absent or damaged."""
     folder = cache_folder(args) / kind / stage_key(recipe)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -538,7 +530,7 @@ def kept(args: CommonArgs, kind: str, recipe: dict[str, Any], write: Callable[[S
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     ledger = Ledger(**note["ledger"])
     ledger.shared_seconds = 0.0 if fresh else ledger.seconds
-    return Shared(folder, ledger, note["notes"])
+    return Stage(args, recipe, folder, ledger, note["notes"])
 
 
 def cache_folder(args: CommonArgs) -> Path:

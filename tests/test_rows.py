@@ -212,12 +212,12 @@ def built(config: Any, kind: str) -> Any:
     return BUILT[key]
 
 
-def shared(given: Any, kind: str, recipe: dict[str, Any], tokenizer: Any, make: Any) -> train.Shared:
+def shared(given: Any, kind: str, recipe: dict[str, Any], tokenizer: Any, make: Any) -> train.Stage:
     folder = train.cache_folder(given) / kind / train.stage_key(recipe)
     if not folder.exists():
         make(None).config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    return train.Shared(folder, train.Ledger(), {})
+    return train.Stage(given, recipe, folder)
 
 
 class Claims:

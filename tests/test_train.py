@@ -484,7 +484,7 @@ def make(stage: train.Stage, stop: Callable[[Loop], None] = lambda loop: None) -
     return model
 
 
-def get(out: Path, function: Callable[[train.Stage], Any] = make) -> train.Shared:
+def get(out: Path, function: Callable[[train.Stage], Any] = make) -> train.Stage:
     args = CommonArgs(out_dir=str(out))
     return train.shared(args, "general", {"seed": 0, "steps": 6}, word_tokenizer(), function)
 
