@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from common import results
-from common.args import BadInput, fail, first_line, split_list
+from common.args import BadInput, fail, split_list
+from common.errors import refused
 
 FOLDER = results.ROOT / "bench" / "results"
 
@@ -66,12 +67,9 @@ def seeds_of(text: str) -> list[int]:
 @contextlib.contextmanager
 def reading(path: Path, what: str) -> Iterator[str]:
     """The text of a file. Where it cannot be read, or the block does not find there what it takes out: a `BadInput`."""
-    try:
+    wrong = (ValueError, KeyError, TypeError, AttributeError)
+    with refused(f"{path}: damaged, or not {what}", *wrong), refused(f"{path}: cannot be read", OSError):
         yield path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: damaged, or not {what} ({type(error).__name__}: {first_line(error)})") from error
 
 
 def saved(name: str) -> dict[str, Any]:
