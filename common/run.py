@@ -31,6 +31,7 @@ from common.args import BadInput, CommonArgs, parse_budget, split_list, student_
 from common.errors import tell
 from common.kinds import Encoded
 from common.layers.augment import with_copies
+from common.sources import test_texts
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -72,7 +73,7 @@ class Run:
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
                                " from the teacher alone")  # fmt: skip
         if args.write_test:
-            submission.test_texts(task.task, args.data_dir)  # they are there
+            test_texts(task.task, args.data_dir, submission.FILES[task.task.name])  # they are there
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size

@@ -228,8 +228,8 @@ def _rows_of_task(task: Task, split: str, stored: Any, where: str, place: Source
     return task.kind.examples(rows)
 
 
-def test_rows(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[str, Rows]:
-    """The texts of GLUE's test splits, which have no labels, in the order of their indices."""
+def test_texts(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[str, list[tuple[str, ...]]]:
+    """The texts of GLUE's test splits, which have no labels, in the order of their indices; `BadInput` without them."""
     if data_dir is None:
         found, origin = _load(task.name, HUB[task.name], "--data-dir DIR with GLUE's test.tsv")
     else:
@@ -238,7 +238,8 @@ def test_rows(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[s
         if lacking := [path for path in found.values() if not path.is_file()]:
             raise BadInput(f"--write-test: {lacking[0]} is not there; it is GLUE's file of texts without labels")
     pick = functools.partial(_columns_of_task, task, False)
-    return {split: _read(found[split], f"{origin} {split}", pick, task) for split in splits}
+    rows = {split: _read(found[split], f"{origin} {split}", pick, task) for split in splits}
+    return {split: [*zip(*(one.columns[field] for field in task.fields), strict=True)] for split, one in rows.items()}
 
 
 # --- the hub -------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """GLUE's test splits, whose labels its server alone has: predictions as it takes them (`--write-test`).
 
-texts = test_texts(task, data_dir)         # of the hub, or of DIR/<task>/test.tsv, as GLUE lays them out
 write(run, student)                        # <result>/test/CoLA.tsv: index, prediction
 """
 
@@ -11,7 +10,7 @@ from typing import Any
 from common import data, evaluate
 from common.kinds import Split, Task
 from common.results import replacing
-from common.sources import test_rows
+from common.sources import test_texts
 
 # Task -> its test splits, and what the server calls their files
 FILES = {name: {"test": file} for name, file in (
@@ -21,18 +20,10 @@ FILES["mnli"] = {"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm"}
 SPELT = ("mnli", "qnli", "rte")  # whose classes the server takes by name; of the others by number
 
 
-def test_texts(task: Task, data_dir: str | None) -> dict[str, list[tuple[str, ...]]]:
-    """The texts of each test split, in the order of their indices; `BadInput` where there are none."""
-    found = test_rows(task, data_dir, FILES[task.name])
-    return {
-        split: list(zip(*(rows.columns[field] for field in task.fields), strict=True)) for split, rows in found.items()
-    }
-
-
 def write(run: Any, student: Any) -> None:
     """The student's predictions for every test split of the run's task, beside its result."""
     task, tokenizer = run.task.task, run.teacher.tokenizer
-    for split, texts in test_texts(task, run.args.data_dir).items():
+    for split, texts in test_texts(task, run.args.data_dir, FILES[task.name]).items():
         examples = Split([f"{split}-{i}" for i in range(len(texts))], texts, [0] * len(texts))
         given = data.encode(tokenizer, examples, task, run.args.max_length)
         found, _ = task.kind.predict(student, given, tokenizer, run.args.max_length, evaluate.forward)
