@@ -303,13 +303,7 @@ class SpanQA(_Windowed):
         wrong = (KeyError, ValueError, TypeError, AttributeError)
         with refused(f"{path}: not SQuAD's layout", *wrong, hint=squads):
             if isinstance(found, list):
-                rows = [
-                    hotpot_row(
-                        {"id": row["_id"], "label": row["answer"], "question": row["question"],
-                         "context": row["context"]}
-                    )
-                    for row in found
-                ]  # fmt: skip
+                rows = [hotpot_row(row | {"id": row["_id"], "label": row["answer"]}) for row in found]
             else:
                 rows = [
                     {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
@@ -319,9 +313,9 @@ class SpanQA(_Windowed):
                     for paragraph in (_joined if whole else list)(article["paragraphs"])
                     for asked in paragraph["qas"]
                 ]  # fmt: skip
+            columns = {name: [row[name] for row in rows] for name in ("id", "question", "context", "label")}
         if not rows:
             raise BadInput(f"{path}: no questions")
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
         return Rows(columns, str(path), lambda i: f"{path} question {rows[i]['id']}", official=not whole)
 
     def seen(self, rows: Rows) -> bool:
