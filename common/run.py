@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
-from common import data, evaluate, losses, models, parallel, results, submission, text, train
+from common import data, evaluate, losses, models, parallel, results, text, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import tell
 from common.kinds import Encoded
@@ -73,7 +73,7 @@ class Run:
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
                                " from the teacher alone")  # fmt: skip
         if args.write_test:
-            test_texts(task.task, args.data_dir, submission.FILES[task.task.name])  # they are there
+            test_texts(task.task, args.data_dir, evaluate.TEST_FILES[task.task.name])  # they are there
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
@@ -344,7 +344,7 @@ class Run:
         if said:
             evaluate.save_predictions(self.folder, said)
         if args.write_test:
-            submission.write(self, student)
+            evaluate.write_test(self, student)
         log_loss = {name: kind.log_loss(said[name], splits[name].labels) for name in said if len(splits[name].labelled)}
         record = {
             "schema": results.SCHEMA_VERSION,

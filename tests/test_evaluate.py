@@ -15,7 +15,7 @@ from test_batches import NER, SQUAD, asked, gold, pieces, tagged
 from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
-from common import data, evaluate, metrics, submission
+from common import data, evaluate, metrics
 from common.kinds import Split, Task
 from common.kinds.texts import perplexity, token_stream
 from common.tasks import TASKS, TaskData
@@ -175,7 +175,7 @@ def test_predictions_for_glues_server(glue: Path, expert: Path, tmp_path: Path) 
     (written,) = tmp_path.rglob("test/SST-2.tsv")
     assert re.fullmatch(r"index\tprediction\n0\t[01]\n1\t[01]\n2\t[01]\n", written.read_text())
     rte, stsb = TASKS["rte"], TASKS["stsb"]
-    assert submission.predictions_of(rte, np.array([[0.0, 1.0], [1.0, 0.0]])) == ["not_entailment", "entailment"]
-    assert submission.predictions_of(stsb, np.array([5.2, 1.25])) == ["5.000", "1.250"]
+    assert evaluate.predictions_of(rte, np.array([[0.0, 1.0], [1.0, 0.0]])) == ["not_entailment", "entailment"]
+    assert evaluate.predictions_of(stsb, np.array([5.2, 1.25])) == ["5.000", "1.250"]
     code, _, err = call("mc3kd", *words, "--task", "pocket/rte")
     assert (code, "is no task of GLUE" in err) == (2, True)
