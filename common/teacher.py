@@ -274,20 +274,19 @@ def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:
     return recipe
 
 
-def pooling(model: PreTrainedModel) -> dict[str, str]:
-    """What makes vectors of a text embedder's states; its weights do not tell."""
+def weights_of(model: PreTrainedModel) -> dict[str, str]:
+    """For keys: a model's weights, and what makes vectors of a text embedder's states, of which they do not tell."""
     found = getattr(model.config, "embedding_pooling", None)
-    return {"embedding_pooling": found} if found else {}
+    return {"weights": train.weights_digest(model.state_dict())} | ({"embedding_pooling": found} if found else {})
 
 
 def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
     recipe = {
-        "weights": train.weights_digest(model.state_dict()),
+        **weights_of(model),
         "task": [task.name, task.fingerprint, *task.reported],
         "max_length": args.max_length,
         "how": [parallel.device().type, torch.__version__],
-        **pooling(model),
     }
 
     def write(stage: Stage, folder: Path) -> None:
@@ -508,12 +507,11 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
     tokens = {name: torch.from_numpy(values) for name, values in (encoded.flat | {"ends": encoded.ends}).items()}
     recipe = {
         "teacher": teacher.signature,
-        "weights": train.weights_digest(teacher.model.state_dict()),
+        **weights_of(teacher.model),
         "examples": [results.digest(encoded.ids), train.weights_digest(tokens)],
         "outputs": [*kind.outputs, *layers],
         "attention": teacher.model.config._attn_implementation,
         "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
-        **pooling(teacher.model),
     }
 
     def write(stage: Stage, folder: Path) -> None:

@@ -160,11 +160,8 @@ class Regression(_Sentence):
         """Row i's label as a finite score within task.score_range."""
         value = rows.columns["label"][i]
         low, high = task.score_range or (-math.inf, math.inf)
-        try:
-            score = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            score = math.nan
-        if not (low <= score <= high and math.isfinite(score)):  # false for NaN as well
+        score = None if isinstance(value, str) and "," in value else number(value)
+        if score is None or not (low <= score <= high and math.isfinite(score)):
             wants = f"{task.name} needs a number" + (f" from {low:g} to {high:g}" if task.score_range else "")
             wants += ", without a comma that may mean thousands" if _thousands(value) else ""
             raise BadInput(f"{rows.place(i)}: score {shown(value)} is wrong; {wants}")
