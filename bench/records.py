@@ -25,7 +25,7 @@ from safetensors.numpy import save as dump
 from bench import matrix, stats
 from bench.cli import reading
 from common import data, results
-from common.args import BadInput, first_line
+from common.errors import BadInput, refused
 
 KEPT = ".jsonl.gz"  # how files of `--save` end
 Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
@@ -223,10 +223,8 @@ def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None
 
 def opened(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of such a file, and what was missing; a damaged one is a `BadInput`."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            first, *records = map(json.loads, file)
+    what = "cannot be read, or not a file of `python -m bench table --save`"
+    wrong = (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error)
+    with refused(f"{path}: {what}", *wrong), gzip.open(path, "rt", encoding="utf-8") as file:
+        first, *records = map(json.loads, file)
         return records, first["missing"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
-        what = "cannot be read, or not a file of `python -m bench table --save`"
-        raise BadInput(f"{path}: {what} ({first_line(error)})") from error

@@ -29,7 +29,7 @@ from transformers import set_seed
 
 from bench.cli import Parser
 from common import models
-from common.args import BadInput
+from common.errors import BadInput, refused
 
 
 def tables_of(weights: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -72,10 +72,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--tokenizer", default="google-bert/bert-base-uncased", help="the teacher's")
     parser.add_argument("--to", type=Path, required=True, help="folder to write, for --init")
     asked = parser.parse_args(argv)
-    try:
+    with refused(f"{asked.weights}, {asked.words}: cannot be read", OSError, ValueError, SafetensorError):
         weights, words = load_file(asked.weights), json.loads(asked.words.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SafetensorError) as error:
-        raise BadInput(f"{asked.weights}, {asked.words}: cannot be read ({error})") from error
     tokenizer = models.load_tokenizer(models.source(asked.tokenizer))
     model, share = convert(weights, words, tokenizer.get_vocab())
     models.save(model, tokenizer, asked.to, "# Embeddings of Mai et al.\n\nMade by `python -m bench word2mat`.\n")
