@@ -70,7 +70,8 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
     )
     ends_here = [(words.format(rules[k]), holds, rules[k]) for k, words, holds in ends if rules.get(k) is not None]
     if not math.isfinite(value) or not all(holds(value, end) for _, holds, end in ends_here):
-        raise BadInput(f"{argument} {value}: must be {' and '.join(words for words, *_ in ends_here) or 'finite'}")
+        wants = [words for words, *_ in ends_here] if math.isfinite(value) else ["finite"]
+        raise BadInput(f"{argument} {value}: must be {' and '.join(wants)}")
 
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
@@ -331,7 +332,7 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
             signal.signal(number, leave)
     try:
         return read(cls, doc, argv)
-    except BadInput as error:
+    except (BadInput, OSError) as error:  # the latter of a place that cannot be looked at; it names it
         fail(error, "--debug" in argv)
 
 

@@ -214,7 +214,8 @@ def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
     for i, row in enumerate(texts):
         for text, value in zip(task.fields, row, strict=True):
             if not isinstance(value, str) or SURROGATE.search(value):
-                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be text without a lone surrogate")
+                kind = "text without a lone surrogate" if isinstance(value, str) else "text"
+                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be {kind}")
             if not value.strip() and not ((own or rows.official) and any(other.strip() for other in row if other)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
     labels = [

@@ -21,6 +21,7 @@ import functools
 import gzip
 import io
 import json
+import os
 import re
 import sys
 import zlib
@@ -461,7 +462,7 @@ NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that ar
 def _own_data(name: str, columns: Columns) -> DataSet:
     """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
     changed since is not read again."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
     files += [Path(columns.outputs)] if columns.outputs else []
     stamp = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files if file.exists())
@@ -470,7 +471,7 @@ def _own_data(name: str, columns: Columns) -> DataSet:
 
 @functools.lru_cache(maxsize=16)
 def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     found: Mapping[str, Any] = {"train": path}  # a split's file, or its `datasets.Dataset`
     origin = title = path.resolve().name
     if name.startswith("hub:"):
@@ -563,8 +564,8 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
         texts = (header[0],)
     if not texts or not (label or columns.unlabelled):
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
-        raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)};"
-                       " say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
+        raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)}, by"
+                       " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
     usually = next((kind for kind in KINDS.values() if kind.usual.get("label") == label.lower()), Kind)

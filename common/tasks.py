@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -155,7 +156,7 @@ def is_data_set(name: str) -> bool:
     if name.startswith("hub:"):
         return True
     known = name in TASKS or name.startswith("pocket/")
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # which leaves a user that is not known as it is
     return bool(name) and not known and (path.exists() or plain(path).suffix in SUFFIXES[:-1] or name[0] in "./~")
 
 

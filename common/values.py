@@ -70,5 +70,7 @@ def parse_budget(text: str) -> tuple[Literal["examples", "paper"], int]:
     amount = float(number[1]) * {"": 1, "k": 1e3, "m": 1e6}[number[2].lower()] if number else 0.5
     if text not in BUDGETS and not (amount.is_integer() and amount < 1e15):
         names = ", ".join(BUDGETS)
-        raise BadInput(f"--budget {text!r}: must be {names}, paper, or a number of examples, as 25600, 25k or 1e4")
+        raise BadInput(
+            f"--budget {text!r}: must be {names}, paper, or a number of examples below 1e15, as 25600, 25k or 1e4"
+        )
     return "examples", BUDGETS.get(text) or int(amount)

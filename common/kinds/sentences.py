@@ -97,7 +97,7 @@ class Classification(_Sentence):
         if alone[5:]:
             warn(f"train: {len(alone) - 5:,} more classes have one row")
         shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
-        return f"{len(task.labels):,} classes ({some(shares or task.labels, 5)})"
+        return f"{len(task.labels):,} class{'es' * (len(task.labels) != 1)} ({some(shares or task.labels, 5)})"
 
     def settings(self, task: Task) -> dict[str, Any]:
         return super().settings(task) | {"problem_type": "single_label_classification"}
