@@ -96,6 +96,9 @@ class Classification(_Sentence):
             warn(f"train: class {label!r} has one row, {place}{f'; is it {close[0]!r}?' if close else ''}")
         if alone[5:]:
             warn(f"train: {len(alone) - 5:,} more classes have one row")
+        known = set(task.labels)
+        if joined := [name for name in known if "," in name and known.issuperset(map(str.strip, name.split(",")))]:
+            warn(f"class {min(joined)!r} is made of others; --kind labels gives a text several")
         shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
         return f"{len(task.labels):,} class{'es' * (len(task.labels) != 1)} ({some(shares or task.labels, 5)})"
 
