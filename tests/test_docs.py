@@ -56,7 +56,7 @@ GROUPS = {
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
     r"pocket\.make|bench factors": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
-    r"methods/mc3kd\.py$|--student cbow-200|--outputs kd --pretraining off$": QUICK,
+    r"methods/mc3kd\.py$|--student cbow-200": QUICK,
     r"methods/|docs/\w+\.py|figures mc3kd": SLOW,
 }
 
