@@ -28,7 +28,7 @@ from transformers import PreTrainedModel, set_seed
 import pocket
 from common import data, evaluate, losses, models, parallel, results, text, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
-from common.errors import tell
+from common.errors import refused, tell
 from common.kinds import Encoded
 from common.layers.augment import with_copies
 from common.sources import test_texts
@@ -41,10 +41,8 @@ _locks: dict[Path, FileLock] = {}  # of the folders that this process works in
 def hold(folder: Path) -> None:
     """Keep other processes out of an output folder; `BadInput` if one is at work there."""
     folder = folder.resolve()
-    try:
+    with refused(f"{folder}: another process is at work here", Timeout, hint="; wait, or give another --out-dir"):
         _locks.setdefault(folder, FileLock(folder / ".lock")).acquire(timeout=0)
-    except Timeout as error:
-        raise BadInput(f"{folder}: another process is at work here; wait, or give another --out-dir") from error
 
 
 def release(folder: Path) -> None:

@@ -378,10 +378,8 @@ def _lines(path: Path) -> Iterator[str]:
     """The lines of a file, packed or not, as they are read."""
     open_text: Any = gzip.open if path.suffix == ".gz" else open
     if path.suffix == ".zst":
-        try:
+        with refused(f"{path}: `pip install zstandard` is needed to read .zst", ImportError):
             import zstandard
-        except ImportError:
-            raise BadInput(f"{path}: `pip install zstandard` is needed to read .zst") from None
         open_text = zstandard.open
     wrong = (OSError, EOFError, UnicodeDecodeError, zlib.error)
     with refused(f"{path}: cannot be read", *wrong), open_text(path, "rt", encoding="utf-8-sig") as file:
