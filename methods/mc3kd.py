@@ -273,8 +273,11 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
 
 @by_main
 def rccc_of(args: Args, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
-    """SVCCA between a model's first and last layer, over training examples and over those of each reported split."""
-    found, last = {}, model.config.num_hidden_layers
+    """SVCCA between a model's first and last layer, over training examples and over those of each reported split; of
+    one layer nothing."""
+    found, last = dict[str, float](), model.config.num_hidden_layers
+    if last == 1:
+        return found
     for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
         encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
         (found[key],) = layer_statistics(model, teacher.tokenizer, encoded, [(1, last)], args).svcca()
