@@ -11,6 +11,7 @@ import json
 import math
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
@@ -76,7 +77,7 @@ class Run:
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
         self.trackers: list[Any] = []  # of --report-to
-        self.charged: set[Path] = set()  # teachers' outputs whose cost is in the ledger
+        self.charged = Counter[Path]()  # of teachers' outputs, for how many examples their cost is in the ledger
         self.kind, amount = parse_budget(args.budget)
         if self.kind == "paper":  # counted in epochs, for which the data have to be tokenised
             amount = round(paper_epochs * -(-len(self.encoded) // args.batch_size)) * args.batch_size
@@ -172,13 +173,12 @@ class Run:
         if wrong := [l for l in layers if l > self.teacher.model.config.num_hidden_layers]:
             raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
         teacher = replace(self.teacher, layers=tuple(layers))
-        found = keep_outputs(self.args, teacher, self.encoded, self.left if steps is None else steps)
-        if found is None:
+        steps = self.left if steps is None else steps
+        if (kept := keep_outputs(self.args, teacher, self.encoded, steps)) is None:
             return teacher
-        kept, cost = found
-        if kept.path not in self.charged:
-            self.ledger.add(cost)
-            self.charged.add(kept.path)
+        examples = steps * self.args.batch_size
+        self.ledger.add(kept.cost(examples, self.charged[kept.path]))
+        self.charged[kept.path] += examples
         return replace(teacher, kept=kept)
 
     def shared(self, kind: str, recipe: dict[str, Any],

@@ -472,8 +472,8 @@ def spoken(args: CommonArgs, teacher: Teacher, task: TaskData, cost: Ledger) -> 
     encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
     found = keep_outputs(replace(args, teacher_cache="on"), teacher, encoded, len(encoded))
     assert found is not None, "ids of examples are unique"
-    cost.add(found[1])
-    return found[0].tensors["logits"].numpy()
+    cost.add(found.cost(len(encoded)))
+    return found.tensors["logits"].numpy()
 
 
 def mean_logits(kind: Kind, logits: list[np.ndarray]) -> np.ndarray:
@@ -487,15 +487,14 @@ BATCH = 128  # examples
 MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
 
 
-def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int) -> tuple[KeptOutputs, Ledger] | None:
-    """The teacher's outputs on all examples, and what they have cost; None if `--teacher-cache` wants none.
+def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int) -> KeptOutputs | None:
+    """The teacher's outputs on all examples; None if `--teacher-cache` wants none.
 
     With auto they are kept if the steps see more examples than there are, and if the file is not too large. The hidden
     states of its `layers` are kept too.
     """
-    share = min(1.0, steps * args.batch_size / len(encoded))  # of the outputs, which the steps read
     if teacher.sources is not None and teacher.kept is not None:
-        return teacher.kept, teacher.kept.cost(share)
+        return teacher.kept
     kind, layers = encoded.kind, tuple(sorted(set(teacher.layers)))
     wanted = args.teacher_cache != "off" and bool(kind.outputs) and len(set(encoded.ids)) == len(encoded)
     if args.teacher_cache == "auto":
@@ -522,8 +521,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
 
     made = parallel.on_main(lambda: train.kept(args, "outputs", recipe, write))
     file = made.folder / "outputs.safetensors"
-    kept = KeptOutputs(file, encoded, teacher.tokenizer.padding_side, spent=made.ledger)
-    return kept, kept.cost(share)
+    return KeptOutputs(file, encoded, teacher.tokenizer.padding_side, spent=made.ledger)
 
 
 @torch.no_grad()
@@ -568,9 +566,10 @@ class KeptOutputs:
         self.path, self.encoded, self.padding_side, self.spent = path, encoded, padding_side, spent or Ledger()
         self.rows = {example: i for i, example in enumerate(encoded.ids)}
 
-    def cost(self, share: float) -> Ledger:
-        """What a share of them has cost."""
-        spent = self.spent
+    def cost(self, examples: int, before: int = 0) -> Ledger:
+        """What those have cost that are read for so many examples, after others: none is paid for twice."""
+        spent, whole = self.spent, len(self.encoded)
+        share = (min(whole, before + examples) - min(whole, before)) / whole
         return replace(spent, teacher_examples=round(share * spent.teacher_examples), seconds=share * spent.seconds,
                        shared_seconds=share * spent.shared_seconds)  # fmt: skip
 

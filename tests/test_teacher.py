@@ -219,7 +219,7 @@ def test_what_is_no_teacher(what: str, says: str, expert: Path, sst2: TaskData, 
 
 
 def kept(model: Any, folder: Path, encoded: data.Encoded, tokenizer: Any = None, how: Any = "on", steps: int = 9,
-         layers: tuple[int, ...] = ()) -> tuple[Any, train.Ledger] | None:  # fmt: skip
+         layers: tuple[int, ...] = ()) -> Any:  # fmt: skip
     args = some(teacher_cache=how, cache_dir=str(folder))
     made = Teacher("t", teacher.frozen(args, model), tokenizer or word_tokenizer(), "t")
     return keep_outputs(args, replace(made, layers=layers), encoded, steps)
@@ -281,9 +281,9 @@ def test_kept_outputs_are_the_teachers(family: str, encoded: data.Encoded, tmp_p
         model = AutoModelForSequenceClassification.from_config(config)
     made = kept(model, tmp_path, encoded, tokenizer, layers=(0, 2))
     batches = data.Batches(encoded, tokenizer, 8, seed=3)
-    same_outputs(model, made[0], batches, (0, 2))
+    same_outputs(model, made, batches, (0, 2))
     with pytest.raises(RuntimeError, match="does not hold"):
-        made[0].read(batches.ids(1), batches[0]["attention_mask"])
+        made.read(batches.ids(1), batches[0]["attention_mask"])
 
 
 def test_kept_outputs_by_token(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_kept_outputs_by_token(tmp_path: Path) -> None:
     config = bert_config(num_labels=len(task.task.labels), initializer_range=0.3)
     model = AutoModelForTokenClassification.from_config(config)
     made = kept(model, tmp_path, encoded)
-    same_outputs(model, made[0], data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
+    same_outputs(model, made, data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
 
 
 def test_outputs_are_kept_where_that_pays(
@@ -315,10 +315,12 @@ def test_outputs_are_kept_where_that_pays(
 def test_every_run_is_charged_and_damage_is_made_again(
     encoded: data.Encoded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    costs = [made[1] for _ in range(2) if (made := kept(tiny_bert(), tmp_path, encoded))]
+    costs = [kept(tiny_bert(), tmp_path, encoded).cost(72) for _ in range(2)]
     assert [cost.teacher_examples for cost in costs] == [60, 60]
-    assert (few := kept(tiny_bert(), tmp_path, encoded, steps=3)) is not None  # reads 24 of the 60
-    assert (few[1].teacher_examples, few[1].seconds) == (24, pytest.approx(0.4 * costs[0].seconds))
+    few = kept(tiny_bert(), tmp_path, encoded)
+    parts = [few.cost(24), few.cost(24, 24), few.cost(24, 48), few.cost(24, 72)]  # stages that follow each other
+    assert [part.teacher_examples for part in parts] == [24, 24, 12, 0]
+    assert parts[0].seconds == pytest.approx(0.4 * costs[0].seconds)
     assert costs[0].seconds == costs[1].seconds == costs[1].shared_seconds > costs[0].shared_seconds == 0
     (path,) = tmp_path.glob("outputs/*/outputs.safetensors")
     whole = path.read_bytes()
