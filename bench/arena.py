@@ -33,6 +33,7 @@ from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
 from common.kinds import Kind
 from common.tasks import Columns, is_data_set
+from common.values import expanded
 from pocket.models import POCKET
 
 FILE = results.ROOT / "bench" / "arena.toml"
@@ -85,12 +86,12 @@ def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled:
     """The matrix, in memory; its commands run in the repository, so that places are whole."""
 
     def whole(name: str) -> str:  # a hub id stays as it is
-        return str(path.resolve()) if (path := Path(name).expanduser()).exists() else name
+        return str(path.resolve()) if (path := expanded(name)).exists() else name
 
     task = whole(options.task) if is_data_set(options.task) and not options.task.startswith("hub:") else options.task
     teacher = ",".join(name if name in POCKET else whole(name) for name in split_list(options.teacher))
     given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
-    given |= {name: str(Path(given[name]).expanduser().resolve()) for name in FOLDERS & given.keys()}
+    given |= {name: str(expanded(given[name]).resolve()) for name in FOLDERS & given.keys()}
     base = given.get("init") or given.get("tokenizer") or models.source(split_list(teacher)[0])
     rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}

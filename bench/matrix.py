@@ -5,6 +5,7 @@ bench/run.py shows the form of a file, bench/sweep.py that of its trials.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -25,6 +26,7 @@ from common import results
 from common.args import BadInput, CommonArgs, check_field, parse_model, read, split_list
 from common.sources import check_task
 from common.tasks import Columns, Task, find_files, is_data_set
+from common.values import expanded
 
 OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
 BEYOND = 2  # values of an argument that may be added at each end of those that a file has
@@ -36,14 +38,20 @@ SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no f
 
 def methods() -> list[str]:
     """The scripts under methods/."""
-    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py"))
+    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
+
+
+@functools.cache
+def is_method(path: Path) -> bool:
+    """Whether a file has what every method's script has: its arguments, a class `Args`, and a function `main`."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {"Args", "main"} <= {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 def script_of(method: Any) -> str:
-    """`"mc3kd"` -> `"methods/mc3kd.py"`; a path of a script with `Args` stays. `BadInput` if it is neither."""
+    """`"mc3kd"` -> `"methods/mc3kd.py"`; the path of a script elsewhere stays. `BadInput` if neither is a method."""
     path = f"methods/{method}.py" if method in methods() else str(method)
-    file = results.ROOT / path
-    if file.suffix != ".py" or not file.is_file() or "\nclass Args(" not in file.read_text(encoding="utf-8"):
+    if not path.endswith(".py") or not (results.ROOT / path).is_file() or not is_method(results.ROOT / path):
         raise BadInput(f"method {method!r}: must be one of {', '.join(methods())}, or the path of another script")
     return path
 
@@ -197,7 +205,7 @@ class Entry(NamedTuple):
             return values
         values = sorted(values)
         rules = {field.name: field.metadata["help"].rules for field in fields(module_of(self.script).Args)}
-        for end in (0, -1) * (BEYOND if len(values) > 2 and name in ("lr", *self.weight) else 0):
+        for end in (0, -1) * (BEYOND if len(values) > 2 else 0):
             last, before = values[end], values[1 if end == 0 else -2]
             with contextlib.suppress(BadInput):
                 value = float(f"{last * last / before:.4g}")
@@ -350,7 +358,7 @@ def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
     if data_dir := given.get("data_dir"):
         places = list(find_files(task, data_dir).values())
     else:
-        places = [Path(name).expanduser()] if is_data_set(name) else []
+        places = [expanded(name)] if is_data_set(name) else []
     files = [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
     named = [given.get(key, "") for key in ("teacher", "init", "tokenizer", "pretraining_teacher")]
     for model in split_list(",".join(named)):

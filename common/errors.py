@@ -42,13 +42,16 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def refused(what: str, *errors: type[Exception], hint: str = "") -> Iterator[None]:
-    """Make a `BadInput` of whatever goes wrong inside, or of these errors alone: what, why, and what would do."""
+    """Make a `BadInput` of whatever goes wrong inside, or of these errors alone: what, why, and what would do. The kind
+    of error is named where it may be any, and of a KeyError, whose text is a bare key."""
     try:
         yield
     except Exception as error:
         if isinstance(error, BadInput) or not isinstance(error, errors or Exception):
             raise
-        raise BadInput(f"{what} ({getattr(error, 'strerror', None) or first_line(error)}){hint}") from error
+        kind = f"{type(error).__name__}: " if not errors or isinstance(error, KeyError) else ""
+        why = getattr(error, "strerror", None) or kind + first_line(error)
+        raise BadInput(f"{what} ({why}){hint}") from error
 
 
 def some(names: Sequence[Any], count: int = 20) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from jsonschema.exceptions import best_match
 
 from common.errors import BadInput, refused
 
@@ -103,10 +104,11 @@ def _refuse(constant: str) -> None:
 def load(path: Path) -> dict[str, Any]:
     """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
     again = "; run again with --force"
-    with refused(f"{path}: damaged result, no JSON", hint=again), refused(f"{path}: cannot be read", OSError):
+    damaged = refused(f"{path}: damaged result, no JSON", ValueError, RecursionError, hint=again)
+    with damaged, refused(f"{path}: cannot be read", OSError):
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    with refused(f"{path}: not a valid result", jsonschema.ValidationError, hint=again):
-        _validator().validate(record)
+    if wrong := best_match(_validator().iter_errors(record)):
+        raise BadInput(f"{path}: not a valid result ({wrong.json_path}: {wrong.message[:120]}){again}")
     if record.pop("digest", None) not in (None, digest(record)):  # results of older versions have none
         raise BadInput(f"{path}: damaged result (its digest does not match){again}")
     return record

@@ -21,7 +21,6 @@ import functools
 import gzip
 import io
 import json
-import os
 import re
 import sys
 import zlib
@@ -51,7 +50,7 @@ from common.tasks import (
     names_of,
     plain,
 )
-from common.values import TIMEOUT_SECONDS
+from common.values import TIMEOUT_SECONDS, expanded
 
 Pick = Callable[[Sequence[str], str], dict[str, str]]  # the columns that there are, and where -> our name: the column
 
@@ -462,7 +461,7 @@ NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that ar
 def _own_data(name: str, columns: Columns) -> DataSet:
     """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
     changed since is not read again."""
-    path = Path(os.path.expanduser(name))
+    path = expanded(name)
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
     files += [Path(columns.outputs)] if columns.outputs else []
     stamp = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files if file.exists())
@@ -471,7 +470,7 @@ def _own_data(name: str, columns: Columns) -> DataSet:
 
 @functools.lru_cache(maxsize=16)
 def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
-    path = Path(os.path.expanduser(name))
+    path = expanded(name)
     found: Mapping[str, Any] = {"train": path}  # a split's file, or its `datasets.Dataset`
     origin = title = path.resolve().name
     if name.startswith("hub:"):

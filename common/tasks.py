@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, Literal
 import pocket
 from common.errors import BadInput
 from common.kinds import KINDS, Split, Task
+from common.values import expanded
 
 Source = Literal["pocket", "hub", "local"]
 
@@ -156,7 +156,7 @@ def is_data_set(name: str) -> bool:
     if name.startswith("hub:"):
         return True
     known = name in TASKS or name.startswith("pocket/")
-    path = Path(os.path.expanduser(name))  # which leaves a user that is not known as it is
+    path = expanded(name)
     return bool(name) and not known and (path.exists() or plain(path).suffix in SUFFIXES[:-1] or name[0] in "./~")
 
 
@@ -207,7 +207,7 @@ def names_of(split: str) -> list[str]:
 
 def folder_of(task: Task, data_dir: str) -> Path:
     """The task's folder in DIR, or DIR itself."""
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     if not root.is_dir():
         raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
     return next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())

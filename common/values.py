@@ -24,6 +24,11 @@ def layer_list(text: str) -> list[int]:
     return layers
 
 
+def expanded(name: str) -> Path:
+    """A path with the home folder in the place of "~"; of a user that is not known it stays as it is."""
+    return Path(os.path.expanduser(name))
+
+
 def parse_model(name: str) -> tuple[str, int | None]:
     """`"MODEL:6"` -> ("MODEL", 6), the first 6 layers of a model; `"MODEL"` -> ("MODEL", None), all of them."""
     match = re.fullmatch(r"(.+):([1-9]\d{0,3})", name)

@@ -19,7 +19,6 @@ from test_input import MOODS, QUESTION, refused, write
 
 import pocket
 from common import data
-from common.errors import first_line
 from common.kinds import documents
 from common.kinds.sentences import label_order
 from common.sources import CONVERTED, GLUE_REVISION, HUB
@@ -170,7 +169,7 @@ def test_a_hub_that_fails(fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
-    refused(lambda: data.load("rte"), "--task rte", f"nyu-mll/glue@{GLUE_REVISION}", first_line(fault),
+    refused(lambda: data.load("rte"), "--task rte", f"nyu-mll/glue@{GLUE_REVISION}", type(fault).__name__,
             "`--task pocket/rte`", "--data-dir DIR")  # fmt: skip
     assert datasets.config.HF_HUB_OFFLINE is False
 
@@ -190,7 +189,7 @@ def test_without_a_connection_only_the_pinned_revision_is_taken_from_the_cache(
     if revision in (GLUE_REVISION, MOVED):
         assert data.load(name).origin == f"{HUB[name].repo}@{revision}"
     else:
-        refused(lambda: data.load("rte"), "could not be loaded from the hub or its cache (offline)")
+        refused(lambda: data.load("rte"), "could not be loaded from the hub or its cache (OSError: offline)")
     assert datasets.config.HF_HUB_OFFLINE is False
 
 

@@ -364,7 +364,8 @@ def _of_folder(folder: str | Path, tensors: dict[str, Tensor] | None = None) -> 
     if tensors is None and not hasattr(config, "quantization_config"):
         raise ValueError("its weights are not packed")
     family = getattr(transformers, config.architectures[0])
-    if PreTrainedModel not in getattr(family, "__mro__", ()):
+    known = isinstance(family, type) and issubclass(family, PreTrainedModel)
+    if not known:
         raise ValueError(f"{config.architectures[0]} is no model of the library")
     if tensors is not None and getattr(config, "num_hidden_layers", 0) > len(tensors):  # which would be built first
         raise ValueError("more layers than tensors")
