@@ -1,6 +1,6 @@
 """What makes pocket/grammar graded: one factor of the task or of its teacher is changed at a time.
 
-    python -m bench factors --save                      # about an hour on one core
+    python -m bench factors --save                      # 20 to 60 minutes on one core
     python -m bench factors --cells skills-14 tail-2    # some of the cells
 
 A cell has a teacher of its own and students of 2x128 after 6,400 examples: undistilled, KD, MC3KD. Scores are MCC on
@@ -16,6 +16,7 @@ from typing import Any
 
 import pocket
 from bench.cli import FOLDER, Parser
+from bench.grid import Grid
 from common.results import write_json
 from methods import mc3kd
 from pocket import models, skills
@@ -58,6 +59,17 @@ def measure(cell: dict[str, Any], out: Path) -> dict[str, Any]:
     }
     (teacher,) = found[0]["teacher"]["metrics"].values()
     return cell | {"teacher": round(100 * teacher["matthews"], 1)} | scores
+
+
+def text(found: dict[str, Any]) -> str:
+    """A line for each cell: what is changed of the first, and the scores, seed by seed."""
+    titles = {"skills": "skills", "tail": "tail", "examples": "training sentences", "teacher_steps": "teacher's steps"}
+    rows = []
+    for cell in found["cells"].values():
+        values = [f"{cell[key]:,g}" if cell is found["cells"]["base"] or cell[key] != BASE[key] else "" for key in BASE]
+        scores = [", ".join(f"{score:.1f}" for score in cell[variant]) for variant in VARIANTS]
+        rows.append([*values, f"{cell['teacher']:.1f}", *scores])
+    return Grid([*(titles[key] for key in BASE), "teacher", "undistilled", "KD", "MC3KD"], rows).markdown()
 
 
 def main(argv: list[str]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from bench import claims, contrasts, coverage, matrix, speed, table
+from bench import factors as grammar
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
@@ -285,6 +286,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-pairs": of("arena", contrasts.pair_table),
     "resolution": of("arena", resolution),
     "coverage": lambda: coverage.text(saved("coverage")),
+    "grammar-factors": lambda: grammar.text(saved("grammar_factors")),
     "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
