@@ -44,10 +44,8 @@ class _Windowed(Kind):
         """The texts as the tokenizer takes them."""
         raise NotImplementedError
 
-    def window(
-        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
-    ) -> tuple[np.ndarray, list[int]]:
-        """A window's `Window.places` and labels, of its tokens and the [L, 2] places of their characters."""
+    def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
+        """A window's `Window.places` and labels. `spans`: [L, 2], where its tokens' characters stand; `cls`: [CLS]."""
         raise NotImplementedError
 
     def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
@@ -76,7 +74,10 @@ class _Windowed(Kind):
             for k, document in enumerate(start + row for row in owners):
                 inside = np.array([part == self.context for part in made.sequence_ids(k)])
                 spans = np.where(inside[:, None], np.array(offsets[k]).reshape(-1, 2), -1)
-                places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
+                tokens = made["input_ids"][k]
+                # the first token where a family has no [CLS]
+                cls = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
+                places, targets = self.window(split, document, spans, cls)
                 number = number + 1 if windows and windows[-1].document == document else 0
                 windows.append(Window(document, places.astype(np.int32)))
                 labels.append(targets)
@@ -200,9 +201,7 @@ class TokenClassification(_Windowed):
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         return [[text.replace("\n", " ") for text in texts[0]]]
 
-    def window(
-        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
-    ) -> tuple[np.ndarray, list[int]]:
+    def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
         """The word of every token that is the first of one, or -1; and these words' tags."""
         starts = np.cumsum([0, *(len(word) + 1 for word in words_of(split.texts[document][0])[:-1])])
         found = np.searchsorted(starts, spans[:, 1] - 1, side="right") - 1  # of the token's last character
@@ -371,23 +370,16 @@ class SpanQA(_Windowed):
             questions.append(question if len(offsets) <= most else question[: offsets[most - 1][1]])
         return [questions, texts[1]]
 
-    def window(
-        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
-    ) -> tuple[np.ndarray, list[int]]:
+    def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
         """The places as they are; first and last token of the first answer that the window holds all of."""
-        # what stands for the whole window: [CLS], or its first token where a family has none
-        outside = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
         context = np.flatnonzero(spans[:, 0] >= 0)
-        if not len(context):
-            return spans, [outside, outside]
-        begins, ends = max(0, spans[context[0], 0]), spans[context[-1], 1]
-        held = ((at, at + len(text)) for text, at in split.labels[document] if begins <= at and at + len(text) <= ends)
-        if (found := next(held, None)) is None:
-            return spans, [outside, outside]
-        start, end = found
-        first = context[np.searchsorted(spans[context, 1], start, side="right")]
-        last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
-        return spans, [int(first), int(last)]
+        for text, start in split.labels[document] if len(context) else ():
+            end = start + len(text)
+            if spans[context[0], 0] <= start and end <= spans[context[-1], 1]:
+                first = context[np.searchsorted(spans[context, 1], start, side="right")]
+                last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
+                return spans, [int(first), int(last)]
+        return spans, [cls, cls]
 
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
         if side == "left":
