@@ -62,7 +62,7 @@ class _Windowed(Kind):
         how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
         how["truncation"] = "only_second" if self.context else True
         ids: list[str] = []
-        labels: list[list[int]] = []
+        labels: list[Tensor] = []
         windows: list[Window] = []
         features: dict[str, list[list[int]]] = {}
         number = 0
@@ -80,14 +80,13 @@ class _Windowed(Kind):
                 places, targets = self.window(split, document, spans, cls)
                 number = number + 1 if windows and windows[-1].document == document else 0
                 windows.append(Window(document, places.astype(np.int32)))
-                labels.append(targets)
+                labels.append(torch.tensor(targets))
                 ids.append(f"{split.ids[document]}#{number}")
                 for name, values in made.items():
                     features.setdefault(name, []).append(values[k])
             bar.update(len(texts[0]))
         bar.close()
-        longest = max(map(len, labels))
-        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
+        padded = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED)
         return Encoded(ids, features, padded, self, windows)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
@@ -194,7 +193,7 @@ class TokenClassification(_Windowed):
         return [task.places[tag] for tag in value]
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
-        return f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
+        return f"tags of {len(task.labels) // 2} types ({some(entity_types(task), 5)})"
 
     # --- windows ---
 
@@ -214,11 +213,11 @@ class TokenClassification(_Windowed):
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
         import torch.nn.functional as F
 
-        labels = F.pad(labels, (0, max(0, longest - labels.shape[1])), value=IGNORED)[:, :longest]
+        labels = F.pad(labels, (0, longest - labels.shape[1]), value=IGNORED)  # what is negative cuts
         if side == "left":
             for i, length in enumerate(lengths):
                 labels[i] = labels[i].roll(longest - length)
-        return labels.contiguous()
+        return labels
 
     def tags(
         self, windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]
