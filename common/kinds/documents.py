@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -338,8 +338,7 @@ class SpanQA(_Windowed):
         given = value.get("answer_start") or []
         if not isinstance(given, list) or len(given) > len(texts):
             raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
-        starts = [*given, *[-1] * (len(texts) - len(given))]
-        found = [(text, answer_start(context, text, start)) for text, start in zip(texts, starts, strict=True)]
+        found = [(text, answer_start(context, text, start)) for text, start in zip_longest(texts, given)]
         if not given:
             places = {text: [match.start() for match in re.finditer(re.escape(text), context)] for text in texts}
             found = [(text, start) for text in texts for start in places[text] or [-1]]
@@ -463,10 +462,9 @@ def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             parts[-1]["context"] += "\n" + context
         offset = len(parts[-1]["context"]) - len(context)
         for asked in paragraph["qas"]:
-            starts = [answer_start(context, answer["text"], answer.get("answer_start")) for answer in asked["answers"]]
-            answers = [
-                answer | {"answer_start": offset + start if start >= 0 else -1}
-                for answer, start in zip(asked["answers"], starts, strict=True)
-            ]
+            answers = []
+            for answer in asked["answers"]:
+                start = answer_start(context, answer["text"], answer.get("answer_start"))
+                answers.append(answer | {"answer_start": offset + start if start >= 0 else -1})
             parts[-1]["qas"].append(asked | {"answers": answers})
     return parts
