@@ -483,10 +483,9 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     if checkpoint.hidden_size != width:
         wide = checkpoint.hidden_size
         raise BadInput(f"--init {init}: the student is {width} wide, the checkpoint {wide}; --init random works")
-    wanted = models.student_config(config, layers, width)
-    if any(m > N for N, m in zip(models.stack_depths(checkpoint), models.stack_depths(wanted), strict=True)):
-        depth = sum(models.stack_depths(checkpoint))
-        raise BadInput(f"--init {init}: the checkpoint has {depth} layers to copy from, the student {layers}")
+    there, wanted = map(models.stack_depths, (checkpoint, models.student_config(config, layers, width)))
+    if any(m > N for N, m in zip(there, wanted, strict=True)):
+        raise BadInput(f"--init {init}: the checkpoint has {sum(there)} layers to copy from, the student {layers}")
     if ffn and ffn not in [getattr(checkpoint, name, None) for name in models.FFN]:
         raise BadInput(f"--init {init}: its layers are copied as wide as they are, not {ffn}; --init random works")
     if init == "teacher":
@@ -498,9 +497,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         for key in (key for key in as_deep if hasattr(checkpoint, key)):
             setattr(deep, key, getattr(checkpoint, key))
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
-    which = models.named_layers(keep, layers)
-    if models.stack_depths(student.config) == models.stack_depths(wanted):
-        which = "all layers"
+    which = "all layers" if there == wanted else models.named_layers(keep, layers)
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
 
 
