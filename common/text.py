@@ -538,10 +538,8 @@ def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: En
 
     The body, and embeddings that are tied to its own, stay as they are. Charged as the teacher's examples.
     """
-    body = {id(parameter) for parameter in model.base_model.parameters()}
     head = nn.ModuleList(part for part in model.children() if part is not model.base_model)
-    for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) not in body)
+    model.requires_grad_().base_model.requires_grad_(False)
     model.to(parallel.device()).eval()  # type: ignore[arg-type]
     batches = Masked(data.Batches(encoded, tokenizer, int(HEAD_RECIPE["batch_size"]), 0), tokenizer)
     steps, lr = int(HEAD_RECIPE["steps"]), HEAD_RECIPE["lr"]
