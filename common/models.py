@@ -241,9 +241,8 @@ def stack_depths(config: PreTrainedConfig) -> list[int]:
     return [config.num_hidden_layers, decoder]
 
 
-# distilBART's choices of 12 layers; of another number they are spread evenly, both ends included
-SPREAD = {1: [1], 2: [1, 7], 3: [1, 7, 12], 4: [1, 5, 9, 12], 6: [1, 3, 5, 8, 10, 12],
-          9: [1, 2, 3, 5, 6, 8, 10, 11, 12]}  # fmt: skip
+# distilBART's choices of 12 layers where they are not spread evenly, both ends included, as all others are
+SPREAD = {2: [1, 7], 4: [1, 5, 9, 12], 9: [1, 2, 3, 5, 6, 8, 10, 11, 12]}
 
 
 def layer_numbers(rule: str, N: int, m: int) -> list[int]:
