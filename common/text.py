@@ -49,7 +49,7 @@ HEAD = 4096  # texts of a stream that are held in memory
 BUFFER = 4096  # texts from which a stream draws the next one
 SHARE = 0.15  # of the tokens, to be masked
 LOGITS = 2**30  # bytes of a part's float32 logits, where a loss lets a batch be taken in parts
-HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}  # a new head is one layer: it has little to learn
+HEAD_STEPS, HEAD_BATCH, HEAD_LR = 300, 32, 1e-3  # a new head is one layer: it has little to learn
 
 # OSCAR's filters, with the figures of Brown et al. (2023), section 3.2, which says "harmful categories" and does not
 # list them: these are the harmful ones of the UT1 block list, from which OSCAR's categories come.
@@ -541,9 +541,8 @@ def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: En
     head = nn.ModuleList(part for part in model.children() if part is not model.base_model)
     model.requires_grad_().base_model.requires_grad_(False)
     model.to(parallel.device()).eval()  # type: ignore[arg-type]
-    batches = Masked(data.Batches(encoded, tokenizer, int(HEAD_RECIPE["batch_size"]), 0), tokenizer)
-    steps, lr = int(HEAD_RECIPE["steps"]), HEAD_RECIPE["lr"]
-    with stage.loop({"head": head}, batches, steps, lr, name="head", label="masked-LM head") as loop:
+    batches = Masked(data.Batches(encoded, tokenizer, HEAD_BATCH, 0), tokenizer)
+    with stage.loop({"head": head}, batches, HEAD_STEPS, HEAD_LR, name="head", label="masked-LM head") as loop:
         for batch in loop:
             masked = batch.labels >= 0
             loop.minimise(parallel.mean(label_loss(logits_at(model, batch.inputs, masked), batch.labels[masked])))
