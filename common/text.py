@@ -22,7 +22,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice, zip_longest
+from itertools import groupby, islice, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -470,7 +470,7 @@ class Masked:
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
         self.encoded = batches.encoded
         # (V,): how readily each token is chosen; special ones never are
-        tokens = torch.tensor([*chain.from_iterable(batches.encoded.features["input_ids"])])
+        tokens = torch.from_numpy(batches.encoded.flat["input_ids"])
         weights = torch.bincount(tokens, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
         weights[tokenizer.all_special_ids] = 0
         self.weights = weights.float()
