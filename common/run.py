@@ -470,11 +470,9 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
-    source, name, checkpoint = teacher.name, teacher.name, config
-    if init != "teacher":
-        source = str(teacher.pretrained) if init == "pretrained" else models.source(args.init)
-        name = source if init == "pretrained" else init
-        checkpoint = models.load_config(source, "--init")
+    name = {"teacher": teacher.name, "pretrained": str(teacher.pretrained)}.get(init, init)
+    source = name if init in ("teacher", "pretrained") else models.source(args.init)
+    checkpoint = config if init == "teacher" else models.load_config(source, "--init")
     if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
         raise BadInput(
             f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
@@ -494,8 +492,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     else:
         deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide
         as_deep = (*models.DEPTHS, *models.LAYER_LISTS, *models.FFN)
-        for key in (key for key in as_deep if hasattr(checkpoint, key)):
-            setattr(deep, key, getattr(checkpoint, key))
+        deep.update({key: getattr(checkpoint, key) for key in as_deep if hasattr(checkpoint, key)})
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
     which = "all layers" if there == wanted else models.named_layers(keep, layers)
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
