@@ -135,8 +135,8 @@ class Corpus(NamedTuple):
             for number, record in json_lines(Path(self.place), _lines(Path(self.place))):
                 yield f"{self.place} line {number}", record
         else:
-            for blank, lines in groupby((line.strip() for line in _lines(Path(self.place))), key=lambda line: not line):
-                if not blank:
+            for filled, lines in groupby(map(str.strip, _lines(Path(self.place))), key=bool):
+                if filled:
                     for text in ["\n".join(lines)] if self.name else lines:
                         yield self.place, {"text": text}
 
@@ -346,7 +346,7 @@ def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
     if not isinstance(text, str):
         raise BadInput(f"{where}: needs a text, or OSCAR's content and metadata")
     with refused(f"{where}: its metadata are not OSCAR's", AttributeError, TypeError):
-        reason = dropped_by(metadata) if oscar and metadata is not None else None
+        reason = dropped_by(metadata) if oscar else None
     if reason is None and text.strip():
         yield text
     else:
