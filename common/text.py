@@ -468,16 +468,12 @@ class Masked:
     def __init__(self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0,
                  everywhere: bool = False) -> None:  # fmt: skip
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
-        self.encoded = batches.encoded
+        self.encoded, self.ids = batches.encoded, batches.ids  # as they are
         # (V,): how readily each token is chosen; special ones never are
         tokens = torch.from_numpy(batches.encoded.flat["input_ids"])
         weights = torch.bincount(tokens, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
         weights[tokenizer.all_special_ids] = 0
         self.weights = weights.float()
-
-    def ids(self, step: int) -> list[str]:
-        """The ids of the examples of batch `step`."""
-        return self.batches.ids(step)
 
     @property
     def steps_per_epoch(self) -> int:
