@@ -361,12 +361,10 @@ class SpanQA(_Windowed):
 
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """Questions whose ends are cut off where they have more than a quarter of the tokens; and the contexts."""
-        questions = []
-        for question in texts[0]:
-            offsets = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-            most = max_length // 4
-            questions.append(question if len(offsets) <= most else question[: offsets[most - 1][1]])
-        return [questions, texts[1]]
+        most = max_length // 4
+        offsets = tokenizer(texts[0], add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        ends = [at[most - 1][1] if len(at) > most else None for at in offsets]
+        return [[question[:end] for question, end in zip(texts[0], ends, strict=True)], texts[1]]
 
     def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
         """The places as they are; first and last token of the first answer that the window holds all of."""
