@@ -36,8 +36,8 @@ def source(name: str, kind: str = "classification") -> str:
     """What the loaders below take for the name of a model: a pocket model's folder, otherwise the name itself."""
     if name == "pocket" and (body := Kind.of(kind).pocket_body):
         return str(POCKET[name].with_name(body))
-    base, layers = parse_model(name)
-    return f"{POCKET[base]}:{layers}" if layers and base in POCKET else str(POCKET.get(name, name))
+    base, _ = parse_model(name)
+    return f"{POCKET.get(base, base)}{name.removeprefix(base)}"
 
 
 @functools.cache
@@ -241,9 +241,8 @@ def stack_depths(config: PreTrainedConfig) -> list[int]:
     return [config.num_hidden_layers, decoder]
 
 
-# distilBART's choices of 12 layers; of another number they are spread evenly, both ends included
-SPREAD = {1: [1], 2: [1, 7], 3: [1, 7, 12], 4: [1, 5, 9, 12], 6: [1, 3, 5, 8, 10, 12],
-          9: [1, 2, 3, 5, 6, 8, 10, 11, 12]}  # fmt: skip
+# distilBART's choices of 12 layers where they are not spread evenly, both ends included, as all others are
+SPREAD = {2: [1, 7], 4: [1, 5, 9, 12], 9: [1, 2, 3, 5, 6, 8, 10, 11, 12]}
 
 
 def layer_numbers(rule: str, N: int, m: int) -> list[int]:
@@ -466,8 +465,7 @@ def file_digest(folder: Path) -> str:
 
 def model_name(source: str) -> str:
     """A hub id or a pocket model as it is; a folder by its name and its digest."""
-    name, layers = parse_model(source)
+    name, _ = parse_model(source)
     if name in POCKET or not Path(name).is_dir():
         return source
-    suffix = f":{layers}" if layers else ""
-    return f"{Path(name).name}@{file_digest(Path(name))}{suffix}"
+    return f"{Path(name).name}@{file_digest(Path(name))}{source.removeprefix(name)}"

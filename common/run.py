@@ -470,11 +470,9 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
-    source, name, checkpoint = teacher.name, teacher.name, config
-    if init != "teacher":
-        source = str(teacher.pretrained) if init == "pretrained" else models.source(args.init)
-        name = source if init == "pretrained" else init
-        checkpoint = models.load_config(source, "--init")
+    name = {"teacher": teacher.name, "pretrained": str(teacher.pretrained)}.get(init, init)
+    source = name if init in ("teacher", "pretrained") else models.source(args.init)
+    checkpoint = config if init == "teacher" else models.load_config(source, "--init")
     if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
         raise BadInput(
             f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
@@ -483,10 +481,9 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     if checkpoint.hidden_size != width:
         wide = checkpoint.hidden_size
         raise BadInput(f"--init {init}: the student is {width} wide, the checkpoint {wide}; --init random works")
-    wanted = models.student_config(config, layers, width)
-    if any(m > N for N, m in zip(models.stack_depths(checkpoint), models.stack_depths(wanted), strict=True)):
-        depth = sum(models.stack_depths(checkpoint))
-        raise BadInput(f"--init {init}: the checkpoint has {depth} layers to copy from, the student {layers}")
+    there, wanted = map(models.stack_depths, (checkpoint, models.student_config(config, layers, width)))
+    if any(m > N for N, m in zip(there, wanted, strict=True)):
+        raise BadInput(f"--init {init}: the checkpoint has {sum(there)} layers to copy from, the student {layers}")
     if ffn and ffn not in [getattr(checkpoint, name, None) for name in models.FFN]:
         raise BadInput(f"--init {init}: its layers are copied as wide as they are, not {ffn}; --init random works")
     if init == "teacher":
@@ -495,12 +492,9 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     else:
         deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide
         as_deep = (*models.DEPTHS, *models.LAYER_LISTS, *models.FFN)
-        for key in (key for key in as_deep if hasattr(checkpoint, key)):
-            setattr(deep, key, getattr(checkpoint, key))
+        deep.update({key: getattr(checkpoint, key) for key in as_deep if hasattr(checkpoint, key)})
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
-    which = models.named_layers(keep, layers)
-    if models.stack_depths(student.config) == models.stack_depths(wanted):
-        which = "all layers"
+    which = "all layers" if there == wanted else models.named_layers(keep, layers)
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
 
 

@@ -493,7 +493,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
     With auto they are kept if the steps see more examples than there are, and if the file is not too large. The hidden
     states of its `layers` are kept too.
     """
-    if teacher.sources is not None and teacher.kept is not None:
+    if teacher.sources is not None:
         return teacher.kept
     kind, layers = encoded.kind, tuple(sorted(set(teacher.layers)))
     wanted = args.teacher_cache != "off" and bool(kind.outputs) and len(set(encoded.ids)) == len(encoded)

@@ -22,7 +22,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice, zip_longest
+from itertools import groupby, islice, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ HEAD = 4096  # texts of a stream that are held in memory
 BUFFER = 4096  # texts from which a stream draws the next one
 SHARE = 0.15  # of the tokens, to be masked
 LOGITS = 2**30  # bytes of a part's float32 logits, where a loss lets a batch be taken in parts
-HEAD_RECIPE = {"steps": 300, "batch_size": 32, "lr": 1e-3}  # a new head is one layer: it has little to learn
+HEAD_STEPS, HEAD_BATCH, HEAD_LR = 300, 32, 1e-3  # a new head is one layer: it has little to learn
 
 # OSCAR's filters, with the figures of Brown et al. (2023), section 3.2, which says "harmful categories" and does not
 # list them: these are the harmful ones of the UT1 block list, from which OSCAR's categories come.
@@ -135,8 +135,8 @@ class Corpus(NamedTuple):
             for number, record in json_lines(Path(self.place), _lines(Path(self.place))):
                 yield f"{self.place} line {number}", record
         else:
-            for blank, lines in groupby((line.strip() for line in _lines(Path(self.place))), key=lambda line: not line):
-                if not blank:
+            for filled, lines in groupby(map(str.strip, _lines(Path(self.place))), key=bool):
+                if filled:
                     for text in ["\n".join(lines)] if self.name else lines:
                         yield self.place, {"text": text}
 
@@ -346,7 +346,7 @@ def _text_of(record: Any, where: str, dropped: Counter[str]) -> Iterator[str]:
     if not isinstance(text, str):
         raise BadInput(f"{where}: needs a text, or OSCAR's content and metadata")
     with refused(f"{where}: its metadata are not OSCAR's", AttributeError, TypeError):
-        reason = dropped_by(metadata) if oscar and metadata is not None else None
+        reason = dropped_by(metadata) if oscar else None
     if reason is None and text.strip():
         yield text
     else:
@@ -468,16 +468,12 @@ class Masked:
     def __init__(self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0,
                  everywhere: bool = False) -> None:  # fmt: skip
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
-        self.encoded = batches.encoded
+        self.encoded, self.ids = batches.encoded, batches.ids  # as they are
         # (V,): how readily each token is chosen; special ones never are
-        tokens = torch.tensor([*chain.from_iterable(batches.encoded.features["input_ids"])])
+        tokens = torch.from_numpy(batches.encoded.flat["input_ids"])
         weights = torch.bincount(tokens, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
         weights[tokenizer.all_special_ids] = 0
         self.weights = weights.float()
-
-    def ids(self, step: int) -> list[str]:
-        """The ids of the examples of batch `step`."""
-        return self.batches.ids(step)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -538,14 +534,11 @@ def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: En
 
     The body, and embeddings that are tied to its own, stay as they are. Charged as the teacher's examples.
     """
-    body = {id(parameter) for parameter in model.base_model.parameters()}
     head = nn.ModuleList(part for part in model.children() if part is not model.base_model)
-    for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) not in body)
+    model.requires_grad_().base_model.requires_grad_(False)
     model.to(parallel.device()).eval()  # type: ignore[arg-type]
-    batches = Masked(data.Batches(encoded, tokenizer, int(HEAD_RECIPE["batch_size"]), 0), tokenizer)
-    steps, lr = int(HEAD_RECIPE["steps"]), HEAD_RECIPE["lr"]
-    with stage.loop({"head": head}, batches, steps, lr, name="head", label="masked-LM head") as loop:
+    batches = Masked(data.Batches(encoded, tokenizer, HEAD_BATCH, 0), tokenizer)
+    with stage.loop({"head": head}, batches, HEAD_STEPS, HEAD_LR, name="head", label="masked-LM head") as loop:
         for batch in loop:
             masked = batch.labels >= 0
             loop.minimise(parallel.mean(label_loss(logits_at(model, batch.inputs, masked), batch.labels[masked])))

@@ -562,12 +562,10 @@ def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
 def _absent(folder: Path) -> bool:
     """Whether a folder has to be made; what is left of a damaged or unfinished one is removed."""
     if (folder / NOTE).exists():
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
             if note.pop("note_digest") == results.digest(note)[:12] and note["digest"] == models.file_digest(folder):
                 return False
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass
         print(f"{folder}: damaged in the cache; it is made again")
     for old in (folder, *folder.parent.glob(f"{folder.name}.*.partial")):  # a kill may have left some
         shutil.rmtree(old, ignore_errors=True)

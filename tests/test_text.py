@@ -357,8 +357,8 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     body = {name: value.clone() for name, value in model.bert.state_dict().items()}
     model.eval()
     first = loss()
-    monkeypatch.setitem(text.HEAD_RECIPE, "steps", 60)
-    monkeypatch.setitem(text.HEAD_RECIPE, "lr", 1e-2)
+    monkeypatch.setattr(text, "HEAD_STEPS", 60)
+    monkeypatch.setattr(text, "HEAD_LR", 1e-2)
     stage = Stage(CommonArgs(), {}, tmp_path / "stage")
     text.train_head(stage, model, tokenizer, encoded)
     assert loss() < first - 0.3

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,10 +44,8 @@ class _Windowed(Kind):
         """The texts as the tokenizer takes them."""
         raise NotImplementedError
 
-    def window(
-        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
-    ) -> tuple[np.ndarray, list[int]]:
-        """A window's `Window.places` and labels, of its tokens and the [L, 2] places of their characters."""
+    def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
+        """A window's `Window.places` and labels. `spans`: [L, 2], where its tokens' characters stand; `cls`: [CLS]."""
         raise NotImplementedError
 
     def tokenise(self, tokenizer: Tokenizer, split: Split, task: Task, max_length: int) -> Encoded:
@@ -64,7 +62,7 @@ class _Windowed(Kind):
         how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
         how["truncation"] = "only_second" if self.context else True
         ids: list[str] = []
-        labels: list[list[int]] = []
+        labels: list[Tensor] = []
         windows: list[Window] = []
         features: dict[str, list[list[int]]] = {}
         number = 0
@@ -76,17 +74,19 @@ class _Windowed(Kind):
             for k, document in enumerate(start + row for row in owners):
                 inside = np.array([part == self.context for part in made.sequence_ids(k)])
                 spans = np.where(inside[:, None], np.array(offsets[k]).reshape(-1, 2), -1)
-                places, targets = self.window(tokenizer, split, document, made["input_ids"][k], spans)
+                tokens = made["input_ids"][k]
+                # the first token where a family has no [CLS]
+                cls = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
+                places, targets = self.window(split, document, spans, cls)
                 number = number + 1 if windows and windows[-1].document == document else 0
                 windows.append(Window(document, places.astype(np.int32)))
-                labels.append(targets)
+                labels.append(torch.tensor(targets))
                 ids.append(f"{split.ids[document]}#{number}")
                 for name, values in made.items():
                     features.setdefault(name, []).append(values[k])
             bar.update(len(texts[0]))
         bar.close()
-        longest = max(map(len, labels))
-        padded = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in labels])
+        padded = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED)
         return Encoded(ids, features, padded, self, windows)
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
@@ -193,16 +193,14 @@ class TokenClassification(_Windowed):
         return [task.places[tag] for tag in value]
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
-        return f"tags of {len(task.labels) // 2} types ({some([tag[2:] for tag in task.labels[1::2]], 5)})"
+        return f"tags of {len(task.labels) // 2} types ({some(entity_types(task), 5)})"
 
     # --- windows ---
 
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         return [[text.replace("\n", " ") for text in texts[0]]]
 
-    def window(
-        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
-    ) -> tuple[np.ndarray, list[int]]:
+    def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
         """The word of every token that is the first of one, or -1; and these words' tags."""
         starts = np.cumsum([0, *(len(word) + 1 for word in words_of(split.texts[document][0])[:-1])])
         found = np.searchsorted(starts, spans[:, 1] - 1, side="right") - 1  # of the token's last character
@@ -215,11 +213,11 @@ class TokenClassification(_Windowed):
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
         import torch.nn.functional as F
 
-        labels = F.pad(labels, (0, max(0, longest - labels.shape[1])), value=IGNORED)[:, :longest]
+        labels = F.pad(labels, (0, longest - labels.shape[1]), value=IGNORED)  # what is negative cuts
         if side == "left":
             for i, length in enumerate(lengths):
                 labels[i] = labels[i].roll(longest - length)
-        return labels.contiguous()
+        return labels
 
     def tags(
         self, windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]
@@ -340,8 +338,7 @@ class SpanQA(_Windowed):
         given = value.get("answer_start") or []
         if not isinstance(given, list) or len(given) > len(texts):
             raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
-        starts = [*given, *[-1] * (len(texts) - len(given))]
-        found = [(text, answer_start(context, text, start)) for text, start in zip(texts, starts, strict=True)]
+        found = [(text, answer_start(context, text, start)) for text, start in zip_longest(texts, given)]
         if not given:
             places = {text: [match.start() for match in re.finditer(re.escape(text), context)] for text in texts}
             found = [(text, start) for text in texts for start in places[text] or [-1]]
@@ -364,30 +361,21 @@ class SpanQA(_Windowed):
 
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """Questions whose ends are cut off where they have more than a quarter of the tokens; and the contexts."""
-        questions = []
-        for question in texts[0]:
-            offsets = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-            most = max_length // 4
-            questions.append(question if len(offsets) <= most else question[: offsets[most - 1][1]])
-        return [questions, texts[1]]
+        most = max_length // 4
+        offsets = tokenizer(texts[0], add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        ends = [at[most - 1][1] if len(at) > most else None for at in offsets]
+        return [[question[:end] for question, end in zip(texts[0], ends, strict=True)], texts[1]]
 
-    def window(
-        self, tokenizer: Tokenizer, split: Split, document: int, tokens: list[int], spans: np.ndarray
-    ) -> tuple[np.ndarray, list[int]]:
+    def window(self, split: Split, document: int, spans: np.ndarray, cls: int) -> tuple[np.ndarray, list[int]]:
         """The places as they are; first and last token of the first answer that the window holds all of."""
-        # what stands for the whole window: [CLS], or its first token where a family has none
-        outside = tokens.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in tokens else 0
         context = np.flatnonzero(spans[:, 0] >= 0)
-        if not len(context):
-            return spans, [outside, outside]
-        begins, ends = max(0, spans[context[0], 0]), spans[context[-1], 1]
-        held = ((at, at + len(text)) for text, at in split.labels[document] if begins <= at and at + len(text) <= ends)
-        if (found := next(held, None)) is None:
-            return spans, [outside, outside]
-        start, end = found
-        first = context[np.searchsorted(spans[context, 1], start, side="right")]
-        last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
-        return spans, [int(first), int(last)]
+        for text, start in split.labels[document] if len(context) else ():
+            end = start + len(text)
+            if spans[context[0], 0] <= start and end <= spans[context[-1], 1]:
+                first = context[np.searchsorted(spans[context, 1], start, side="right")]
+                last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
+                return spans, [int(first), int(last)]
+        return spans, [cls, cls]
 
     def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
         if side == "left":
@@ -472,10 +460,9 @@ def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             parts[-1]["context"] += "\n" + context
         offset = len(parts[-1]["context"]) - len(context)
         for asked in paragraph["qas"]:
-            starts = [answer_start(context, answer["text"], answer.get("answer_start")) for answer in asked["answers"]]
-            answers = [
-                answer | {"answer_start": offset + start if start >= 0 else -1}
-                for answer, start in zip(asked["answers"], starts, strict=True)
-            ]
+            answers = []
+            for answer in asked["answers"]:
+                start = answer_start(context, answer["text"], answer.get("answer_start"))
+                answers.append(answer | {"answer_start": offset + start if start >= 0 else -1})
             parts[-1]["qas"].append(asked | {"answers": answers})
     return parts
