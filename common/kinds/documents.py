@@ -80,7 +80,7 @@ class _Windowed(Kind):
                 places, targets = self.window(split, document, spans, cls)
                 number = number + 1 if windows and windows[-1].document == document else 0
                 windows.append(Window(document, places.astype(np.int32)))
-                labels.append(torch.tensor(targets))
+                labels.append(torch.tensor(targets, dtype=torch.long))  # [] has a type, too
                 ids.append(f"{split.ids[document]}#{number}")
                 for name, values in made.items():
                     features.setdefault(name, []).append(values[k])
