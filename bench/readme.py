@@ -225,6 +225,19 @@ def litbank(found: Table) -> str:
     return paragraphs(listed(scores), compared(found, named, ("off - windows", "long - windows", "long - off")))
 
 
+def documents(found: Table) -> Grid:
+    """What the teacher reaches with each length of input, task by task, and what its student of two layers does."""
+    tasks = sorted(found.tasks, key=short)
+    names = sorted({row.name for row in found.rows}, key=int)
+    runs = {(name, task): [one for row in found.rows if row.name == name for one in row.records(task)]
+            for name in names for task in tasks}  # fmt: skip
+    teacher, student = ([[f"{who}, {name} tokens", *(cell([score(one) for one in runs[name, task]]) for task in tasks)]
+                         for name in names]
+                        for who, score in (("teacher", teacher_score),
+                                           ("student", lambda record: record["primary"]["value"])))  # fmt: skip
+    return Grid(["reads", *map(short, tasks)], teacher + student)
+
+
 # Of bench/mc3kd_factors.toml: columns, what the rows of each loss and choice of layers are called, the levels compared
 COLUMNS = {
     "[CLS], m - 1": {"tokens": "cls", "last": "out"}, "[CLS], m": {"tokens": "cls", "last": "in"},
@@ -292,6 +305,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
        if (FOLDER / f"{file}.json").is_file()},
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
+    "pocket-documents": of("pocket_documents", documents),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "matrix-real": with_pairs("real", whole=True),
     "real-few": with_pairs("real_few", whole=True),
@@ -300,7 +314,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "cka_pocket", "cmow_pocket",
-        "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite", "pocket_documents",
+        "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
