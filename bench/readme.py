@@ -228,14 +228,18 @@ def litbank(found: Table) -> str:
 def documents(found: Table) -> Grid:
     """What the teacher reaches with each length of input, task by task, and what its student of two layers does."""
     tasks = sorted(found.tasks, key=short)
-    names = sorted({row.name for row in found.rows}, key=int)
-    runs = {(name, task): [one for row in found.rows if row.name == name for one in row.records(task)]
-            for name in names for task in tasks}  # fmt: skip
-    teacher, student = ([[f"{who}, {name} tokens", *(cell([score(one) for one in runs[name, task]]) for task in tasks)]
-                         for name in names]
-                        for who, score in (("teacher", teacher_score),
-                                           ("student", lambda record: record["primary"]["value"])))  # fmt: skip
-    return Grid(["reads", *map(short, tasks)], teacher + student)
+    lengths = sorted({row.name for row in found.rows}, key=int)
+
+    def line(who: str, length: str, scores: Callable[[Row, str], list[float]]) -> list[str]:
+        rows = [row for row in found.rows if row.name == length]  # students of different tasks start differently
+        return [f"{who}, {length} tokens", *(cell(one for row in rows for one in scores(row, task)) for task in tasks)]
+
+    def taught(row: Row, task: str) -> list[float]:
+        return [teacher_score(record) for record in row.records(task)]
+
+    lines = [line(who, length, scores) for who, scores in (("teacher", taught), ("student", Row.values))
+             for length in lengths]  # fmt: skip
+    return Grid(["reads", *map(short, tasks)], lines)
 
 
 # Of bench/mc3kd_factors.toml: columns, what the rows of each loss and choice of layers are called, the levels compared
