@@ -130,14 +130,20 @@ class Matrix:
     more: Callable[[Job, bool], list[Job]] = lambda _job, _well: []
 
 
+def place(path: Path) -> str:
+    """What a file's trials call it, wherever the repository lies."""
+    full = path.resolve()
+    return str(full.relative_to(results.ROOT) if full.is_relative_to(results.ROOT) else full)
+
+
 def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
-    """A file as a table. `trials` in it is the path of the file whose trials are its rows'. `part`: which file needs
-    this one, its whole."""
+    """A file as a table. `trials` in it is the path of the file whose trials are its rows': the file itself, or with
+    `of` and no [tune] the other one. `part`: which file needs this one, its whole."""
     with reading(path, "TOML") as text:
         table = tomllib.loads(text)
+    own = {"trials": place(path)}
     if "of" not in table:
-        full = path.resolve()
-        return {"trials": str(full.relative_to(results.ROOT) if full.is_relative_to(results.ROOT) else full)} | table
+        return own | table
     if part is not None:
         raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
     whole = read_file(results.ROOT / str(table["of"]), path)
@@ -148,7 +154,7 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
         raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(rows)}")
     for key in ("out", *["budgets"] * ("budget" in table)):
         whole.pop(key, None)
-    return whole | table | {"rows": [rows[name] for name in names]}
+    return whole | (own if "tune" in table else {}) | table | {"rows": [rows[name] for name in names]}
 
 
 def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, Any]:

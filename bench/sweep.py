@@ -238,8 +238,8 @@ def main(argv: list[str]) -> None:
             raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
         path = Path(options.what)
         table, out = matrix.read_file(path), f"{matrix.out_of(path)}/trials"
-        if "of" in table:
-            raise BadInput(f"{path}: its rows have the trials of {table['of']}; sweep that")
+        if table["trials"] != matrix.place(path):
+            raise BadInput(f"{path}: its rows have the trials of {table['of']}; sweep that, or give it a [tune]")
         file, kept = matrix.trials_path(table), matrix.trials(table)
         table = matrix.part_of(table, options.rows, options.what)
     else:

@@ -1,13 +1,14 @@
 """Does an order that small tasks give hold on others? The same rows in two matrices, rank against rank.
 
-    python -m bench transfer bench/arena.toml bench/real_arena.toml
+    python -m bench transfer bench/arena.toml bench/real_arena.toml bench/real_arena_stsb.toml
     python -m bench transfer bench/results/arena.jsonl.gz runs/real_arena --figure docs/img/transfer.png
 
-The first matrix predicts, the second is predicted. Rows are matched by their names; a task on which one of them is †
-is left out. For the mean over the first one's tasks, beside each task of the second and their mean: Spearman's rank
-correlation of the rows' scores. The ceiling: each task of the second beside the mean of its others. Then the pairs of
-rows that the second tells apart (Holm), and how many of them the first puts in the same order. Intervals are the middle
-95% of draws of seeds and of test items, the same ones for all rows; they are blind to which tasks were taken.
+The first matrix predicts, the second is predicted, and may stand in several files. Rows are matched by their names; a
+task on which one of them is † is left out. For the mean over the first one's tasks, beside each task of the second and
+their mean: Spearman's rank correlation of the rows' scores. The ceiling: each task of the second beside the mean of its
+others. Then the pairs of rows that the second tells apart (Holm), and how many of them the first puts in the same
+order. Intervals are the middle 95% of draws of seeds and of test items, the same ones for all rows; they are blind to
+which tasks were taken.
 """
 
 from __future__ import annotations
@@ -138,10 +139,10 @@ def gains(scores: Scores) -> list[tuple[float, float, float]]:
 def main(argv: list[str]) -> None:
     parser = Parser("transfer", __doc__)
     parser.add_argument("first", help="the matrix that predicts: its file, a folder with runs, or a file that was kept")
-    parser.add_argument("second", help="the matrix that is predicted")
+    parser.add_argument("second", nargs="+", help="the matrix that is predicted")
     parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
     given = parser.parse_args(argv)
-    one, two = both(*(load([folder_of(name)]) for name in (given.first, given.second)))
+    one, two = both(*(load(map(folder_of, names)) for names in ([given.first], given.second)))
     print(transfer(one, two).markdown())
     if given.figure:
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}

@@ -561,6 +561,9 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
     capsys.readouterr()
     assert "--tasks rte: " in refused(capsys, "sweep", str(path), "--tasks", "rte")
     assert f"its rows have the trials of {path}; sweep that" in refused(capsys, "sweep", str(part))
+    own = tmp_path / "apart.toml"  # a part with a [tune] of its own has trials of its own
+    own.write_text(f'of = "{path}"\nrows = ["plain"]\n[tune]\nseeds = [100]\nlr = [1e-2]')
+    assert (matrix.read_file(own)["trials"], matrix.read_file(part)["trials"]) == (str(own), str(path))
     (other := tmp_path / "other" / path.name).parent.mkdir()
     other.write_text(TUNED)  # another file of that name
     for command in ("run", "sweep"):
@@ -937,8 +940,10 @@ def test_an_order_that_holds_elsewhere_and_one_that_does_not(
         for (rank, name), task in itertools.product(enumerate(rows), ("rte", "sst2")):
             for seed, off in enumerate(noise):
                 variant = {"undistilled": "finetune"}.get(name, name)
-                write(tmp_path / folder / name, 0.75 + step * rank + off * rank, seed, variant, task)
-    entry.main(["transfer", str(tmp_path / "first"), str(tmp_path / "same"), "--figure", str(tmp_path / "a.png")])
+                of, lr = ("more", 0.5) if (folder, task) == ("same", "sst2") else (folder, 0.1)
+                write(tmp_path / of / name, 0.75 + step * rank + off * rank, seed, variant, task, settings={"lr": lr})
+    entry.main(["transfer", *(str(tmp_path / name) for name in ("first", "same", "more")),  # the second in two parts
+                "--figure", str(tmp_path / "a.png")])  # fmt: skip
     said = capsys.readouterr().out
     assert said.startswith("| 4 rows | beside |")
     assert "| first, mean | second, mean | +1.00 | [+1.00, +1.00] |" in said
