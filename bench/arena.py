@@ -119,13 +119,14 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
     if teacher["metrics"]:  # outputs in a file may be of train alone
         own = mean([teacher], first)
         rows = [line(f"teacher {Path(teacher['name']).name}", "-", f"{100 * own:.1f}", [teacher], teacher["bytes"],
-                     "-", "-", "-")]  # fmt: skip
+                     "-", "-")]  # fmt: skip
     for row, score in order:
-        cost = of_row[row.path]["milliseconds"]["1"], row.typical("ledger", "seconds"), len(row.values(task))
-        rows.append(line(row.place, row.kind.removeprefix("student "), table.mean_cell(score), row.records(),
-                         of_row[row.path]["bytes"], f"{cost[0]:.2f}", f"{cost[1]:.0f}", f"{cost[2]}"))  # fmt: skip
+        known = of_row[row.path]
+        more = f"{known['milliseconds']['1']:.2f}", f"{len(row.values(task))}"
+        kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
+        rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
     said = advice(found, task, order, of_row, own)
-    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "training s", "seeds"], rows), said
+    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "seeds"], rows), said
 
 
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],

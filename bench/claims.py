@@ -152,9 +152,9 @@ def doubts(answer: dict[str, Any], tasks: Sequence[str]) -> str:
     whole, named = kept(answer["results"]), rows(answer["results"])
     if whole is None:
         return ""
-    used = [named[label] for label in named if any(name.partition("/rccc")[0] == label for name, _ in sides(answer))]
-    found = [f"{row.label} on {short(task)}: {why}" for row in used for task in whole.tasks
-             if short(task) in tasks and (why := whole.untrained(row, task))]  # fmt: skip
+    used = {name.partition("/rccc")[0] for name, _ in sides(answer)} & named.keys()
+    found = [f"{label} on {short(task)}: {why}" for label in named if label in used for task in whole.tasks
+             if short(task) in tasks and (why := whole.untrained(named[label], task))]  # fmt: skip
     if found:
         return f"† {'; '.join(found)}"
     if "premise" in answer:

@@ -79,7 +79,7 @@ def short_arena(found: Table) -> str:
     shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
     drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items()
              if (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
-    return paragraphs(still_to_run(found), table.partial(found), *drawn, shown.markdown(), table.footnote(found))
+    return paragraphs(still_to_run(found), table.remarks(found), *drawn, shown.markdown(), table.footnote(found))
 
 
 def still_to_run(found: Table) -> str:
@@ -212,7 +212,7 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
             return paragraphs(table.markdown(found), pairs)
         marked = {(label, short(task)) for label, row in claims.rows(name).items() for task in row.cells
                   if found.untrained(row, task)}  # fmt: skip
-        return paragraphs(table.partial(found), listed(claims.scores(name), marked), table.footnote(found), pairs)
+        return paragraphs(table.remarks(found), listed(claims.scores(name), marked), table.footnote(found), pairs)
 
     return of(name, text)
 
@@ -255,6 +255,7 @@ FACTORS: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("all layers over all but the last", {"last": "in"}, {"last": "out"}),
     ("selected layers over skip's", {"layers": "selected"}, {"layers": "skip"}),
     ("CCC over MSE", {"loss": "CCC"}, {"loss": "MSE"}),
+    ("of all tokens: CCC over MSE", {"tokens": "all", "loss": "CCC"}, {"tokens": "all", "loss": "MSE"}),
     ("of all tokens and layers: CCC over MSE", WHOLE | {"loss": "CCC"}, WHOLE | {"loss": "MSE"}),
     ("of all tokens and layers, CCC: selected over skip's", WHOLE | {"loss": "CCC", "layers": "selected"},
      WHOLE | {"loss": "CCC", "layers": "skip"}),

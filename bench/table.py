@@ -184,10 +184,23 @@ def ladder(table: Table) -> Grid:
 # --- what stands around them ---------------------------------------------------------------------------------
 
 
+def remarks(table: Table) -> str:
+    """What a table lacks, and tasks whose rows had teachers that are alike in their settings alone."""
+    lines = [partial(table)] * bool(table.missing)
+    scored: dict[tuple[str, str], set[str]] = {}
+    for record in (record for row in table.rows for record in row.records()):
+        teacher, split = record["teacher"], next(iter(record["metrics"]))
+        if value := teacher["metrics"].get(split, {}).get(record["primary"]["name"]):
+            scored.setdefault((record["task"], teacher["signature"]), set()).add(f"{100 * value:.2f}")
+    for (task, _), values in scored.items():
+        if len(values) > 1:
+            lines.append(f"{short(task)}: its teacher was fine-tuned more than once, on unlike processors, to"
+                         f" {' and '.join(sorted(values))}; its rows differ in that, too.")  # fmt: skip
+    return " ".join(lines)
+
+
 def partial(table: Table) -> str:
-    """How much of a matrix is there, where some is missing: cells, and the seeds that all rows have."""
-    if not table.missing:
-        return ""
+    """How much of a matrix is there: cells, and the seeds that all rows have."""
     every = [row for found in table.ladder.values() or [table] for row in found.rows]
     there = sum(len(row.records()) for row in every)
     seeds = [set(cells) for row in table.rows for cells in row.cells.values()]
@@ -208,7 +221,7 @@ def how(table: Table) -> str:
         "seeds, and items if kept" if len(counted) > 1 else "seeds and test items" if True in counted else "seeds alone"
     )
     return " ".join(filter(None, [
-        partial(table),
+        remarks(table),
         f"Tasks: {', '.join(map(short, table.tasks))}. Seeds: {seeds}. Budget: {budget} through each student."
         f" Teacher: {teachers}. Scores are in percent, mean ± standard deviation over seeds; means over tasks and"
         f" differences with 95% intervals over {over}, differences in points and paired, with the student of the same"

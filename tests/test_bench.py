@@ -866,6 +866,14 @@ def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
     assert str(path.parent.parent) in str(error.value)
 
 
+def test_a_teacher_that_was_fine_tuned_twice_is_named(folder: Path) -> None:
+    """Rows of one table whose teachers differ, though none of their settings does."""
+    assert "fine-tuned more than once" not in table.markdown(table.load([folder]))
+    write(folder, 0.5, 0, "pkd", "rte", teacher={"metrics": {"dev": {"accuracy": 0.91}}})
+    said = "rte: its teacher was fine-tuned more than once, on unlike processors, to 90.00 and 91.00"
+    assert said in table.markdown(table.load([folder]))
+
+
 def test_less_perplexity_is_more_in_a_table(tmp_path: Path) -> None:
     """The geometric mean of the tokens' probabilities, of students and teacher."""
     for variant, perplexities in {"kd": (10.0, 12.5), "mc3kd": (8.0, 8.0)}.items():
