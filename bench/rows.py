@@ -19,7 +19,7 @@ from common import results, tasks
 from common.args import BadInput
 
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
-SPAN = 0.08  # a standard deviation over seeds above this: they span a step
+SPAN = 0.08  # a standard deviation over seeds above this: they differ too much
 REPORTED = 12_800  # examples: of budgets with as many results the one next to it
 ALIKE = 0.01  # rows that differ by less are as good as each other
 
@@ -227,11 +227,11 @@ class Table:
         return None if any(sample is None for sample in samples) else stats.estimate(samples)  # type: ignore[arg-type]
 
     def untrained(self, row: Row, task: str) -> str | None:
-        """Why a cell decides nothing (†): its seeds span a step, or it stands before one. The latter is judged by the
+        """Why a cell decides nothing (†): its seeds differ too much, or the task is not learnt yet, as is judged by the
         best budget of its ladder; without a ladder, by its teacher. Both count from guessing."""
         values = row.values(task)
         if len(values) > 1 and float(np.std(values, ddof=1)) > SPAN:
-            return "seeds span a step"
+            return "seeds differ too much"
         if not values or self.tasks[task]["primary"]["name"] not in stats.INFLUENCE:
             return None
         guess = guessing(self.tasks[task])
@@ -241,7 +241,7 @@ class Table:
         else:  # a teacher that is stored outputs may have no score
             record = row.records(task)[0]
             least = (teacher_score(record) - guess) / 4 if record["teacher"]["metrics"] else 0.05
-        return "stands before its step" if np.mean(values) - guess < least else None
+        return "not learnt yet" if np.mean(values) - guess < least else None
 
     def scored(self, row: Row, task: str) -> str:
         """A row's scores on a task, with the mark of a cell that decides nothing."""
