@@ -6,7 +6,7 @@
 Two rows are trained with S seeds and scored on the same N items of each task. A seed's skill is drawn around its row's;
 an item has a difficulty for both rows, one for each, and one for each row and seed. The truth is the difference of the
 rows' mean scores over all seeds and all items, by numerical integration; of drawn runs `stats.estimate` makes an
-interval, and from the seeds alone Student's t makes another. A cell whose seeds differ too much is a † of the tables, so
+interval, and from the seeds alone Student's t makes another. A cell whose seeds differ too much is a † of tables, so
 the last column leaves out draws that have one.
 """
 
