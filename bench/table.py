@@ -189,9 +189,9 @@ def remarks(table: Table) -> str:
     lines = [partial(table)] * bool(table.missing)
     scored: dict[tuple[str, str], set[str]] = {}
     for record in (record for row in table.rows for record in row.records()):
-        teacher, split = record["teacher"], next(iter(record["metrics"]))
-        if value := teacher["metrics"].get(split, {}).get(record["primary"]["name"]):
-            scored.setdefault((record["task"], teacher["signature"]), set()).add(f"{100 * value:.2f}")
+        if record["teacher"]["metrics"]:  # outputs in a file may have no score
+            known = scored.setdefault((record["task"], record["teacher"]["signature"]), set())
+            known.add(f"{100 * teacher_score(record):.2f}")
     for (task, _), values in scored.items():
         if len(values) > 1:
             lines.append(f"{short(task)}: its teacher was fine-tuned more than once, on unlike processors, to"
