@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from bench import claims, contrasts, coverage, matrix, speed, table
+from bench import claims, contrasts, coverage, matrix, speed, table, transfer
 from bench import factors as grammar
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
@@ -163,9 +163,8 @@ def halves(found: Table) -> Grid:
 def resolution(found: Table) -> Grid:
     """What tasks can tell, in the first edition and in this one."""
     lines = []
-    editions = {"first": saved("resolution_first")["tasks"], "this": contrasts.resolution(found)}
-    for edition, entries in editions.items():
-        for one in entries:
+    for edition, of_edition in {"first": claims.kept("arena_first"), "this": found}.items():
+        for one in contrasts.resolution(of_edition) if of_edition else ():
             ratio, minutes = one["signal_to_noise"], one["core_minutes"]
             each = ratio / minutes if ratio is not None and minutes else None
             numbers = ["-" if value is None else f"{value:.1f}" for value in (ratio, minutes, each)]
@@ -290,6 +289,17 @@ def factors(found: Table) -> str:
                       Grid(["", *tasks], pairs).markdown())  # fmt: skip
 
 
+def predicted(real: Table) -> Grid:
+    """How the orders of both editions' arenas hold on real tasks."""
+    lines, header = list[list[str]](), [""]
+    for name, what in (("arena", "the arena"), ("arena_first", "the first edition's")):
+        if (arena := claims.kept(name)) is not None:
+            found = transfer.transfer(*transfer.both(arena, real), what, "real tasks")
+            header, rows = ["", *found.header[1:]], found.header[0]
+            lines += [[f"{line[0]} ({rows})", *line[1:]] for line in found.rows if not lines or line[0].startswith(what)]
+    return Grid(header, lines)
+
+
 # --- the pages -----------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -313,6 +323,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket-documents": of("pocket_documents", documents),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "matrix-real": with_pairs("real", whole=True),
+    "real-arena": of("real_arena", lambda found: paragraphs(table.markdown(found), contrasts.contrasts(found).markdown())),
+    "transfer": of("real_arena", predicted),
     "real-few": with_pairs("real_few", whole=True),
     "matrix-larger": with_pairs("real_larger", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),

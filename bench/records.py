@@ -208,9 +208,9 @@ def kept_record(record: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(found), parse_float=lambda digits: float(f"{float(digits):.6g}"))
 
 
-def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None) -> None:
+def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None) -> set[str]:
     """The results of folders as one file, from which the same tables are made; and beside it what was predicted at the
-    `reported` budget of each task, and by rows that have other budgets alone."""
+    `reported` budget of each task, and by rows that have other budgets alone. The tasks of which that is not known."""
     cells, missing = read_all(sources)
     lines = [{"missing": missing}, *(kept_record(cell.record) | {"row": cell.place} for cell in cells)]
     text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
@@ -218,7 +218,10 @@ def save(sources: list[Path], path: Path, reported: dict[str, int] | None = None
         partial.write_bytes(gzip.compress(text.encode(), mtime=0))
     at = [cell for cell in cells if (reported or {}).get(cell.record["task"]) == cell.record["budget"]["amount"]]
     there = {(cell.place, cell.record["task"]) for cell in at}
-    save_predictions(at + [cell for cell in cells if (cell.place, cell.record["task"]) not in there], path)
+    shown = at + [cell for cell in cells if (cell.place, cell.record["task"]) not in there]
+    save_predictions(shown, path)
+    return {cell.record["task"] for cell in shown
+            if cell.record["primary"]["name"] in stats.INFLUENCE and cell.influence is None}  # fmt: skip
 
 
 def opened(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

@@ -280,7 +280,9 @@ def main(argv: list[str]) -> None:
     for line in missing(table):
         print(f"failed or missing: {line}")
     if options.save:
-        save(sources, path := FOLDER / f"{options.save}{KEPT}", budgets)
+        without = save(sources, path := FOLDER / f"{options.save}{KEPT}", budgets)
         print(f"saved: {path}")
+        if without:
+            print(f"without predictions, whose labels, or which themselves, are not there: {', '.join(sorted(without))}")
     if table.missing:
         raise SystemExit(1)

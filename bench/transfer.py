@@ -14,10 +14,10 @@ which tasks were taken.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from bench import plots
 from bench.cli import Parser
@@ -31,7 +31,7 @@ from common.args import BadInput
 DRAWS = 2000
 LEAST = 4  # rows: a correlation of fewer says nothing
 
-Means = dict[str, np.ndarray]  # task -> the mean over seeds of each row [R]
+Means = dict[str, np.ndarray]  # task -> the mean over seeds of each row [R], or of many draws [DRAWS, R]
 
 
 class Scores(NamedTuple):
@@ -47,16 +47,18 @@ class Scores(NamedTuple):
         return {short(task): np.array(values) for task, values in means.items()}
 
     def drawn(self, rng: np.random.Generator) -> Means:
-        """The means with other seeds and other test items, the same ones for all rows."""
+        """The means with other seeds and other test items, the same ones for all rows [DRAWS, R]."""
         found = {}
         for task, rows in self.samples.items():
             values = np.array([row.values for row in rows])
-            seeds = rng.integers(values.shape[1], size=values.shape[1])
             unknown = any(row.influence is None for row in rows)  # predictions were not kept
             moves = np.zeros((*values.shape, 1)) if unknown else np.array([row.influence for row in rows])
-            n = moves.shape[2]
-            items = rng.multinomial(n, np.full(n, 1 / n)) / n
-            found[short(task)] = (values + moves @ items)[:, seeds].mean(1)
+            n, means = moves.shape[2], []
+            for _ in range(DRAWS):
+                seeds = rng.integers(values.shape[1], size=values.shape[1])
+                items = np.bincount(rng.integers(n, size=n), minlength=n) / n
+                means.append((values + moves @ items)[:, seeds].mean(1))
+            found[short(task)] = np.array(means)
         return found
 
 
@@ -88,37 +90,43 @@ def mean(means: Means, without: str = "") -> np.ndarray:
     return np.mean([values for task, values in means.items() if task != without], axis=0)
 
 
-def measures(one: Means, two: Means) -> dict[tuple[str, str], float]:
-    """What is compared with what -> the rank correlation."""
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Spearman's, of each draw [..., R] -> [...]; NaN where all of one side are equal."""
+    x, y = (ranks - ranks.mean(-1, keepdims=True) for ranks in (rankdata(side, axis=-1) for side in (a, b)))
+    with np.errstate(invalid="ignore"):
+        return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+
+
+def measures(one: Means, two: Means) -> dict[tuple[str, str], np.ndarray]:
+    """What is compared with what -> the rank correlation; "" and "others" are the means of the first and the second."""
     tasks = list(two)
-    sides = {("first, mean", task): (mean(one), two[task]) for task in tasks}
-    sides["first, mean", "second, mean"] = mean(one), mean(two)
+    sides = {("", task): (mean(one), two[task]) for task in tasks}
+    sides["", "mean"] = mean(one), mean(two)
     for task in tasks if len(tasks) > 1 else ():
-        sides["the other tasks of the second, mean", task] = mean(two, task), two[task]
-    return {names: float(spearmanr(a, b).statistic) for names, (a, b) in sides.items()}
+        sides["others", task] = mean(two, task), two[task]
+    return {names: rank_correlation(a, b) for names, (a, b) in sides.items()}
 
 
-def transfer(one: Scores, two: Scores) -> Grid:
-    """A line for each correlation, and one for the pairs."""
+def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
+    """A line for each correlation, and one for the pairs; `first`, `second`: what the matrices are called."""
     rng = np.random.default_rng(0)
-    draws = [(one.drawn(rng), two.drawn(rng)) for _ in range(DRAWS)]
-    found, drawn = measures(one.means(), two.means()), [measures(*draw) for draw in draws]
-    lines = [[*names, f"{value:+.2f}", between([draw[names] for draw in drawn], "+.2f")]
-             for names, value in found.items()]  # fmt: skip
+    draws = one.drawn(rng), two.drawn(rng)
+    drawn = measures(*draws)
+    lines = [[f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}", f"{value:+.2f}",
+              between(drawn[of, on], "+.2f")] for (of, on), value in measures(one.means(), two.means()).items()]  # fmt: skip
     told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
             if c.found is not None and c.p < 0.05]  # fmt: skip
 
-    def same(means: Means) -> int:
+    def same(means: Means) -> np.ndarray:
         scores = mean(means)
-        return sum(np.sign(scores[i] - scores[j]) == sign for i, j, sign in told)
+        return np.sum([np.sign(scores[..., i] - scores[..., j]) == sign for i, j, sign in told], axis=0, dtype=int)
 
-    agree = [same(first) for first, _ in draws]
-    lines.append(["first, mean", f"{len(told)} pairs that the second tells apart", f"{same(one.means())} in one order",
-                  between(agree, ".0f")])  # fmt: skip
+    lines.append([f"{first}, mean", f"{len(told)} pairs told apart by {second}", f"{same(one.means())} in one order",
+                  between(same(draws[0]), ".0f")])  # fmt: skip
     return Grid([f"{len(one.rows)} rows", "beside", "", "middle 95% of draws"], lines)
 
 
-def between(values: list[Any], form: str) -> str:
+def between(values: np.ndarray, form: str) -> str:
     low, high = np.nanpercentile(values, (2.5, 97.5))
     return f"[{low:{form}}, {high:{form}}]"
 
@@ -143,7 +151,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
     given = parser.parse_args(argv)
     one, two = both(*(load(map(folder_of, names)) for names in ([given.first], given.second)))
-    print(transfer(one, two).markdown())
+    print(transfer(one, two, "the first", "the second").markdown())
     if given.figure:
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}
         plots.crosses(points, given.figure, "Points over vanilla KD", "first matrix", "second matrix")

@@ -954,13 +954,13 @@ def test_an_order_that_holds_elsewhere_and_one_that_does_not(
                 "--figure", str(tmp_path / "a.png")])  # fmt: skip
     said = capsys.readouterr().out
     assert said.startswith("| 4 rows | beside |")
-    assert "| first, mean | second, mean | +1.00 | [+1.00, +1.00] |" in said
-    assert "| the other tasks of the second, mean | sst2 | +1.00 | [+1.00, +1.00] |" in said
-    assert "| first, mean | 6 pairs that the second tells apart | 6 in one order | [6, 6] |" in said
+    assert "| the first, mean | the second, mean | +1.00 | [+1.00, +1.00] |" in said
+    assert "| the second, the others' mean | the second, sst2 | +1.00 | [+1.00, +1.00] |" in said
+    assert "| the first, mean | 6 pairs told apart by the second | 6 in one order | [6, 6] |" in said
     assert (tmp_path / "a.png").stat().st_size > 1000
     entry.main(["transfer", str(tmp_path / "first"), str(tmp_path / "turned")])
     said = capsys.readouterr().out
-    assert "| first, mean | rte | -1.00 | [-1.00, -1.00] |" in said
+    assert "| the first, mean | the second, rte | -1.00 | [-1.00, -1.00] |" in said
     assert "| 0 in one order | [0, 0] |" in said
     shutil.rmtree(tmp_path / "turned" / "theirs")
     assert "undistilled, kd, ours: in both matrices; 4 rows or more" in refused(

@@ -18,7 +18,7 @@ from bench import claims, contrasts, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
 from common import evaluate, metrics
 
-SCORES = {"accuracy": metrics.accuracy, "matthews": coverage.correlation, "pearson": coverage.correlation}
+SCORES = {"accuracy": metrics.accuracy, "f1": metrics.f1, "matthews": coverage.correlation, "pearson": coverage.correlation}
 
 
 def two_rows(metric: str, seeds: int = 3, items: int = 500) -> tuple[np.ndarray, np.ndarray]:
@@ -59,6 +59,7 @@ def test_the_influence_of_an_item_is_what_leaving_it_out_changes(metric: str) ->
     jackknife = np.array(left_out) - np.mean(left_out)
     assert stats.INFLUENCE[metric](x, labels) == pytest.approx(jackknife, rel=0.05, abs=0.05)
     assert not stats.correlated(np.ones(9), labels[:9]).any()
+    assert not stats.found_and_true(np.zeros(9), np.zeros(9)).any()
 
 
 def test_the_variance_of_a_mean_over_seeds_and_items_by_hand() -> None:
