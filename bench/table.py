@@ -283,6 +283,6 @@ def main(argv: list[str]) -> None:
         without = save(sources, path := FOLDER / f"{options.save}{KEPT}", budgets)
         print(f"saved: {path}")
         if without:
-            print(f"without predictions, whose labels, or which themselves, are not there: {', '.join(sorted(without))}")
+            print(f"without predictions, as these or the labels are not there: {', '.join(sorted(without))}")
     if table.missing:
         raise SystemExit(1)

@@ -111,9 +111,9 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
     """A line for each correlation, and one for the pairs; `first`, `second`: what the matrices are called."""
     rng = np.random.default_rng(0)
     draws = one.drawn(rng), two.drawn(rng)
-    drawn = measures(*draws)
+    found, drawn = measures(one.means(), two.means()), measures(*draws)
     lines = [[f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}", f"{value:+.2f}",
-              between(drawn[of, on], "+.2f")] for (of, on), value in measures(one.means(), two.means()).items()]  # fmt: skip
+              between(drawn[of, on], "+.2f")] for (of, on), value in found.items()]  # fmt: skip
     told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
             if c.found is not None and c.p < 0.05]  # fmt: skip
 

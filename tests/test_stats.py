@@ -18,7 +18,8 @@ from bench import claims, contrasts, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
 from common import evaluate, metrics
 
-SCORES = {"accuracy": metrics.accuracy, "f1": metrics.f1, "matthews": coverage.correlation, "pearson": coverage.correlation}
+SCORES = {"accuracy": metrics.accuracy, "f1": metrics.f1}
+SCORES |= dict.fromkeys(("matthews", "pearson"), coverage.correlation)
 
 
 def two_rows(metric: str, seeds: int = 3, items: int = 500) -> tuple[np.ndarray, np.ndarray]:
