@@ -154,7 +154,7 @@ def correlated(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def found_and_true(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Influence on the F1 of class 1, twice the hits over what is predicted and what is true [N]; zeros where class 1 is
+    """Influence on the F1 of class 1, twice the hits over what is predicted and what is true [N]; zeros where it is
     on neither side."""
     hits, either = 2.0 * ((predicted == 1) & (labels == 1)), 1.0 * (predicted == 1) + (labels == 1)
     return (hits - hits.sum() / either.sum() * either) / either.mean() if either.any() else either
