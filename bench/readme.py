@@ -292,13 +292,28 @@ def factors(found: Table) -> str:
 def predicted(real: Table) -> Grid:
     """How the orders of both editions' arenas hold on real tasks."""
     lines, header = list[list[str]](), [""]
-    for name, what in (("arena", "the arena"), ("arena_first", "the first edition's")):
+    matrices = {"arena": "the arena", "arena_first": "the first edition's", "real_arena_fp32": "in float32"}
+    for name, what in matrices.items():
         if (arena := claims.kept(name)) is not None:
             found = transfer.transfer(*transfer.both(arena, real), what, "real tasks")
             header, rows = ["", *found.header[1:]], found.header[0]
             wanted = [line for line in found.rows if not lines or line[0].startswith(what)]  # the ceiling once
             lines += [[f"{line[0]} ({rows})", *line[1:]] for line in wanted]
     return Grid(header, lines)
+
+
+def in_short(real: Table) -> str:
+    """The lines of `predicted` that answer, as sentences, by the rule that was written down before the first run."""
+    whole, losses = (line[1:4] for line in predicted(real).rows[:5] if line[1].startswith("real tasks, mean"))
+
+    def word(between: str) -> str:
+        low, high = map(float, between.strip("[]").split(", "))
+        return "predicts" if low > 0 else "does not predict" if high < 0 else "is not distinguishable from unrelated to"
+
+    place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
+    return (f"The order of these rows {word(whole[2])} that on {place} under MiniLM"
+            f" ({', '.join(map(short, real.tasks))}): rank correlation {' '.join(whole[1:])}. Without the"
+            f" undistilled student and KD it {word(losses[2])} theirs: {' '.join(losses[1:])}.")  # fmt: skip
 
 
 # --- the pages -----------------------------------------------------------------------------------------------
@@ -327,6 +342,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),
     "transfer": of("real_arena", predicted),
+    "transfer-said": of("real_arena", in_short),
     "real-few": with_pairs("real_few", whole=True),
     "matrix-larger": with_pairs("real_larger", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),

@@ -5,10 +5,11 @@
 
 The first matrix predicts, the second is predicted, and may stand in several files. Rows are matched by their names; a
 task on which one of them is † is left out. For the mean over the first one's tasks, beside each task of the second and
-their mean: Spearman's rank correlation of the rows' scores. The ceiling: each task of the second beside the mean of its
-others. Then the pairs of rows that the second tells apart (Holm), and how many of them the first puts in the same
-order. Intervals are the middle 95% of draws of seeds and of test items, the same ones for all rows; they are blind to
-which tasks were taken.
+their mean: Spearman's rank correlation of the rows' scores. So of the rows without the undistilled student and vanilla
+KD: the order of the losses alone. The ceiling: each task of the second beside the mean of its others. Then the pairs of
+rows that the second tells apart (Holm), and how many of them the first puts in the same order. Intervals are the middle
+95% of draws of seeds and of test items, the same ones for all rows; they are blind to which tasks and rows were taken.
+Beside them stands how often two orders that have nothing to do with each other correlate so well (Student's t).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import rankdata, spearmanr
 
 from bench import plots
 from bench.cli import Parser
@@ -97,23 +98,31 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
 
 
-def measures(one: Means, two: Means) -> dict[tuple[str, str], np.ndarray]:
-    """What is compared with what -> the rank correlation; "" and "others" are the means of the first and the second."""
+def measures(one: Means, two: Means, losses: list[int]) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+    """What is compared with what; "" and "others" are the means of the first and the second. `losses`: which rows are
+    neither undistilled nor vanilla KD."""
     tasks = list(two)
     sides = {("", task): (mean(one), two[task]) for task in tasks}
     sides["", "mean"] = mean(one), mean(two)
+    if len(losses) >= LEAST:
+        sides["", f"mean, {len(losses)} losses alone"] = mean(one)[..., losses], mean(two)[..., losses]
     for task in tasks if len(tasks) > 1 else ():
         sides["others", task] = mean(two, task), two[task]
-    return {names: rank_correlation(a, b) for names, (a, b) in sides.items()}
+    return sides
 
 
 def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
     """A line for each correlation, and one for the pairs; `first`, `second`: what the matrices are called."""
     rng = np.random.default_rng(0)
     draws = one.drawn(rng), two.drawn(rng)
-    found, drawn = measures(one.means(), two.means()), measures(*draws)
-    lines = [[f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}", f"{value:+.2f}",
-              between(drawn[of, on], "+.2f")] for (of, on), value in found.items()]  # fmt: skip
+    losses = [i for i, row in enumerate(one.rows) if row.role is None]
+    found, drawn = measures(one.means(), two.means(), losses), measures(*draws, losses)
+    lines = []
+    for (of, on), sides in found.items():
+        chance = spearmanr(*sides, alternative="greater").pvalue
+        lines.append([f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}",
+                      f"{rank_correlation(*sides):+.2f}", between(rank_correlation(*drawn[of, on]), "+.2f"),
+                      "< 0.001" if chance < 0.001 else f"{chance:.3f}"])  # fmt: skip
     told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
             if c.found is not None and c.p < 0.05]  # fmt: skip
 
@@ -122,8 +131,9 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
         return np.sum([np.sign(scores[..., i] - scores[..., j]) == sign for i, j, sign in told], axis=0, dtype=int)
 
     lines.append([f"{first}, mean", f"{len(told)} pairs told apart by {second}", f"{same(one.means())} in one order",
-                  between(same(draws[0]), ".0f")])  # fmt: skip
-    return Grid([f"{len(one.rows)} rows", "beside", "", "middle 95% of draws"], lines)
+                  between(same(draws[0]), ".0f"), "-"])  # fmt: skip
+    header = [f"{len(one.rows)} rows", "beside", "rank correlation", "middle 95% of draws", "p of unrelated orders"]
+    return Grid(header, lines)
 
 
 def between(values: np.ndarray, form: str) -> str:
