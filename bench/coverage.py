@@ -25,7 +25,7 @@ from bench.rows import SPAN
 from common import metrics, results
 
 BASE = 0.6  # of the labels, those of class 1
-LEAP = 0.2  # of the seeds, those that have taken a step
+JUMPED = 0.2  # of the seeds, those that have taken a jump
 
 
 class Simulated(NamedTuple):
@@ -33,7 +33,7 @@ class Simulated(NamedTuple):
     skills: tuple[float, float]  # of the two rows
     spread: float  # of a seed's skill around its row's
     shared: tuple[float, float, float] = (0.6, 0.5, 0.62)  # difficulty by item, by row and item, by row, seed and item
-    step: float = 0.0  # what every fifth seed of the second row, at random, has learnt besides
+    jump: float = 0.0  # what every fifth seed of the second row, at random, has learnt besides
 
 
 # Points by which seeds differ, and what a difference of two seeds owes to 6,000 items, are those of the arena's runs
@@ -56,8 +56,8 @@ CASES: dict[str, tuple[int, int, tuple[Simulated, ...]]] = {  # seeds, items, ta
     "three seeds, seeds far apart": (3, 6000, (HARD._replace(spread=0.15),)),
     "no difference, Matthews": (5, 6000, (HARD._replace(skills=(1.1, 1.1)),)),
     "1,000 items, Matthews": (5, 1000, (HARD,)),
-    "a step of 4 points in a fifth of one row's seeds": (5, 6000, (HARD._replace(step=0.1),)),
-    "a step of 14 points in a fifth of one row's seeds": (5, 6000, (HARD._replace(step=0.4),)),
+    "a jump of 4 points in a fifth of one row's seeds": (5, 6000, (HARD._replace(jump=0.1),)),
+    "a jump of 14 points in a fifth of one row's seeds": (5, 6000, (HARD._replace(jump=0.4),)),
 }
 
 
@@ -65,9 +65,9 @@ def truth(task: Simulated) -> float:
     """The difference of the rows' mean scores, over all seeds and items."""
     nodes, weights = hermegauss(41)
     noise = np.sqrt(np.sum(np.square(task.shared)))
-    weights, means = np.concatenate([(1 - LEAP) * weights, LEAP * weights]), []
-    for skill, step in zip(task.skills, (0, task.step), strict=True):
-        skills = skill + np.concatenate([task.spread * nodes, step + task.spread * nodes])
+    weights, means = np.concatenate([(1 - JUMPED) * weights, JUMPED * weights]), []
+    for skill, jump in zip(task.skills, (0, task.jump), strict=True):
+        skills = skill + np.concatenate([task.spread * nodes, jump + task.spread * nodes])
         share = distributions.norm.cdf(skills / noise)  # right
         if task.metric == "matthews":
             said = BASE * share + (1 - BASE) * (1 - share)
@@ -87,10 +87,10 @@ def drawn(rng: np.random.Generator, task: Simulated, seeds: int, items: int) -> 
     side = labels if task.metric == "pearson" else 2 * labels - 1
     shared = item * rng.normal(size=items)
     values, moves = np.zeros((2, seeds)), np.zeros((seeds, items))
-    for row, (skill, step) in enumerate(zip(task.skills, (0, task.step), strict=True)):
+    for row, (skill, jump) in enumerate(zip(task.skills, (0, task.jump), strict=True)):
         own = shared + pair * rng.normal(size=items)
         for seed in range(seeds):
-            learnt = skill + task.spread * rng.normal() + (step * (rng.random() < LEAP) if step else 0.0)
+            learnt = skill + task.spread * rng.normal() + (jump * (rng.random() < JUMPED) if jump else 0.0)
             score = learnt * side + own + rest * rng.normal(size=items)
             found = score if task.metric == "pearson" else (score > 0).astype(int)
             values[row, seed] = (correlation if task.metric == "matthews" else metric)(found, labels)

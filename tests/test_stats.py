@@ -113,11 +113,11 @@ def test_seeds_for_a_difference_are_those_of_the_power_of_the_test() -> None:
 
 def test_the_checked_in_coverage() -> None:
     """Of five seeds intervals hold the truth as often as they say, of three somewhat less often in one case; where
-    seeds are alike, the t interval of the seeds does not, and where some seeds have taken a step none does. A few
+    seeds are alike, the t interval of the seeds does not, and where some seeds have taken a jump none does. A few
     draws, made again, agree with the figures."""
     report = json.loads((ROOT / "bench/results/coverage.json").read_text())
     assert [row["case"] for row in report["cases"]] == list(coverage.CASES)
-    for row in (row for row in report["cases"] if "step" not in row["case"]):
+    for row in (row for row in report["cases"] if "jump" not in row["case"]):
         assert (0.93 if row["seeds"] == 5 else 0.91) <= row["held"] <= 0.97, row["case"]
     assert min(row["held_by_seeds_alone"] for row in report["cases"]) < 0.88
     name = "Matthews, seeds alike"
