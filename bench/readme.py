@@ -338,7 +338,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "pocket-documents": of("pocket_documents", documents),
     "mc3kd-factors": of("mc3kd_factors", factors),
-    "matrix-real": with_pairs("real", whole=True),
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),
     "transfer": of("real_arena", predicted),
