@@ -292,7 +292,7 @@ def factors(found: Table) -> str:
 def predicted(real: Table) -> Grid:
     """How the orders of both editions' arenas hold on real tasks."""
     lines, header = list[list[str]](), [""]
-    matrices = {"arena": "the arena", "arena_first": "the first edition's", "real_arena_fp32": "in float32"}
+    matrices = {"arena": "the arena", "arena_first": "the first edition's"}
     for name, what in matrices.items():
         if (arena := claims.kept(name)) is not None:
             found = transfer.transfer(*transfer.both(arena, real), what, "real tasks")
@@ -314,6 +314,18 @@ def in_short(real: Table) -> str:
     return (f"The order of these rows {word(whole[2])} that on {place} under MiniLM"
             f" ({', '.join(map(short, real.tasks))}): rank correlation {' '.join(whole[1:])}. Without the"
             f" undistilled student and KD it {word(losses[2])} theirs: {' '.join(losses[1:])}.")  # fmt: skip
+
+
+def precision(real: Table) -> str:
+    """What bf16 does to the real arena: its runs over those of the same rows and seeds in float32."""
+    kept, said = claims.kept("real_arena_fp32"), []
+    before = {row.name: row for row in kept.rows} if kept else {}
+    for task in real.tasks:
+        both = [(row, before[row.name]) for row in real.arena() if row.name in before and task in before[row.name].cells
+                and {one["settings"]["precision"] for one in row.records(task)} == {"bf16"}]  # fmt: skip
+        weights = [(row, sign / len(both)) for pair in both for row, sign in zip(pair, (1, -1), strict=True)]
+        said += [f"{short(task)} {real.contrast(weights, [task]).verdict} (mean of {len(both)} rows)"] if both else []
+    return f"The same runs in bf16 over those in float32: {'; '.join(said) or 'no result yet'}."
 
 
 # --- the pages -----------------------------------------------------------------------------------------------
@@ -340,6 +352,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),
+    "real-precision": of("real_arena", precision),
     "transfer": of("real_arena", predicted),
     "transfer-said": of("real_arena", in_short),
     "real-few": with_pairs("real_few", whole=True),
