@@ -164,4 +164,5 @@ def main(argv: list[str]) -> None:
     print(transfer(one, two, "the first", "the second").markdown())
     if given.figure:
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}
-        plots.crosses(points, given.figure, "Points over vanilla KD", "first matrix", "second matrix")
+        across, *up = (Path(name).name.partition(".")[0] for name in (given.first, *given.second))
+        plots.crosses(points, given.figure, "Points over vanilla KD", across, ", ".join(up))
