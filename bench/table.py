@@ -215,11 +215,11 @@ def how(table: Table) -> str:
     budgets = {t: f"{r['budget']['amount']:,} {r['budget']['kind']}" for t, r in table.tasks.items()}
     budget = ", ".join(f"{short(task)} {text}" for task, text in budgets.items())
     budget = budget if len(set(budgets.values())) > 1 else next(iter(budgets.values()))
-    firsts = [next(iter(next(iter(row.cells.values())).values())) for row in table.rows]
-    counted = {one.influence is not None for one in firsts}
-    over = (
-        "seeds, and items if kept" if len(counted) > 1 else "seeds and test items" if True in counted else "seeds alone"
-    )
+    without = {task for row in table.rows for task, cells in row.cells.items()
+               if any(cell.influence is None for cell in cells.values())}  # fmt: skip
+    kept = [short(task) for task in table.tasks if task not in without]
+    items = " and test items" if len(kept) == len(table.tasks) else f", and test items of {', '.join(kept)}"
+    over = f"seeds{items}" if kept else "seeds alone"
     return " ".join(filter(None, [
         remarks(table),
         f"Tasks: {', '.join(map(short, table.tasks))}. Seeds: {seeds}. Budget: {budget} through each student."
