@@ -292,10 +292,11 @@ def factors(found: Table) -> str:
 def predicted(real: Table) -> Grid:
     """How the orders of both editions' arenas hold on real tasks."""
     lines, header = list[list[str]](), [""]
-    matrices = {"arena": "the arena", "arena_first": "the first edition's"}
-    for name, what in matrices.items():
+    matrices = [("arena", "the arena", False), ("arena", "the arena with its † task", True),
+                ("arena_first", "the first edition's", False)]  # fmt: skip
+    for name, what, marked in matrices:
         if (arena := claims.kept(name)) is not None:
-            found = transfer.transfer(*transfer.both(arena, real), what, "real tasks")
+            found = transfer.transfer(*transfer.both(arena, real, marked), what, "real tasks")
             header, rows = ["", *found.header[1:]], found.header[0]
             wanted = [line for line in found.rows if not lines or line[0].startswith(what)]  # the ceiling once
             lines += [[f"{line[0]} ({rows})", *line[1:]] for line in wanted]

@@ -63,28 +63,28 @@ class Scores(NamedTuple):
         return found
 
 
-def scores_of(table: Table, names: list[str]) -> Scores:
-    """Of the rows of these names: the tasks on which all have the same seeds, and none is †."""
+def scores_of(table: Table, names: list[str], marked: bool = False) -> Scores:
+    """Of the rows of these names: the tasks on which all have the same seeds and, unless `marked`, none is †."""
     named = {row.name: row for row in table.rows}
     rows = [named[name] for name in names]
     samples = {}
     for task in table.tasks:
         seeds = {tuple(sorted(row.cells.get(task, {}))) for row in rows}
         found = [table.sample([(row, 1.0)], task) for row in rows]
-        if len(seeds) == 1 and () not in seeds and not any(table.untrained(row, task) for row in rows):
+        if len(seeds) == 1 and () not in seeds and (marked or not any(table.untrained(row, task) for row in rows)):
             samples[task] = [sample for sample in found if sample is not None]
     if not samples:
         raise BadInput("no task on which all rows have the same seeds, and none is †")
     return Scores(table, rows, samples)
 
 
-def both(first: Table, second: Table) -> tuple[Scores, Scores]:
-    """The rows that both have, in the first one's order."""
+def both(first: Table, second: Table, marked: bool = False) -> tuple[Scores, Scores]:
+    """The rows that both have, in the first one's order; `marked`: with the first one's tasks that have a †."""
     there = {row.name for row in second.rows}
     names = [row.name for row in first.arena() if row.name in there]
     if len(names) < LEAST:
         raise BadInput(f"{', '.join(names) or 'no row'}: in both matrices; {LEAST} rows or more are needed")
-    return scores_of(first, names), scores_of(second, names)
+    return scores_of(first, names, marked), scores_of(second, names)
 
 
 def mean(means: Means, without: str = "") -> np.ndarray:
@@ -160,7 +160,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("second", nargs="+", help="the matrix that is predicted")
     parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
     given = parser.parse_args(argv)
-    one, two = both(*(load(map(folder_of, names)) for names in ([given.first], given.second)))
+    one, two = both(load([folder_of(given.first)]), load(map(folder_of, given.second)))
     print(transfer(one, two, "the first", "the second").markdown())
     if given.figure:
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}
