@@ -309,15 +309,18 @@ def in_short(real: Table) -> str:
 
     def word(between: str) -> str:
         low, high = map(float, between.strip("[]").split(", "))
-        return "predicts" if low > 0 else "does not predict" if high < 0 else "is not distinguishable from one unrelated to"
+        other = "does not predict" if high < 0 else "is not distinguishable from one unrelated to"
+        return "predicts" if low > 0 else other
 
     def figures(correlation: str, between: str, p: str) -> str:
         return f"{correlation} {between} over draws of seeds and test items, p = {p} over rows"
 
     place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
-    return (f"The order of these rows {word(whole[1])} that on {place} under MiniLM"
-            f" ({', '.join(map(short, real.tasks))}): rank correlation {figures(*whole)}. Of the losses alone, without"
-            f" the undistilled student and KD, the order {word(losses[1])} the real one: {figures(*losses)}.")  # fmt: skip
+    return (
+        f"The order of these rows {word(whole[1])} that on {place} under MiniLM"
+        f" ({', '.join(map(short, real.tasks))}): rank correlation {figures(*whole)}. Of the losses alone, without"
+        f" the undistilled student and KD, the order {word(losses[1])} the real one: {figures(*losses)}."
+    )
 
 
 def precision(real: Table) -> str:
