@@ -304,8 +304,11 @@ def predicted(real: Table) -> Grid:
 
 
 def in_short(real: Table) -> str:
-    """The lines of `predicted` that answer, as sentences, by the rule that was written down before the first run."""
-    whole, losses = (line[2:5] for line in predicted(real).rows[:5] if line[1].startswith("real tasks, mean"))
+    """The answer in sentences, by the rule that was written down before the first run."""
+    if (arena := claims.kept("arena")) is None:
+        return pending("arena")
+    found = transfer.transfer(*transfer.both(arena, real), "the arena", "real tasks")
+    whole, losses = (line[2:] for line in found.rows if line[1].startswith("real tasks, mean"))
 
     def word(between: str) -> str:
         low, high = map(float, between.strip("[]").split(", "))
@@ -313,7 +316,7 @@ def in_short(real: Table) -> str:
         return "predicts" if low > 0 else other
 
     def figures(correlation: str, between: str, p: str) -> str:
-        return f"{correlation} {between} over draws of seeds and test items, p = {p} over rows"
+        return f"{correlation} {between}, p = {p} over rows"
 
     place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
     return (
