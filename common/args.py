@@ -146,7 +146,7 @@ class CommonArgs:
     batch_size: int = arg(32, "examples per optimiser step", low=1, high=2**16)
     lr: float | None = arg(
         None,
-        "the student's peak learning rate (default: 5e-5 x 768 / width, of classes and scores 5e-5 x (768 / width)^2,"
+        "the student's peak learning rate (default: 5e-5 x 768 / width, of classes and scores 1e-3 x (128 / width)^2,"
         " at most 2e-3; from random weights 1e-3, up to width 64 2e-3, of texts 4e-3, a GPT-2 3e-3; xtc: twice that)",
         above=0,
     )
