@@ -53,7 +53,7 @@ def of_scripts(method: str, variants: tuple[str, ...], sizes: Sizes, student: st
         sizes, steps = sizes._replace(teacher=(sizes.teacher[0], 64), words=100, length=8), 2
         student = f"{student.split('x')[0]}x64"
     words = [*material(folder, sizes, 32 * steps), "--student", student, *more.split()]
-    return {variant: script(method, [*words, "--variant", variant], steps) for variant in variants}
+    return {variant: partial(script, method, [*words, "--variant", variant], steps) for variant in variants}
 
 
 def loop_and_bare(folder: Path, tiny: bool) -> Contenders:
@@ -75,7 +75,8 @@ def loop_and_bare(folder: Path, tiny: bool) -> Contenders:
             ends.append(time.process_time())
         return statistics.median(gaps(ends))
 
-    return {"loop": script("mc3kd", [*words, "--variant", "finetune", "--student", "2x128"], steps), "bare": bare}
+    words += ["--variant", "finetune", "--student", "2x128"]
+    return {"loop": partial(script, "mc3kd", words, steps), "bare": bare}
 
 
 # --- losses and product scans --------------------------------------------------------------------------------
@@ -140,10 +141,6 @@ def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:
                       "unbound": one_by_one(lambda M: M.unbind(1))}, M)  # fmt: skip
 
 
-def step_of(words: list[str], steps: int) -> float:
-    return script("cmow", words, steps)()
-
-
 def pages(folder: Path, tiny: bool) -> Contenders:
     """CMOW's step at the paper's size, whose gradients have 30,522 rows of matrices, in processes of their own: how
     large the pages of its tensors are, PyTorch asks once."""
@@ -152,7 +149,7 @@ def pages(folder: Path, tiny: bool) -> Contenders:
 
     def step(large: str) -> float:
         with mock.patch.dict(os.environ, THP_MEM_ALLOC_ENABLE=large):
-            return measure.in_own_process(step_of, words, steps)
+            return measure.in_own_process(script, "cmow", words, steps)
 
     return {"pages of 4 KB": partial(step, "0"), "pages of 2 MB": partial(step, "1")}
 

@@ -17,7 +17,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,6 @@ class Job:
     words: tuple[str, ...]  # the command, from the script's name on
     args: CommonArgs
     part: str = ""  # the variant, where the row has several; the trial of a sweep
-    point: dict[str, Any] = field(default_factory=dict)  # of a sweep: the values of the trial
     data: str | None = None  # a digest of the files that the task is read from, where they are one's own
     rank: tuple[int, ...] = ()  # in the order of running, before the seed
 
@@ -354,7 +353,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                     raise BadInput(f"tasks: {task!r} must be one task")
                 parts = [words_of(point or {}), variant if len(variants) > 1 else "", f"of {budget}" if budget else ""]
                 jobs.append(Job(row.label, task, seed, (row.script, *command), args, " ".join(filter(None, parts)),
-                                point or {}, data, (int(row.late), rung)))  # fmt: skip
+                                data, (int(row.late), rung)))  # fmt: skip
         return jobs
 
 

@@ -40,9 +40,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from bench import matrix
-from bench.cli import FOLDER, Parser, dashed
+from bench.cli import Parser, dashed
 from bench.published import Paper, PrintedRow, PrintedTable, load, methods
-from bench.records import KEPT, opened
 from common import results
 from common.args import BadInput, parse_model, read
 from common.tasks import TASKS
@@ -246,9 +245,9 @@ def records_of(method: str, folders: Iterable[str]) -> list[dict[str, Any]]:
     """A method's results on real data, tuning runs left out; a damaged file is named on stderr and left out."""
     found: list[dict[str, Any]] = []
     for folder in map(Path, folders):
-        for path in (*sorted(folder.rglob("result.json")), *sorted(folder.glob(f"*{KEPT}"))):
+        for path in sorted(folder.rglob("result.json")):
             try:
-                found += [results.load(path)] if path.name == "result.json" else opened(path)[0]
+                found.append(results.load(path))
             except BadInput as error:
                 print(f"warning: {error}", file=sys.stderr)
     mine = [record for record in found if record["method"] == method and record["source"] != "pocket"]
@@ -476,7 +475,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("method", choices=methods(), help="whose paper")
     parser.add_argument("--table", metavar="NAME", help="one table alone, as the paper numbers it")
     parser.add_argument("--commands", action="store_true", help="print the command of every row instead")
-    where = "folders with result.json files (default: runs and bench/results)"
+    where = "folders with result.json files (default: runs)"
     parser.add_argument("--results", metavar="DIR,...", help=where)
     asked = parser.parse_args(argv)
     paper = load(asked.method)
@@ -492,7 +491,7 @@ def main(argv: list[str]) -> None:
         count = f"python -m bench sizes {asked.method}"
         texts += [f"# Table {table.name}. {table.what}\n{count}" for table in counted]
     else:
-        records = records_of(asked.method, (asked.results or f"runs,{FOLDER}").split(","))
+        records = records_of(asked.method, (asked.results or "runs").split(","))
         used: set[int] = set()
         texts = [table_text(paper, table, records, used) for table in tables]
         texts += [sizes_text(paper, table) for table in counted]

@@ -66,28 +66,13 @@ def runs(folder: str) -> str:
 
 # --- the arena -----------------------------------------------------------------------------------------------
 
-PICTURES = {
-    "arena": "Mean score of each row of the arena, with its 95% interval",
-    "ladder": "Score by budget, row by row, for each task",
-}
-
 
 def short_arena(found: Table) -> str:
     """The arena alone, without some columns; the whole is on the page of results."""
     scores = table.scores(found, found.arena())
     hidden = ("starts from", "teacher examples", "script")
     shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
-    drawn = [f"![{alt}](docs/img/{name}.png)" for name, alt in PICTURES.items()
-             if (results.ROOT / f"docs/img/{name}.png").is_file()]  # fmt: skip
-    return paragraphs(still_to_run(found), table.remarks(found), *drawn, shown.markdown(), table.footnote(found))
-
-
-def still_to_run(found: Table) -> str:
-    """How many rows of the arena's file, its kinds' among them, have no result yet."""
-    rows = matrix.read_file(results.ROOT / "bench" / "arena.toml")["rows"]
-    if len(found.rows) == len(rows):
-        return ""
-    return f"{len(found.rows)} of the {len(rows)} rows of `bench/arena.toml` have run; the others have no result yet."
+    return paragraphs(table.remarks(found), shown.markdown(), table.footnote(found))
 
 
 def trials() -> str:
@@ -345,7 +330,7 @@ def precision(real: Table) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "arena": of("arena", short_arena),
     "arena-said": of("arena", said),
-    "arena-whole": of("arena", lambda found: paragraphs(still_to_run(found), table.markdown(found))),
+    "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
     "arena-contrasts": of("arena", contrasts.contrasts),
     "arena-ladder": of("arena", table.ladder),

@@ -24,7 +24,7 @@ import numpy as np
 from bench import contrasts, plots, table
 from bench.cli import Parser, reading
 from bench.records import folder_of
-from bench.rows import ROLES, Table, load, short
+from bench.rows import ROLES, Table, load, short, teacher_score
 from common import results
 
 FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
@@ -82,9 +82,8 @@ def draw_ladder(found: Table, path: Path) -> bool:
             rungs = {amount: 100 * fmean(values) for amount, values in found.rungs(row, task).items() if values}
             if rungs:
                 groups.setdefault(short(task), {})[row.label] = list(rungs), list(rungs.values())
-        name = record["primary"]["name"]
-        if said := [split[name] for split in record["teacher"]["metrics"].values()]:
-            marked[short(task)] = 100 * fmean(said)
+        if record["teacher"]["metrics"]:
+            marked[short(task)] = 100 * teacher_score(record)
     return plots.panels(groups, path, "examples", "score, %", marked)
 
 
@@ -154,20 +153,6 @@ def profiled(folders: list[Path]) -> dict[str, float]:
 # --- what it says --------------------------------------------------------------------------------------------
 
 
-def summary(found: Table) -> str:
-    """What was compared, in a paragraph."""
-    rows = found.arena()
-    asked = [record["budget"] for row in rows for record in row.records()]
-    budgets = sorted({f"{budget['amount']:,} {budget['kind']}" for budget in asked})
-    others = len(found.rows) - len(rows)
-    more = f" {others} more rows of other kinds, or from another start, stand below." if others else ""
-    return (
-        f"The arena: {len(rows)} way{'s' * (len(rows) > 1)} to train one {rows[0].kind} ({table.sizes(rows)}). Every"
-        f" student starts from {rows[0].start} and sees {' or '.join(budgets)} of a task, in one order for a seed. The"
-        f" signatures below name all settings.{more}"
-    )
-
-
 def made_with(found: Table) -> list[str]:
     """The machines, versions and commits of the results; several of one sort are all named."""
     environments = [record["environment"] for row in found.rows for record in row.records()]
@@ -219,8 +204,8 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
     others = [row for row in found.rows if id(row) not in arena]
     footnote = table.footnote(found)
     return {
-        "The arena": [("text", summary(found)), *figures("arena"), ("grid", table.scores(found, found.arena())),
-                      *[("text", footnote)] * bool(footnote), ("text", table.how(found))],
+        "The arena": [("text", table.how(found)), *figures("arena"), ("grid", table.scores(found, found.arena())),
+                      *[("text", footnote)] * bool(footnote)],
         f"Failed or missing: {len(found.missing)}": [("items", table.missing(found, 100))] * bool(found.missing),
         "The kinds": [("grid", table.scores(found, others))] if others else [],
         "Score against cost": figures("frontier"),

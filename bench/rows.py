@@ -134,7 +134,7 @@ class Contrast(NamedTuple):
         """The figures, and what they say, without a correction."""
         if self.interval is None:
             return "† decides nothing"
-        return f"{self.interval.text()}, {self.disagree}" if self.disagree else self.interval.verdict
+        return ", ".join(filter(None, [self.interval.text(), self.disagree or self.interval.word]))
 
     @property
     def interval(self) -> Interval | None:

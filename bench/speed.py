@@ -360,14 +360,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument("names", nargs="*", help="words of the cases' names; default: all")
     parser.add_argument("--table", choices=TABLES, help="measure this table instead of the ratios")
     parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
-    parser.add_argument("--save-as", metavar="NAME", help="of a table: keep it there as NAME.json")
     given = parser.parse_args(argv)
     if given.table is not None:
         measured, text, name = TABLES[given.table]
         report = measured() | {"environment": results.environment()}
         print(text(report))
-        if given.save or given.save_as:
-            results.write_json(FOLDER / f"{given.save_as or name}.json", report)
+        if given.save:
+            results.write_json(FOLDER / f"{name}.json", report)
         return
     machines, environment = saved("kernels")["machines"], results.environment()
     here = "{device}, {instructions}".format(**environment["hardware"])

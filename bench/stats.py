@@ -46,11 +46,6 @@ class Interval(NamedTuple):
             return f"{unit * self.mean:{form}}{name} (one seed)"
         return f"{unit * self.mean:{form}} [{unit * self.low:{form}}, {unit * self.high:{form}}]{name}"
 
-    @property
-    def verdict(self) -> str:
-        """Of a difference in points: the figures, and what they say."""
-        return self.text() + (f", {self.word}" if self.word else "")
-
 
 class Sample(NamedTuple):
     """One task's scores, or differences: `values` [S]; and how each item moves each, `influence` [S, N], if known."""

@@ -111,14 +111,10 @@ def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]
         return gaps(ends), results.load(path)
 
 
-def script(method: str, words: list[str], steps: int, last: int | None = None) -> Callable[[], float]:
+def script(method: str, words: list[str], steps: int, last: int | None = None) -> float:
     """The median of (the last) so many steps of a script."""
-
-    def call() -> float:
-        spent, _ = trained(method, [*words, "--budget", str(32 * steps)])
-        return statistics.median(spent[-(last or len(spent)) :])
-
-    return call
+    spent, _ = trained(method, [*words, "--budget", str(32 * steps)])
+    return statistics.median(spent[-(last or len(spent)) :])
 
 
 # --- steps ---------------------------------------------------------------------------------------------------
@@ -143,7 +139,7 @@ def row(name: str, how: str, steps: int, last: int | None = None, base: bool = F
     sizes, student = (Sizes((12, 768), 30522, 128), large) if base else (Sizes((4, 128), 2000, 20), small)
     with tempfile.TemporaryDirectory() as folder:
         given = [*material(Path(folder), sizes, 160), "--student", student, *words.split(), *HOW[how].split()]
-        return script(method, given, steps, last)()
+        return script(method, given, steps, last)
 
 
 def possible(name: str) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import spearmanrho
 
 from bench import plots
 from bench.cli import Parser
@@ -91,13 +91,6 @@ def mean(means: Means, without: str = "") -> np.ndarray:
     return np.mean([values for task, values in means.items() if task != without], axis=0)
 
 
-def rank_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Spearman's, of each draw [..., R] -> [...]; NaN where all of one side are equal."""
-    x, y = (ranks - ranks.mean(-1, keepdims=True) for ranks in (rankdata(side, axis=-1) for side in (a, b)))
-    with np.errstate(invalid="ignore"):
-        return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-
-
 def measures(one: Means, two: Means, losses: list[int]) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
     """What is compared with what; "" and "others" are the means of the first and the second. `losses`: which rows are
     neither undistilled nor vanilla KD."""
@@ -119,9 +112,9 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
     found, drawn = measures(one.means(), two.means(), losses), measures(*draws, losses)
     lines = []
     for (of, on), sides in found.items():
-        chance = spearmanr(*sides, alternative="greater").pvalue
-        lines.append([f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}",
-                      f"{rank_correlation(*sides):+.2f}", between(rank_correlation(*drawn[of, on]), "+.2f"),
+        rho, chance = spearmanrho(*sides, alternative="greater")
+        lines.append([f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}", f"{rho:+.2f}",
+                      between(spearmanrho(*drawn[of, on], axis=-1).statistic, "+.2f"),
                       "< 0.001" if chance < 0.001 else f"{chance:.3f}"])  # fmt: skip
     told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
             if c.found is not None and c.p < 0.05]  # fmt: skip

@@ -423,8 +423,8 @@ class Trials:
         monkeypatch.setattr(run, "carry_out", self.carry_out)
 
     def score(self, job: Job) -> float:
-        off = abs(math.log2(job.point["lr"] / self.best[job.row]))
-        return 0.9 - 0.1 * off - 0.02 * (job.point.get("beta") != 2) - 0.001 * job.seed
+        off = abs(math.log2(job.args.lr / self.best[job.row]))
+        return 0.9 - 0.1 * off - 0.02 * (job.args.beta != 2) - 0.001 * job.seed
 
     def carry_out(self, plan: Matrix, _: object) -> list[Job]:
         waiting, failed = list(plan.jobs), []

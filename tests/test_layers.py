@@ -47,7 +47,7 @@ def test_bytes_by_hand() -> None:
         assert packed.pack(torch.tensor([codes]).float(), bits).tolist() == [expected]
 
 
-@pytest.mark.parametrize("bits", packed.BITS)
+@pytest.mark.parametrize("bits", packed.LARGEST)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 8), (2, 9), (4, 33), (1, 770)])
 def test_there_and_back(bits: int, shape: tuple[int, int]) -> None:
     small = packed.pack(codes_of(*shape, bits), bits)
@@ -57,7 +57,7 @@ def test_there_and_back(bits: int, shape: tuple[int, int]) -> None:
     assert (found == codes_of(*shape, bits)).all()
 
 
-@pytest.mark.parametrize("bits", packed.BITS)
+@pytest.mark.parametrize("bits", packed.LARGEST)
 @pytest.mark.parametrize("kernel", ["vnni", "avx2", "floats"])
 def test_products_are_exact_sums_of_integers(kernel: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By both integer kernels and the float one, also where all terms add up; and where exactness ends."""

@@ -55,7 +55,6 @@ from common.layers.embedding import TextEmbedder
 from common.results import replacing
 from common.train import weights_digest
 
-BITS = (1, 2, 4, 8)
 LARGEST = {1: 1, 2: 1, 4: 7, 8: 127}  # code of each width
 OFFSET = {2: 1, 4: 8, 8: 128}  # what makes a code positive
 ACTIVATION = 127  # largest code of an activation
