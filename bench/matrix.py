@@ -194,7 +194,7 @@ class Entry(NamedTuple):
     table: dict[str, Any]  # its arguments
     grid: dict[str, list[Any]]  # the values of those that are tuned
     weight: dict[str, list[Any]]  # three values of one argument, which is tuned after them
-    late: bool  # whether it is run when all others are done, at the first budget alone, and tuned with the first seed
+    late: bool  # whether it is run when all others are done, at the first budget alone
 
     @property
     def middle(self) -> dict[str, Any]:
@@ -322,7 +322,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
             raise BadInput("budgets: there is a budget as well")
         budgets = listed(table, "budgets", int) if "budgets" in table else []
         if row.late:
-            budgets, seeds = budgets[:1], seeds[:1] if table.get("tune") else seeds
+            budgets = budgets[:1]
         given: dict[str, str] = {}
         for name, value in table.items():
             if name in ("tasks", "seeds", "budgets"):

@@ -18,10 +18,9 @@ The file:
 
 A trial is a point, one command for each task and seed, with `--tune`: scored on dev of pocket tasks, on a tenth of the
 training split held out of real ones, never on the split that results are reported on. [tune] may have arguments of all
-trials, such as a smaller budget; without, it is the file's, the first of several. Rows that are `late` are tried with
-the first seed alone. A winner has the best mean over tasks and seeds. A rate that wins at an end of its list adds one
-beyond it, half or twice as large, until the winner is inside or two are added there. Then the weight's two other values
-are tried at the rate that has won, and likewise beyond.
+trials, such as a smaller budget; without, it is the file's, the first of several. A winner has the best mean over tasks
+and seeds. A rate that wins at an end of its list adds one beyond it, half or twice as large, until the winner is inside
+or two are added there. Then the weight's two other values are tried at the rate that has won, and likewise beyond.
 
 bench/results/FILE_trials.json holds all trials with every score, and the winners, with which `python -m bench run FILE`
 then runs the rows. It is written after each command, and what it holds is not run again, on whatever machine, if
