@@ -49,7 +49,7 @@ DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistil
 def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labelled: bool) -> list[dict[str, Any]]:
     """The rows that were asked for, with this student; `width`: the teacher's, or that of the checkpoint that students
     start from, `kind`: the task's, `labelled`: whether labels can teach."""
-    known = {row["name"]: row for row in read_file(FILE)["rows"]}
+    known = {row["name"]: {"student": MAIN} | row for row in read_file(FILE)["rows"]}
     names = list(known) if options.rows == "all" else split_list(options.rows)
     if wrong := [name for name in names if name not in known]:
         raise BadInput(f"--rows {wrong[0]}: must be all, or of {', '.join(known)}")
