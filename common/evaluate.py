@@ -17,8 +17,8 @@ from common import data, models, parallel
 from common.errors import BadInput
 from common.kinds import KINDS, Encoded, Split, Task
 from common.results import replacing
-from common.sources import test_texts
-from common.tasks import TaskData
+from common.sources import GLUE, SPELT, test_texts
+from common.tasks import TASKS, TaskData
 
 # Metric -> as tables print it
 TITLES: dict[str, str] = {metric: title for kind in KINDS.values() for metric, title in kind.titles.items()}
@@ -114,11 +114,8 @@ def evaluate(
 # --- GLUE's test splits, whose labels its server alone has (`--write-test`) -------------------------------------
 
 # Task -> its test splits, and what the server calls their files
-TEST_FILES = {name: {"test": file} for name, file in (
-    ("cola", "CoLA"), ("sst2", "SST-2"), ("mrpc", "MRPC"), ("stsb", "STS-B"), ("qqp", "QQP"), ("qnli", "QNLI"),
-    ("rte", "RTE"), ("wnli", "WNLI"))}  # fmt: skip
+TEST_FILES = {name: {"test": TASKS[name].folder} for name in GLUE}
 TEST_FILES["mnli"] = {"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm"}
-SPELT = ("mnli", "qnli", "rte")  # whose classes the server takes by name; of the others by number
 
 
 def write_test(run: Any, student: Any) -> None:

@@ -194,7 +194,7 @@ _OFFICIAL: dict[str, dict[str, str]] = {  # header names of the official TSV fil
     "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
 }
 _COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
-_NAMES_ONLY = {"mnli", "qnli", "rte"}  # whose official files spell the labels out: integers there are a mistake
+SPELT = {"mnli", "qnli", "rte"}  # GLUE's files, and its server, have these labels by name; integers are a mistake
 
 
 def _columns_of_task(task: Task, labels: bool, header: Sequence[str], _where: str) -> dict[str, str]:
@@ -395,7 +395,7 @@ def _table(path: Path, text: str, name: str | None) -> Rows:
         str(path),
         lambda i: f"{path} line {rows[i][0]}",
         official=official,
-        integers=quoted or name not in _NAMES_ONLY,
+        integers=quoted or name not in SPELT,
     )
 
 
