@@ -84,12 +84,8 @@ def open_data(name: str, data_dir: str | None = None, columns: Columns = NO_COLU
         return _own_data(name, columns)
     source: Source = "local" if data_dir is not None else "hub" if name == task.name else "pocket"
     if source == "pocket":  # the same for every seed of a run, the suite's own seed being 0
-        generated: dict[str, dict[str, Any]] = {
-            split: dict(pocket.generate(task.name, split))  # type: ignore[misc]
-            for split in pocket.SPLITS[task.name]
-        }
-        rows = {split: Rows(found, f"{name} {split}") for split, found in generated.items()}
-        origin = f"pocket v{str(pocket.VERSION).removeprefix('v')}"
+        rows = {split: Rows(pocket.generate(task.name, split), f"{name} {split}") for split in pocket.SPLITS[task.name]}
+        origin = f"pocket v{pocket.VERSION}"
     else:
         if data_dir is not None:
             found, origin = _opened(find_files(task, data_dir))

@@ -36,7 +36,7 @@ class Task:
     """A task: its text columns, its label names in the order of the hub's ids, its metrics, its files and sources."""
 
     name: str
-    kind: Kind  # or its name
+    kind: Kind
     fields: tuple[str, ...]
     labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
     metrics: tuple[str, ...]  # the first is the primary
@@ -47,9 +47,6 @@ class Task:
     hub: bool = True  # whether a repository of the hub serves it
     whole: bool = False  # whether the parts of a document that its files hold are one example: sentences, paragraphs
     target_length: int | None = None  # tokens kept of a text to be written; None: as many as of the source
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", Kind.of(self.kind))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.errors import BadInput, refused, some, warn
-from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, Window
+from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window
 from common.metrics import entities, questions
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class TokenClassification(_Windowed):
         return any(isinstance(value, list) for value in rows.columns["label"])
 
     def cell(self, value: Any) -> Any:
-        return list(map(Kind.of("classification").cell, value if isinstance(value, list) else str(value).split()))
+        return list(map(KINDS["classification"].cell, value if isinstance(value, list) else str(value).split()))
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
