@@ -216,7 +216,7 @@ def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
             if not isinstance(value, str) or SURROGATE.search(value):
                 kind = "text without a lone surrogate" if isinstance(value, str) else "text"
                 raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be {kind}")
-            if not value.strip() and not ((own or rows.official) and any(other.strip() for other in row if other)):
+            if not value.strip() and not ((own or rows.official) and any(str(other).strip() for other in row)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
     labels = [
         None if own and task.kind.ordered and rows.columns["label"][i] is None else task.kind.read(task, rows, i)

@@ -242,6 +242,7 @@ BAD: list[tuple[Any, ...]] = [
                                                                "t.csv line 62")),
     ("t.jsonl", values("a", "b") + '{"text": null, "label": "a"}\n', ("warning", "1 of 41 rows have no te")),
     ("t.jsonl", values("a", "b") + '{"text": 5, "label": "a"}\n', ("t.jsonl line 41: text is 5", "must be text")),
+    ("t.jsonl", lines({"text1": "", "text2": 5, "label": "a"}), ("t.jsonl line 1: text2 is 5", "must be text")),
     ("t.jsonl", values("a", "b") + '{"text": "\\ud800", "label": "a"}\n', ("line 41", "lone surrogate")),
     # labels
     ("t.csv", sheet(more="one,\ntwo, \n"), ("warning", "2 of 62 rows have no label and are left out",
