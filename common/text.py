@@ -83,7 +83,7 @@ class Corpus(NamedTuple):
     @classmethod
     def parse(cls, said: str) -> Corpus:
         """[stream:][NAME[:COUNT]=]PLACE, or one of NAMED; `BadInput` for what cannot be. Reads no text."""
-        match = re.fullmatch(r"(stream:)?(?:([^=:]*)(:[^=]*)?=)?(.*)", said, re.DOTALL)
+        match = re.fullmatch(r"(stream:)?(?:([^=:]*)(:[^=]*)?=)?(.+)", said, re.DOTALL)
         stream, name, count, place = match.groups() if match else ()
         hub = bool(stream) and place.startswith("hub:")
         if place in NAMED and not stream and name is None:
