@@ -407,16 +407,13 @@ def _commit(repo: str) -> str | None:
 
 # --- texts and blocks as examples ----------------------------------------------------------------------------
 
-_TEXT = Task("text", KINDS["classification"], ("text",), (), ())
-_COPY = Task("copy", KINDS["summarisation"], ("text",), (), ())
-
 
 def encode(tokenizer: Any, texts: list[str], max_length: int, written: bool = False) -> Encoded:
     """Unlabelled texts as examples of at most `max_length` tokens; labels are 0 or, `written`, the texts themselves."""
     ids = [f"text-{i}" for i in range(len(texts))]
     labels = list(texts) if written else [0] * len(texts)
     split = Split(ids, [(text,) for text in texts], labels)
-    task = _COPY if written else _TEXT
+    task = Task("text", KINDS["summarisation" if written else "classification"], ("text",), (), ())
     return in_own_language(task.kind.tokenise(tokenizer, split, task, max_length), texts, tokenizer)
 
 
