@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -82,8 +83,6 @@ _DEV, _TEST = ("train", "dev"), ("train", "dev", "test")
 _LM = KINDS["language modelling"]
 _PAIR = ("sentence1", "sentence2")
 _ENTAILS = ("entailment", "not_entailment")
-_EM_F1 = ("answer_f1", "exact_match")
-_ROUGE = ("rouge2", "rouge1", "rougeL")
 
 
 def _glue(name: str, folder: str, fields: tuple[str, ...], labels: tuple[str, ...], *metrics: str, **more: Any) -> Task:
@@ -96,18 +95,15 @@ def _tags(name: str, types: str, **more: Any) -> Task:
     return Task(name, KINDS["token classification"], ("text",), labels, ("entity_f1",), pocket="ner", **more)
 
 
-def _questions(name: str, folder: str, built_in: str, **more: Any) -> Task:
-    return Task(name, KINDS["span QA"], ("question", "context"), (), _EM_F1, None, _DEV, folder, built_in, **more)
+def _of(kind: str, *fields: str, **more: Any) -> functools.partial[Task]:
+    """What the tasks of a kind share that are scored as a data set of one's own is."""
+    shared = {"kind": KINDS[kind], "fields": fields, "labels": (), "metrics": KINDS[kind].own_metrics}
+    return functools.partial(Task, **(shared | more))
 
 
-def _translation(name: str, folder: str, hub: bool = True) -> Task:
-    return Task(name, KINDS["translation"], ("source",), (), ("bleu",), None, _TEST, folder, "translate", hub)
-
-
-def _summaries(name: str, hub: bool = True) -> Task:
-    return Task(name, KINDS["summarisation"], ("document",), (), _ROUGE, None, _TEST, name, "xsum", hub)
-
-
+_questions = _of("span QA", "question", "context", splits=_DEV)
+_translation = _of("translation", "source", splits=_TEST, pocket="translate")
+_summaries = _of("summarisation", "document", splits=_TEST, pocket="xsum")
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -125,24 +121,24 @@ TASKS: dict[str, Task] = {
         Task("lm", _LM, ("text",), (), ("perplexity",)),
         Task("wikitext-2", _LM, ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
         _tags("ner", "PER LOC ORG"),
-        Task("hotpot", KINDS["span QA"], ("question", "context"), (), _EM_F1),
-        _questions("squad", "squad", "squad"),
-        _questions("squad-articles", "squad", "squad", hub=False, whole=True),
-        _questions("hotpot_qa", "hotpot", "hotpot"),
-        _questions("trivia_qa", "triviaqa", "hotpot"),
+        _questions("hotpot", splits=()),
+        _questions("squad", folder="squad", pocket="squad"),
+        _questions("squad-articles", folder="squad", pocket="squad", hub=False, whole=True),
+        _questions("hotpot_qa", folder="hotpot", pocket="hotpot"),
+        _questions("trivia_qa", folder="triviaqa", pocket="hotpot"),
         _tags("conll2003", "PER ORG LOC MISC", splits=_TEST, folder="conll2003"),
         _tags("conll2003-documents", "PER ORG LOC MISC", splits=_TEST, folder="conll2003", hub=False, whole=True),
         _tags("gonerd", "PER ORG LOC MISC", splits=_TEST, folder="gonerd", hub=False, whole=True),
-        Task("translate", KINDS["translation"], ("source",), (), ("bleu",)),
-        _translation("wmt16/en-ro", "wmt16_en_ro"),
-        _translation("wmt14/en-fr", "wmt14_en_fr"),
-        _translation("wmt13/en-es", "wmt13_en_es", hub=False),
-        _translation("iwslt2017/en-fr", "iwslt2017_en_fr"),
-        _translation("tatoeba/en-fr", "tatoeba_en_fr", hub=False),
-        _translation("tatoeba/en-ro", "tatoeba_en_ro", hub=False),
-        _summaries("cnn_dailymail"),
-        _summaries("xsum"),
-        _summaries("aeslc", hub=False),
+        _translation("translate", splits=(), pocket=""),
+        _translation("wmt16/en-ro", folder="wmt16_en_ro"),
+        _translation("wmt14/en-fr", folder="wmt14_en_fr"),
+        _translation("wmt13/en-es", folder="wmt13_en_es", hub=False),
+        _translation("iwslt2017/en-fr", folder="iwslt2017_en_fr"),
+        _translation("tatoeba/en-fr", folder="tatoeba_en_fr", hub=False),
+        _translation("tatoeba/en-ro", folder="tatoeba_en_ro", hub=False),
+        _summaries("cnn_dailymail", folder="cnn_dailymail"),
+        _summaries("xsum", folder="xsum"),
+        _summaries("aeslc", folder="aeslc", hub=False),
         _tags("litbank", "PER FAC LOC GPE VEH ORG", splits=_TEST, folder="litbank", hub=False, whole=True),
     )
 }  # fmt: skip
