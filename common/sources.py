@@ -24,7 +24,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,7 +99,7 @@ def open_data(name: str, data_dir: str | None = None, columns: Columns = NO_COLU
     return DataSet(task, rows, source, origin)
 
 
-def _splits(found: Mapping[str, Any], splits: Sequence[str], needed: Sequence[str], where: str) -> dict[str, Any]:
+def _splits(found: Mapping[str, Any], splits: Collection[str], needed: Collection[str], where: str) -> dict[str, Any]:
     """What is there of these splits: a DatasetDict may have "validation" where it is "dev" here."""
     for split in needed:
         if not set(found) & set(names_of(split)):
@@ -224,17 +224,15 @@ def _rows_of_task(task: Task, split: str, stored: Any, where: str, place: Source
     return task.kind.examples(rows)
 
 
-def test_texts(task: Task, data_dir: str | None, splits: Iterable[str]) -> dict[str, list[tuple[str, ...]]]:
+def test_texts(task: Task, data_dir: str | None, splits: Collection[str]) -> dict[str, list[tuple[str, ...]]]:
     """The texts of GLUE's test splits, which have no labels, in the order of their indices; `BadInput` without them."""
     if data_dir is None:
         found, origin = _load(task.name, HUB[task.name], "--data-dir DIR with GLUE's test.tsv")
     else:
-        folder = folder_of(task, data_dir)
-        found, origin = {split: folder / f"{split}.tsv" for split in splits}, folder.name
-        if lacking := [path for path in found.values() if not path.is_file()]:
-            raise BadInput(f"--write-test: {lacking[0]} is not there; it is GLUE's file of texts without labels")
+        found, origin = _opened(files_of(folder_of(task, data_dir), splits, splits))
     pick = functools.partial(_columns_of_task, task, False)
-    rows = {split: _read(found[split], f"{origin} {split}", pick, task) for split in splits}
+    stored = _splits(found, splits, splits, f"--write-test: {origin}")
+    rows = {split: _read(one, f"{origin} {split}", pick, task) for split, one in stored.items()}
     return {split: [*zip(*(one.columns[field] for field in task.fields), strict=True)] for split, one in rows.items()}
 
 
@@ -287,7 +285,8 @@ def hub_commit(repo: str, revision: str | None = None) -> str:
 def _opened(files: dict[str, Path]) -> tuple[Mapping[str, Any], str]:
     """What `find_files` found: the file or the `datasets.Dataset` of each split; and what results call it."""
     if not (folder := files.get("")):
-        return files, f"{files['train'].parent.resolve().name}: {', '.join(file.name for file in files.values())}"
+        first, *_ = files.values()
+        return files, f"{first.parent.resolve().name}: {', '.join(file.name for file in files.values())}"
     import datasets
 
     with refused(f"{folder}: save_to_disk folder cannot be read"):

@@ -12,7 +12,7 @@ import difflib
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -214,7 +214,7 @@ def find_files(task: Task, data_dir: str) -> dict[str, Path]:
     return files_of(folder_of(task, data_dir), task.splits, task.splits)
 
 
-def files_of(folder: Path, splits: Sequence[str], needed: Sequence[str]) -> dict[str, Path]:
+def files_of(folder: Path, splits: Collection[str], needed: Collection[str]) -> dict[str, Path]:
     """The files of a folder's splits, likewise; of those that are `needed`, none may be missing."""
     if (folder / "dataset_dict.json").is_file():
         return {"": folder}
