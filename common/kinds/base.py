@@ -209,10 +209,17 @@ def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encod
     return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, kind)
 
 
-# --- a kind --------------------------------------------------------------------------------------------------
+def chunks(split: Split, size: int) -> Iterator[tuple[int, list[list[str]]]]:
+    """`size` examples of a split at a time, for the tokeniser: where they start, and their texts, the first of all and
+    then the second of all; with a progress bar where that takes long."""
+    with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= 20 * size else True) as bar:
+        for start in range(0, len(split), size):
+            rows = split.texts[start : start + size]
+            yield start, [list(column) for column in zip(*rows, strict=True)]
+            bar.update(len(rows))
 
-_CHUNK = 1000  # texts per tokeniser call
-_BIG = 20_000  # from here on a progress bar is worth having
+
+# --- a kind --------------------------------------------------------------------------------------------------
 
 # What a model says of examples: their indices, the padded length and the output, a batch at a time
 Forward = Callable[..., Iterator[tuple[list[int], int, Any]]]
@@ -320,14 +327,11 @@ class Kind(str):
             raise BadInput(f"max length {max_length}: {task.name} needs at least {special + len(task.fields)} tokens")
         features: dict[str, list[list[int]]] = {}
         cut = 0
-        with tqdm(total=len(split), desc="tokenise", unit="ex", disable=None if len(split) >= _BIG else True) as bar:
-            for start in range(0, len(split), _CHUNK):
-                texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
-                made = tokenizer(*texts, truncation="longest_first", max_length=max_length)
-                cut += sum(bool(text.overflowing) for text in made.encodings or ())
-                for name, values in made.items():
-                    features.setdefault(name, []).extend(values)
-                bar.update(len(texts[0]))
+        for _, texts in chunks(split, 1000):
+            made = tokenizer(*texts, truncation="longest_first", max_length=max_length)
+            cut += sum(bool(text.overflowing) for text in made.encodings or ())
+            for name, values in made.items():
+                features.setdefault(name, []).extend(values)
         if empty := [name for name, tokens in zip(split.ids, features["input_ids"], strict=True) if not tokens]:
             said = f"{type(tokenizer).__name__} makes no tokens of it"  # a decoder's adds none of its own
             raise BadInput(f"{task.name} {empty[0]}: {said}; leave it out")

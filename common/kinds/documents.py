@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from tqdm import tqdm
 
 from common.errors import BadInput, refused, some, warn
-from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window
+from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window, chunks
 from common.metrics import entities, questions
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 IGNORED = -100  # the label of a token that is none to predict
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
-_CHUNK = 64  # documents per tokeniser call
 
 
 class _Windowed(Kind):
@@ -66,9 +64,7 @@ class _Windowed(Kind):
         windows: list[Window] = []
         features: dict[str, list[list[int]]] = {}
         number = 0
-        bar = tqdm(total=len(split), desc="tokenise", unit="doc", disable=None if len(split) >= 20 * _CHUNK else True)
-        for start in range(0, len(split), _CHUNK):
-            texts = [list(column) for column in zip(*split.texts[start : start + _CHUNK], strict=True)]
+        for start, texts in chunks(split, 64):
             made = tokenizer(*self.asked(tokenizer, texts, max_length), **how)
             owners, offsets = made.pop("overflow_to_sample_mapping"), made.pop("offset_mapping")
             for k, document in enumerate(start + row for row in owners):
@@ -84,8 +80,6 @@ class _Windowed(Kind):
                 ids.append(f"{split.ids[document]}#{number}")
                 for name, values in made.items():
                     features.setdefault(name, []).append(values[k])
-            bar.update(len(texts[0]))
-        bar.close()
         padded = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED)
         return Encoded(ids, features, padded, self, windows)
 
