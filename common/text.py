@@ -220,7 +220,7 @@ def _streamed(spec: str, parts: list[Corpus], task: TaskData) -> Texts:
         for texts in zip_longest(*(part.texts(task, Counter()) for part in parts)):
             yield from (text for text in texts if text is not None)
 
-    signatures = [f"task@{task.fingerprint}" if part.name == "task" else part.called for part in parts]
+    signatures = [part.called if part.place or part.name != "task" else f"task@{task.fingerprint}" for part in parts]
     for i, part in enumerate(parts):
         if part.hub:
             signatures[i] += f"@{(_commit(part.place.partition(':')[0]) or 'local')[:12]}"
