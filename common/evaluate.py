@@ -96,12 +96,11 @@ def evaluate(
         found, count = kind.predict(model, given, tokenizer, task.task.target_length or max_length, forward)
         seconds += time.perf_counter() - started
         examples += count
-        kept = kind.kept(found)
         scores[name] = scored(task, name, given, found, teacher)
         for metric, value in scores[name].items():
             if not np.isfinite(value):
                 raise BadInput(f"the {metric} on {name} is {value}: try a lower --lr")
-        if kept is not None:
+        if (kept := kind.kept(found)) is not None:
             predictions[name] = kept
         if kind.written and folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

@@ -404,13 +404,14 @@ def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[in
         rows = [(reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip()]
     except csv.Error as error:
         wrong = f"{path} line {reader.line_num}: {error}; check the quotes and separators"
-    if separator == "\t" and quoted:  # two marks that are no pair, and all between them
+    if separator == "\t" and quoted:
+        # two marks that are no pair, and all between them
         broken = (line for line, row in rows if any("\n" in cell and "\t" in cell for cell in row))
         if line := next(broken, None):
             wrong = f"{path} line {line}: a quotation mark closes a cell that began lines before"
-    if wrong and separator == "\t" and quoted:
-        warn(f"{wrong}; all its quotation marks are read as text")
-        return _cells(path, text, separator, quoted=False)
+        if wrong:
+            warn(f"{wrong}; all its quotation marks are read as text")
+            return _cells(path, text, separator, quoted=False)
     if wrong:
         raise BadInput(wrong)
     return rows
