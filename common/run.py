@@ -36,21 +36,6 @@ from common.sources import test_texts
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
-_locks: dict[Path, FileLock] = {}  # of the folders that this process works in
-
-
-def hold(folder: Path) -> None:
-    """Keep other processes out of an output folder; `BadInput` if one is at work there."""
-    folder = folder.resolve()
-    with refused(f"{folder}: another process is at work here", Timeout, hint="; wait, or give another --out-dir"):
-        _locks.setdefault(folder, FileLock(folder / ".lock")).acquire(timeout=0)
-
-
-def release(folder: Path) -> None:
-    """Let other processes in again."""
-    if (lock := _locks.pop(folder.resolve(), None)) is not None:
-        lock.release(force=True)
-
 
 class Run:
     """A variant of a method on a task with a seed. `settings` are added to those of the arguments, or replace them.
@@ -118,6 +103,7 @@ class Run:
             "signature": self.signature,
         }
         self.folder = results.folder_of(args.out_dir, self.named)
+        self.lock = FileLock(self.folder / ".lock", is_singleton=True)  # one for all runs of this process
 
     # --- training ---
 
@@ -271,7 +257,7 @@ class Run:
         """The record of this run if it was made before with the same settings; `--force` forgets it."""
         path = self.folder / "result.json"
         if self.folder.exists() and (self.args.force or not path.exists()):
-            hold(self.folder)
+            self.hold()
         if self.args.force:
             for old in (path, self.folder / "log.jsonl", *self.checkpoints()):
                 old.unlink(missing_ok=True)
@@ -285,6 +271,12 @@ class Run:
         if self.checkpoints() and not self.args.resume:
             raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
         return None
+
+    def hold(self) -> None:
+        """Keep other processes out of the output folder until the run ends; `BadInput` if one is at work there."""
+        hint = "; wait, or give another --out-dir"
+        with refused(f"{self.folder}: another process is at work here", Timeout, hint=hint):
+            self.lock.acquire(timeout=0)
 
     def checkpoints(self) -> list[Path]:
         """Those of all stages, each in a folder of its own."""
@@ -300,7 +292,7 @@ class Run:
         if not parallel.main():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        hold(self.folder)
+        self.hold()
         results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
         for name in split_list(self.args.report_to or "") if not self.trackers else ():
             integration: Any = LOGGER_TYPE_TO_CLASS[name]
@@ -392,7 +384,7 @@ class Run:
         for tracker in self.trackers:
             tracker.finish()
         self.clear()
-        release(self.folder)
+        self.lock.release(force=True)
         return record
 
 

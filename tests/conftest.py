@@ -25,7 +25,7 @@ from accelerate import Accelerator, debug_launcher  # noqa: E402
 from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
-from common import args, data, evaluate, models, parallel, run, teacher, train  # noqa: E402
+from common import args, data, evaluate, models, parallel, teacher, train  # noqa: E402
 from pocket.models import SPECIAL_TOKENS  # noqa: E402
 
 # Here as in the scripts that the tests start: the same numbers, and no contention.
@@ -211,8 +211,6 @@ def call(method: str, *argv: object) -> tuple[int, str, str]:
     except SystemExit as stop:
         code = int(stop.code or 0)
     finally:
-        for folder in list(run._locks):  # as the end of a process does
-            run.release(folder)
         forget_engine()
         torch.use_deterministic_algorithms(deterministic)
         for number, handler in before.items():
