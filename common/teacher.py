@@ -303,9 +303,8 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
     recipe, kind = stage.recipe, task.task.kind
     encoded = data.encode(tokenizer, task.labelled, task.task, recipe["max_length"])
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
-    short_first = "short_steps" in recipe
     batches: Any = data.Batches(*how)
-    if short_first:
+    if "short_steps" in recipe:
         batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
     parts = recipe.get("parts", 1)  # whatever --accumulate says: the teacher is the same for all
     with stage.loop(

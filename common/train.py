@@ -205,7 +205,7 @@ class Loop:
         total: Ledger | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.modules, self.batches, self.steps, self.lr = modules, batches, steps, lr
-        self.folder, self.path, self.identity = folder, folder / "checkpoint.safetensors", identity
+        self.path, self.identity = folder / "checkpoint.safetensors", identity
         self.kind, self.label, self.first_step, self.log, self.total = kind, label, first, log, total
         self.options = Options(**options)
         self.engine, self.device = parallel.engine(), parallel.device()

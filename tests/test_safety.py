@@ -295,9 +295,9 @@ def test_what_vanishes_while_it_runs_and_a_clock_that_is_set_back(
     def minimise(self: train.Loop, loss: torch.Tensor) -> None:
         real(self, loss)
         if self.step == 3:
-            (self.folder / "checkpoint.safetensors").unlink()
+            self.path.unlink()
         if self.step == 6:
-            for folder in (tmp_path / "data", tmp_path / "expert", self.folder):
+            for folder in (tmp_path / "data", tmp_path / "expert", self.path.parent):
                 shutil.rmtree(folder)
 
     def earlier() -> float:

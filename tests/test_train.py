@@ -491,7 +491,7 @@ def get(out: Path, function: Callable[[train.Stage], Any] = make) -> train.Stage
 
 def test_a_stage_is_made_once_and_charged_to_all(tmp_path: Path) -> None:
     def kill_in_second(loop: Loop) -> None:
-        if loop.folder.name == "second" and loop.step == 1:
+        if loop.label == "second" and loop.step == 1:
             raise Killed
 
     whole = get(tmp_path / "whole")
