@@ -515,7 +515,7 @@ def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,
 
 def kept(args: CommonArgs, kind: str, recipe: dict[str, Any], write: Callable[[Stage, Path], None]) -> Stage:
     """The folder of what `recipe` describes, which `write` fills where it is absent or damaged."""
-    folder = cache_folder(args) / kind / stage_key(recipe)
+    folder = Path(args.cache_dir or Path(args.out_dir) / "cache") / kind / stage_key(recipe)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # two runs at once: the second waits for the first one's model instead of training another
     with _alone(folder) if parallel.main() else contextlib.nullcontext():
@@ -531,10 +531,6 @@ def kept(args: CommonArgs, kind: str, recipe: dict[str, Any], write: Callable[[S
     ledger = Ledger(**note["ledger"])
     ledger.shared_seconds = 0.0 if fresh else ledger.seconds
     return Stage(args, recipe, folder, ledger, note["notes"])
-
-
-def cache_folder(args: CommonArgs) -> Path:
-    return Path(args.cache_dir or Path(args.out_dir) / "cache")
 
 
 def training() -> str:

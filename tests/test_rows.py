@@ -213,7 +213,7 @@ def built(config: Any, kind: str) -> Any:
 
 
 def shared(given: Any, kind: str, recipe: dict[str, Any], tokenizer: Any, make: Any) -> train.Stage:
-    folder = train.cache_folder(given) / kind / train.stage_key(recipe)
+    folder = Path(given.out_dir) / "cache" / kind / train.stage_key(recipe)
     if not folder.exists():
         make(None).config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
