@@ -171,15 +171,10 @@ class Longformer(nn.Module):
     Global are, unless `is_global` (B, L) says otherwise, the `first` tokens. `hidden` (B, L, D) is the layer's input.
     """
 
-    query_global: nn.Linear
-    key_global: nn.Linear
-    value_global: nn.Linear
-
     def __init__(self, source: nn.Module, layer: int = 0, window: int = 256, first: int = 1) -> None:
         super().__init__()
         self.window, self.first = window, first
-        for name, linear in zip(("query", "key", "value"), projections(source), strict=True):
-            setattr(self, f"{name}_global", copy.deepcopy(linear))
+        self.query_global, self.key_global, self.value_global = map(copy.deepcopy, projections(source))
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
                 dropout: float, hidden: Tensor, is_global: Tensor | None = None) -> Tensor:  # fmt: skip
