@@ -250,10 +250,10 @@ class CommonArgs:
             if not kind.among(self.KINDS):
                 raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS or ())}")
 
-    def check_outputs_alone(self, why: str, variant: str = "") -> None:
-        """Raise `BadInput` for variants, or this one, that compare hidden states, where the teacher's cannot be had."""
-        for name in [variant] if variant else self.variants:
-            if variant or name not in self.OUTPUTS_ALONE:
+    def check_outputs_alone(self, why: str) -> None:
+        """Raise `BadInput` for variants that compare hidden states, where the teacher's cannot be had."""
+        for name in self.variants:
+            if name not in self.OUTPUTS_ALONE:
                 instead = f"--variant {','.join(self.OUTPUTS_ALONE)}" if self.OUTPUTS_ALONE else "another script's kd"
                 raise BadInput(f"{why}: {name} reads the teacher's layers, and has class probabilities alone here;"
                                f" {instead} works")  # fmt: skip

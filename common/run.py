@@ -154,8 +154,6 @@ class Run:
     def kept_teacher(self, layers: Sequence[int] = (), steps: int | None = None) -> Teacher:
         """The teacher for a loop of so many steps (default: all that are left) over the task's examples: what it says
         of them, with the hidden states of `layers`, is computed once and read from disk where that pays."""
-        if layers and self.teacher.sources is not None:
-            self.args.check_outputs_alone(f"teacher {self.teacher.name}", self.variant)
         if wrong := [l for l in layers if l > self.teacher.model.config.num_hidden_layers]:
             raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
         teacher = replace(self.teacher, layers=tuple(layers))
