@@ -91,10 +91,10 @@ def digest(record: Any) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def save(folder: Path, record: dict[str, Any], name: str = "result.json") -> None:
+def save(folder: Path, record: dict[str, Any]) -> None:
     """Validate and write a record, with a digest by which `load` knows that no figure has changed since."""
     _validator().validate(record)
-    write_json(folder / name, record | {"digest": digest(record)})
+    write_json(folder / "result.json", record | {"digest": digest(record)})
 
 
 def _refuse(constant: str) -> None:
