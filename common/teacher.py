@@ -112,12 +112,11 @@ class Teacher:
             raise BadInput(f"teacher {self.name}: is outputs alone, without hidden states; finetune and kd need none")
         if self.kept is not None:
             outputs = self.kept.read(batch.ids, batch.inputs["attention_mask"])
-            states = outputs.hidden_states
         else:
             batch.ledger.teacher_examples += batch.examples
             with torch.no_grad():
                 outputs = self.model(**batch.inputs, output_hidden_states=bool(wanted))
-            states = outputs.get("hidden_states")  # an encoder-decoder's have other names
+        states = outputs.get("hidden_states")  # an encoder-decoder's have other names
         if wanted and states is None and not batch.kind.written:
             models.no_hidden_states(self.model)
         if wanted and states is not None:
