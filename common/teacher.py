@@ -107,7 +107,7 @@ class Teacher:
         return models.parameters(self.model)
 
     def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
-        wanted = list(dict.fromkeys([*self.layers, *layers]))
+        wanted = [*self.layers, *layers]
         if wanted and self.sources is not None:
             raise BadInput(f"teacher {self.name}: is outputs alone, without hidden states; finetune and kd need none")
         if self.kept is not None:
