@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bench import stats
 from bench.grid import Grid
+from bench.records import Cell, Splits
 from bench.rows import ROLES, Contrast, Row, Table, short
 from bench.stats import Sample
 
@@ -48,6 +50,27 @@ def planned(table: Table) -> list[Contrast]:
         why = f"decides nothing where a cell is †: {', '.join(marked)}" if marked else ""
         made.append(table.contrast(weights, table.tasks)._replace(what=what, why=why))
     return corrected(made)
+
+
+def on_half(table: Table, half: str) -> Table:
+    """The table with one split, whose name ends so, of each task that reports several."""
+
+    def alone(cell: Cell) -> Cell:
+        record = cell.record
+        split = next((name for name in record["metrics"] if name.endswith(f"_{half}")), "")
+        if not split:
+            return cell
+
+        def items() -> tuple[Splits, Splits]:
+            found, labels = cell.items()
+            return {name: values for name, values in found.items() if name == split}, labels
+
+        value = record["metrics"][split][record["primary"]["name"]]
+        return replace(cell, record=record | {"primary": record["primary"] | {"value": value}}, items=items)
+
+    rows = [replace(row, cells={task: {seed: alone(cell) for seed, cell in cells.items()}
+                                for task, cells in row.cells.items()}) for row in table.rows]  # fmt: skip
+    return replace(table, rows=rows)
 
 
 def has_contrasts(table: Table) -> bool:

@@ -12,7 +12,7 @@
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
     python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
-    python -m bench figures words pocket/sst2,pocket/ner     # the score that words alone reach, without their order
+    python -m bench figures words pocket/sst2,pocket/ner     # the score of a linear model of words, without their order
     python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png, trials.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
@@ -20,6 +20,7 @@ RUN is the folder of a finished run, or one above several. `python -m bench spee
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections import Counter
@@ -492,20 +493,22 @@ def ner_data(names: str, folder: Path, words: list[str]) -> None:
 # --- the pocket suite: what words tell without being read ----------------------------------------------------
 
 
-def words_alone(task: TaskData) -> float:
-    """The primary metric, mean over the reported splits, of what knows words and pairs of words but not their order."""
-    guess = {"token classification": _guess_names, "span QA": _guess_answers}.get(task.task.kind, _bag_of_words)
+def words_alone(task: TaskData, together: int = 1) -> float:
+    """The primary metric, mean over the reported splits, of what knows the words but not their order; with `together`
+    = 2 neighbouring pairs, too."""
+    bag = functools.partial(_bag_of_words, together=together)
+    guess = {"token classification": _guess_names, "span QA": _guess_answers}.get(task.task.kind, bag)
     return float(np.mean([guess(task, name) for name in task.reported]))
 
 
-def _bag_of_words(task: TaskData, name: str) -> float:
-    """A linear model over words and neighbouring pairs."""
+def _bag_of_words(task: TaskData, name: str, together: int) -> float:
+    """A linear model over words, and over as many neighbouring ones `together`."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
 
     linear: Any = Ridge() if task.task.kind == "regression" else LogisticRegression(max_iter=1000)
-    model = make_pipeline(CountVectorizer(ngram_range=(1, 2), token_pattern=r"\S+"), linear)
+    model = make_pipeline(CountVectorizer(ngram_range=(1, together), token_pattern=r"\S+"), linear)
     train, split = task.splits["train"], task.splits[name]
     model.fit([" [SEP] ".join(text) for text in train.texts], train.labels)
     predicted = model.predict([" [SEP] ".join(text) for text in split.texts])
@@ -552,8 +555,9 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
         task = data.load(name, **args.source)
         if task.task.kind.written or task.task.kind.causal:
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
-        rows.append([name, evaluate.TITLES[task.task.metrics[0]], f"{100 * words_alone(task):.1f}"])
-    print(results.columns(rows, ["task", "metric", "words alone"]))
+        alone, pairs = (f"{100 * words_alone(task, together):.1f}" for together in (1, 2))
+        rows.append([name, evaluate.TITLES[task.task.metrics[0]], alone, "-" if task.task.kind.windowed else pairs])
+    print(results.columns(rows, ["task", "metric", "words alone", "and pairs of neighbours"]))
 
 
 # --- the command ---------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def ends(found: Table) -> str:
 
 
 def said(found: Table) -> str:
-    """What the arena says, in at most six sentences: each follows from a figure of its results, and has it."""
+    """What the arena says, in at most seven sentences: each follows from a figure of its results, and has it."""
     kd, hidden, *losses = contrasts.planned(found)
     rows = [row for row in found.arena() if row.role is None]
     amount = next(iter(found.tasks.values()))["budget"]["amount"]
@@ -117,20 +117,30 @@ def said(found: Table) -> str:
     if known := [one for one in losses if one.found]:
         figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
         lines.append(f"Of these losses, as planned before this edition's runs: {figures}.")
+        lines += without_a_half(found, known)
     if rows := [row for row in rows if found.ladder and table.area(found, row) is not None]:  # at every budget
         far = [row.label for row in rows
                if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
         who = f"All but {', '.join(far)}" if far else "All"
         lines.append(
-            f"{who} of the {len(rows)} other rows that have run at every budget reach, by their means,"
+            f"{who} of the {len(rows)} rows beside KD and the undistilled student reach, by their means,"
             f" {100 * table.NEAR:.0f}% of the teacher's score on every task within {max(found.ladder):,} examples."
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
 
 
-def halves(found: Table) -> Grid:
-    """Of tasks that report several splits: the score on each, of the teacher and of the arena's rows."""
+def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
+    """Which of these words change when mnli's mismatched half is left out."""
+    alone = {one.what: one for one in contrasts.planned(contrasts.on_half(found, "matched"))}
+    pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
+    figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
+    return [f"Without mnli's mismatched half, where most students are above the teacher: {figures}."] if figures else []
+
+
+def halves(found: Table) -> str:
+    """Of tasks that report several splits: the score on each, of the teacher and of the arena's rows; and what was
+    planned, without mnli's mismatched half."""
     places = [(task, split) for task, record in found.tasks.items() if len(splits := record["metrics"]) > 1
               for split in splits]  # fmt: skip
 
@@ -142,7 +152,8 @@ def halves(found: Table) -> Grid:
     lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
              for row in found.arena()]  # fmt: skip
     titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
-    return Grid(["student", *titles], [teacher, *lines])
+    without = contrasts.contrasts(contrasts.on_half(found, "matched"))
+    return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 
 def resolution(found: Table) -> Grid:
@@ -303,7 +314,7 @@ def in_short(real: Table) -> str:
         return "predicts" if low > 0 else other
 
     def figures(correlation: str, between: str, p: str) -> str:
-        return f"{correlation} {between}, p = {p} over rows"
+        return f"{correlation} {between}, p = {p} over rows, one-sided"
 
     place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
     return (

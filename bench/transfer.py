@@ -125,7 +125,8 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
 
     lines.append([f"{first}, mean", f"{len(told)} pairs told apart by {second}", f"{same(one.means())} in one order",
                   between(same(draws[0]), ".0f"), "-"])  # fmt: skip
-    header = [f"{len(one.rows)} rows", "beside", "rank correlation", "middle 95% of draws", "p of unrelated orders"]
+    p = "p of unrelated orders, one-sided"
+    header = [f"{len(one.rows)} rows", "beside", "rank correlation", "middle 95% of draws", p]
     return Grid(header, lines)
 
 

@@ -1124,15 +1124,15 @@ def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capt
 
 
 def test_words_alone_do_not_know_their_order() -> None:
-    """Single words and neighbouring pairs decide; an order further apart cannot be seen."""
-    for texts, expected in (
-        (["good film", "bad film"], 1.0), (["good x x bad", "bad x x good"], 1.0),
-        (["a x good x b x bad x a", "a x bad x b x good x a"], 0.5),
+    """Single words decide, or neighbouring pairs; an order further apart cannot be seen."""
+    for texts, *expected in (
+        (["good film", "bad film"], 1.0, 1.0), (["good x x bad", "bad x x good"], 0.5, 1.0),
+        (["a x good x b x bad x a", "a x bad x b x good x a"], 0.5, 0.5),
     ):  # fmt: skip
         split = Split([str(i) for i in range(100)], [(text,) for text in texts * 50], [1, 0] * 50)
         splits = {"train": split, "dev": split}
         task = TaskData("sst2", tasks.TASKS["sst2"], "local", "here", splits, "0", ("dev",))
-        assert figures.words_alone(task) == expected
+        assert [figures.words_alone(task, together) for together in (1, 2)] == expected
     train, dev = (Split([word], [(f"{word} is it ?", "it is red .")], [[("red", 6)]]) for word in ("what", "how"))
     task = TaskData("squad", tasks.TASKS["squad"], "local", "here", {"train": train, "dev": dev}, "0", ("dev",))
     assert figures.words_alone(task) == 0  # the training questions have another first word
