@@ -72,7 +72,7 @@ def scores(name: str) -> Scores:
 
 @functools.cache
 def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what has one median: row -> case -> value. Kernels by model, attentions by shape and by rival, files."""
+    """Of what has one median: row -> case -> value. Kernels by model, attentions by shape and rival, encoders, files."""
     report = saved(name)
     found: dict[str, dict[str, float]] = {}
     for machine, entry in report.get("machines", {}).items():
@@ -87,6 +87,11 @@ def cases(name: str) -> dict[str, dict[str, float]]:
                 for length, value in measured[quantity].items():
                     line = found.setdefault(f"{start}{quantity}/{length}", {})
                     line |= {f"{one}, {shape}": value for one in named}
+    for encoder, entry in report.get("encoders", {}).items():
+        name, _, half = encoder.partition(", ")
+        if sizes.ENCODERS[name][2]:  # of those with an efficient attention
+            for length, value in entry["seconds"].items():
+                found.setdefault(f"{half or 'whole'}/seconds/{length}", {})[name] = value
     for model, entry in report.get("models", {}).items():
         found[f"{model}/disk"] = {"": entry["disk"]}
     return found
