@@ -76,11 +76,19 @@ def short_arena(found: Table) -> str:
 
 
 def trials() -> str:
-    """Of each row whose trials are over what has won, and where in its grid."""
-    rows = [[name, f"{len(row['trials'])}", matrix.words_of(row["winner"]), ", ".join(row["at_edge"]) or "-",
-             f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"]
-            for name, row in saved("arena_trials")["rows"].items() if row["winner"]]  # fmt: skip
-    return Grid(["row", "trials", "won", "at an end of what was tried", "mean on dev"], rows).markdown()
+    """Of each row whose trials are over the scores by rate, what has won, and where in its grid."""
+    lines = []
+    for name, row in saved("arena_trials")["rows"].items():
+        if row["winner"]:
+            first, *_ = tried = [trial for trial in row["trials"] if trial["mean"] is not None]
+            means = {trial["point"]["lr"]: f"{100 * trial['mean']:.0f}" for trial in tried
+                     if trial["point"] | {"lr": 0} == first["point"] | {"lr": 0}}  # fmt: skip
+            by_rate = f"{min(means):g}: {', '.join(means[rate] for rate in sorted(means))}"
+            best, end = f"{100 * max(trial['mean'] for trial in tried):.1f}", ", ".join(row["at_edge"]) or "-"
+            lines.append([name, f"{len(row['trials'])}", by_rate, matrix.words_of(row["winner"]), end, best])
+    rates = "on dev by rate, each twice the one before"
+    header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
+    return Grid(header, lines).markdown()
 
 
 def ends(found: Table) -> str:
@@ -368,8 +376,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
-        "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "cka_pocket", "cmow_pocket",
-        "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
+        "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few",
+        "cka_pocket", "cmow_pocket", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
