@@ -72,7 +72,7 @@ def scores(name: str) -> Scores:
 
 @functools.cache
 def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what has one median: row -> case -> value. Kernels by model, attentions by shape and rival, encoders."""
+    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, encoders, files."""
     report = saved(name)
     found: dict[str, dict[str, float]] = {}
     for machine, entry in report.get("machines", {}).items():

@@ -555,8 +555,9 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
         task = data.load(name, **args.source)
         if task.task.kind.written or task.task.kind.causal:
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
-        alone, pairs = (f"{100 * words_alone(task, together):.1f}" for together in (1, 2))
-        rows.append([name, evaluate.TITLES[task.task.metrics[0]], alone, "-" if task.task.kind.windowed else pairs])
+        ways = [1] if task.task.kind.windowed else [1, 2]  # tags and answers are guessed of single words
+        found = [f"{100 * words_alone(task, together):.1f}" for together in ways]
+        rows.append([name, evaluate.TITLES[task.task.metrics[0]], *found, *["-"] * (2 - len(ways))])
     print(results.columns(rows, ["task", "metric", "words alone", "and pairs of neighbours"]))
 
 

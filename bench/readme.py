@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from bench import claims, contrasts, coverage, matrix, speed, table, transfer
+from bench import claims, contrasts, coverage, matrix, report, speed, table, transfer
 from bench import factors as grammar
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
@@ -80,11 +80,9 @@ def trials() -> str:
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
         if row["winner"]:
-            first, *_ = tried = [trial for trial in row["trials"] if trial["mean"] is not None]
-            means = {trial["point"]["lr"]: f"{100 * trial['mean']:.0f}" for trial in tried
-                     if trial["point"] | {"lr": 0} == first["point"] | {"lr": 0}}  # fmt: skip
-            by_rate = f"{min(means):g}: {', '.join(means[rate] for rate in sorted(means))}"
-            best, end = f"{100 * max(trial['mean'] for trial in tried):.1f}", ", ".join(row["at_edge"]) or "-"
+            means, end = report.by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
+            by_rate = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
+            best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
             lines.append([name, f"{len(row['trials'])}", by_rate, matrix.words_of(row["winner"]), end, best])
     rates = "on dev by rate, each twice the one before"
     header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
@@ -143,7 +141,8 @@ def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
     alone = {one.what: one for one in contrasts.planned(contrasts.on_half(found, "matched"))}
     pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
     figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
-    return [f"Without mnli's mismatched half, where most students are above the teacher: {figures}."] if figures else []
+    where = "Without [mnli's mismatched half](docs/results.md#the-two-halves-of-mnli)"
+    return [f"{where}: {figures}."] if figures else []
 
 
 def halves(found: Table) -> str:

@@ -104,19 +104,23 @@ def draw_curves(found: Table, path: Path) -> bool:
     return plots.panels(groups, path, "step", "loss")
 
 
+def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
+    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
+    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
+    for trial in trials:
+        if trial["mean"] is not None and "lr" in trial["point"]:
+            others = {key: value for key, value in trial["point"].items() if key != "lr"}
+            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
+    return dict(sorted(max(lines.values(), key=len, default={}).items()))
+
+
 def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
     """Mean score by learning rate in the trials of `python -m bench sweep`, a panel for each row; whether any was
     tried at several rates. A loss that forgives a bad rate is flat; one that teaches more is higher at its best."""
     groups: dict[str, dict[str, plots.Line]] = {}
     for name in (name for name in names if name in rows):
-        lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
-        for trial in rows[name]["trials"]:
-            if trial["mean"] is not None and "lr" in trial["point"]:
-                others = {key: value for key, value in trial["point"].items() if key != "lr"}
-                lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
-        means = max(lines.values(), key=len, default={})
-        if len(means) > 1:
-            groups[name] = {"": (sorted(means), [means[rate] for rate in sorted(means)])}
+        if len(means := by_rate(rows[name]["trials"])) > 1:
+            groups[name] = {"": (list(means), list(means.values()))}
     return plots.panels(groups, path, "learning rate", "mean score on dev, %")
 
 
