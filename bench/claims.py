@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats as tests
+from scipy.stats import spearmanrho
 
 from bench import sizes, stats
 from bench.cli import FOLDER, saved
@@ -148,7 +148,7 @@ def falls(answer: dict[str, Any], task: str) -> stats.Sample | None:
     names = [name for name in found if name.startswith(answer["falls"]) and task in found.get(f"{name}/{other}", {})]
     pairs = [(found[name][task], found[f"{name}/{other}"][task]) for name in names]
     seeds = sorted(set.intersection(*(a.keys() & b.keys() for a, b in pairs))) if pairs else []
-    values = [float(tests.spearmanr([a[s] for a, _ in pairs], [b[s] for _, b in pairs]).statistic) for s in seeds]
+    values = [float(spearmanrho([a[s] for a, _ in pairs], [b[s] for _, b in pairs]).statistic) for s in seeds]
     return stats.Sample(np.array(values)) if values else None
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
 from common import data, evaluate, metrics
+from common.errors import BadInput
 from common.kinds import Split, Task
 from common.kinds.texts import perplexity, token_stream
 from common.tasks import TASKS, TaskData
@@ -161,6 +162,16 @@ def test_windows_are_predicted_without_their_padding(task: Task, split: Split, s
         del batch["labels"]
         alone = task.kind.token_logits(model(**batch))[0]
         torch.testing.assert_close(torch.from_numpy(row), alone.detach(), atol=1e-4, rtol=1e-4)
+
+
+@CASES
+def test_windows_whose_outputs_are_not_finite_are_refused(task: Task, split: Split) -> None:
+    """Weights may be finite and outputs not; a tag or an answer would be found in them all the same."""
+    model, made = model_of(task), data.encode(pieces(), split, task, 32)
+    for head in model.classifier if task is NER else model.qa_outputs, model.bert.encoder.layer[-1].output.LayerNorm:
+        head.weight.data.fill_(3e38)
+    with pytest.raises(BadInput, match=f"not finite, first for {made.ids[0]}"):
+        task.kind.predict(model, made, pieces(), 32, evaluate.forward)
 
 
 def test_predictions_for_glues_server(glue: Path, expert: Path, tmp_path: Path) -> None:

@@ -209,6 +209,13 @@ def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encod
     return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, kind)
 
 
+def finite(outputs: np.ndarray, name: str) -> np.ndarray:
+    """The outputs of an example as they are; `BadInput` with its name if one of them is not finite."""
+    if not np.isfinite(outputs).all():
+        raise BadInput(f"outputs that are not finite, first for {name}: try a lower --lr")
+    return outputs
+
+
 def chunks(split: Split, size: int) -> Iterator[tuple[int, list[list[str]]]]:
     """`size` examples of a split at a time, for the tokeniser: where they start, and their texts, the first of all and
     then the second of all; with a progress bar where that takes long."""
@@ -400,14 +407,10 @@ class Kind(str):
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """What a model says of an encoded split, or of its stream, in order, here (N, C) logits as float32; and of how
         many examples. `forward`: as `evaluate.forward`."""
-        import torch
-
         rows: dict[int, np.ndarray] = {}
         for indices, _, output in forward(model, given, tokenizer, 128):
-            logits = output.logits.float().cpu()
-            if not torch.isfinite(logits).all():
-                raise BadInput(f"outputs that are not finite, first for {given.ids[indices[0]]}: try a lower --lr")
-            rows.update(zip(indices, logits.numpy(), strict=True))
+            for i, row in zip(indices, output.logits.float().cpu().numpy(), strict=True):
+                rows[i] = finite(row, given.ids[i])
         return np.stack([rows[i] for i in range(len(given))]), len(given)
 
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from common.errors import BadInput, refused, some, warn
-from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window, chunks
+from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
 from common.metrics import entities, questions
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Windowed(Kind):
         for indices, padded, output in forward(model, given, tokenizer, len(given)):
             for i, row in zip(indices, self.token_logits(output).float().cpu().numpy(), strict=True):
                 first = padded - given.lengths[i] if tokenizer.padding_side == "left" else 0
-                rows[i] = row[first : first + given.lengths[i]]
+                rows[i] = finite(row[first : first + given.lengths[i]], given.ids[i])
         return [rows[i] for i in range(len(given))], len(given)
 
     def token_logits(self, output: Any) -> Tensor:
