@@ -74,6 +74,12 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
         raise BadInput(f"{argument} {value}: must be {' and '.join(wants)}")
 
 
+# What --corpus takes, for its help
+CORPUS = (
+    "FILE (.txt with a passage a line, or .jsonl with a text or as OSCAR has it), or several with commas: NAME=FILE,"
+    " NAME:COUNT=FILE, task (its training texts), pocket-short, pocket-long (built in); stream:FILE, stream:NAME=FILE,"
+    " stream:hub:REPO are read as they are used"
+)
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 
@@ -243,6 +249,11 @@ class CommonArgs:
             raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
+        for name in ("corpus", "convert_corpus"):  # of scripts that distil on text before the task
+            if (given := getattr(self, name, None)) is not None:
+                from common import text
+
+                text.corpora(given)
         if self.write_test and (others := [task for task in self.tasks if task not in sources.GLUE]):
             raise BadInput(f"--write-test: {others[0]} is no task of GLUE, whose server has the labels; leave it out")
         for task in self.tasks:
@@ -307,6 +318,10 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
             # the library registers --data_dir beside --data-dir; one spelling is enough to read
             action.option_strings = [o for o in action.option_strings if "_" not in o] or action.option_strings
             return super()._format_action_invocation(action)
+
+        def _get_help_string(self, action: Any) -> str | None:
+            # what None stands for, the help says in words
+            return action.help if action.default is None else super()._get_help_string(action)
 
     class Parser(HfArgumentParser):
         def error(self, message: str) -> NoReturn:

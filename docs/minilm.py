@@ -13,7 +13,7 @@ Term -> code
 
 Differences from the paper
     - it distils on unlabelled text, by relations alone, from a teacher that was not fine-tuned. Here a fine-tuned one
-      teaches on the task, and KD's loss stands beside the relations; with `--alpha 0` the labels stand alone there.
+      teaches on the task, and KD's loss stands beside the relations; with `--alpha 0` that is the labels' loss alone.
     - its 48 relation heads of width 768 and 64 of 1,024 have 16 numbers each: the default for every teacher. The layer
       is the last, as for its BERT-base; of large teachers it takes one of the upper middle.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -37,7 +37,7 @@ PAPER_EPOCHS = 4  # as of the other methods on GLUE: the paper's are of unlabell
 class Args(CommonArgs):
     """The arguments of all scripts, and MiniLMv2's."""
 
-    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression")
+    KINDS = ("classification", "regression")
 
     variant: str = variants(",".join(VARIANTS), VARIANTS)
     beta: float = arg(1.0, "weight of the relations' loss", low=0)
@@ -67,7 +67,8 @@ def log_relations(A: Tensor, mask: Tensor, h: int) -> Tensor:
 
 
 def relation_loss(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], mask: Tensor, h: int) -> Tensor:
-    """The sum over Q, K and V of KL(R_T || R_S), of each example the mean over its tokens and heads: (B,)."""
+    """Of queries, keys and values, each (B, L, D), the sum of KL(R_T || R_S), mean over heads and over an example's
+    tokens: (B,). The widths of student and teacher may differ."""
     R_S, R_T = (torch.stack([log_relations(A, mask, h) for A in side]) for side in (student, teacher))
     KL = torch.nn.functional.kl_div(R_S, R_T, log_target=True, reduction="none").sum(-1).mean(2).sum(0)  # (B, L)
     return (KL * mask).sum(-1) / mask.sum(-1)
@@ -90,8 +91,10 @@ def main(args: Args) -> None:
         student, config = run.student(), run.teacher.model.config
         N, D_T, D_S = config.num_hidden_layers, config.hidden_size, student.config.hidden_size
         layer, h = args.teacher_layer or N, args.relation_heads or max(1, D_T // 16)
-        if layer > N or D_T % h or D_S % h:
-            raise BadInput(f"--relation-heads {h}: must divide both widths; --teacher-layer {layer}: at most {N}")
+        if layer > N:
+            raise BadInput(f"--teacher-layer {layer}: the teacher has {N} layers")
+        if D_T % h or D_S % h:
+            raise BadInput(f"--relation-heads {h}: must divide both widths, {D_S} and {D_T}")
         layers = [layer - 1] if run.variant == "minilm-kd" else []
         teacher = None if run.variant == "finetune" else run.kept_teacher(layers)
         with run.loop({"student": student}, run.lr) as loop:

@@ -26,10 +26,10 @@ first distilled on unlabelled text from the pre-trained teacher (KL + hidden sta
 fine-tuned one. Encoder-decoders (BART, mBART, T5) also learn the true text, and both of their sides are matched.
 
 What the paper has -> code
-    eq. 1, covariances of centred states      covariances
+    S_TS, S_TT, S_SS of section 2 and eq. 1   covariances
     eqs. 2-3, CKA and 1 - sqrt(CKA)           cka_loss
     eq. 4, sums over minibatches              MinibatchCKA; `--minibatches`, `--history`
-    eqs. 5-6, L_CLM and L_Dist                Objective.output_losses; with L_H: Objective.forward
+    eqs. 5-6, L_CLM; section 2.1, L_Dist      Objective.output_losses; with L_H: Objective.forward
     Lin, cosine, squared distance             hidden_loss
     distillation on unlabelled text           pretrain
     matched layers                            layer_map, `--layer-map`
@@ -43,14 +43,15 @@ Differences from the paper, and how its gaps are read (more, table by table: `py
       pre-training, `wopt` is `cka` without. `--outputs kd` has KD's loss in its place.
     - GLUE: the paper fine-tunes pre-trained students without any hidden loss. So does this script, but its students
       also learn from the teacher's outputs; `--outputs labels` leaves these out. `wopt` keeps CKA on the task.
-    - eqs. 5-6 sum over words; L_CLM and L_Dist are means over them, so that L_H weighs more.
+    - eqs. 5-6 sum over words; L_CLM, and L_Dist with it, are means over them, so that L_H weighs more.
     - pre-training: an encoder reads texts of which 15% of the tokens are masked, and learns L_Dist at all of them. An
       encoder-decoder reads the text of eq. 5, and writes it. A teacher without a pre-trained checkpoint teaches this
-      stage as well.
+      stage as well. Its rate is 1e-3; the paper's are 2e-4 for BERT and 3e-5 for mBART and T5 (B.2, B.3). The rows that
+      run by default have no such stage.
     - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
-    - eq. 4 is "added to the final batch": by default only the last minibatch carries its gradient; `--history exact`
-      takes that of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed by its
-      share of the batch's predictions: not quite the mean over all tokens of the batch.
+    - eq. 4's sum is "added to the final batch" (B.3): by default only the last minibatch carries its gradient;
+      `--history exact` takes that of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens,
+      weighed by its share of the batch's predictions: not quite the mean over all tokens of the batch.
     - layer i of m is matched with layer ceil(i N / m) of N, the last always: of 12, 8 skip 1, 4, 7 and 10. The paper's
       "skip every third" drops 3, 6, 9 and 12 (`--layer-map`). The loss is the mean over pairs; theirs may be the sum.
     - AdamW with the decay of all scripts (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
@@ -71,13 +72,13 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
+from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
-PROJECTED = ("lin",)  # whose student's states pass through a learnt matrix
-PAPER_EPOCHS = 6  # distilBART's; of GLUE the paper gives none
-# Of pre-training, by the teacher's family: epochs, and the texts of one where the corpus is a stream
+PAPER_EPOCHS = 6  # distilBART's; the paper gives none for its tasks
+# Of pre-training, by the teacher's family: epochs, and the texts of one where the corpus is a stream. BART, which the
+# paper does not pre-train, has mBART's
 PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
 
 
@@ -130,14 +131,15 @@ class Args(CommonArgs):
         None, "pre-training: its teacher, a hub id or a folder (default: what --teacher was before it was fine-tuned)"
     )
     pretraining_share: float = arg(0.25, "pre-training: its share of the budget", above=0, below=1)
-    pretraining_lr: float = arg(1e-3, "pre-training: peak learning rate", above=0)
+    pretraining_lr: float = arg(
+        1e-3, "pre-training: peak learning rate (the paper's: 2e-4 for BERT, 3e-5 for mBART and T5)", above=0
+    )
     pretraining_batch_size: int | None = arg(None, "pre-training: texts per step (default: --batch-size)", low=1)
     pretraining_minibatches: int | None = arg(None, "pre-training: its B of eq. 4 (default: --minibatches)", low=1)
     pretraining_max_length: int | None = arg(None, "pre-training: tokens kept of a text (default: --max-length)", low=4)
     corpus: str | None = arg(
         None,
-        "pre-training: a file of one passage a line, NAME=FILE,..., or stream:FILE or stream:hub:NAME, which are"
-        " read as they are used (default: pocket documents, or the task's own texts)",
+        f"pre-training: its text, {CORPUS} (default: pocket documents, or the task's own texts)",
     )
     outputs: Literal["both", "kd", "labels"] = arg(
         "both",
@@ -151,10 +153,6 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
-        if self.corpus is not None:
-            from common import text
-
-            text.corpora(self.corpus)
         B, size = self.pretraining_minibatches or self.minibatches, self.pretraining_batch_size or self.batch_size
         if self.batch_size % self.minibatches:
             raise BadInput(f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}")
@@ -223,11 +221,15 @@ class Covariances(NamedTuple):
 
 
 def covariances(S: Tensor, T: Tensor) -> Covariances:
-    """Eq. 1 of (n, D_S) and (n, D_T) states: S_TS = T'S / (n - 1), T and S centred over the tokens."""
+    """Of (n, D_S) and (n, D_T) states S_TS = T'S / (n - 1), S_TT and S_SS likewise, T and S centred over the tokens.
+
+    In float32 or better. Of one token all are 0.
+    """
     with torch.autocast(S.device.type, enabled=False):
         S, T = (X if X.dtype == torch.float64 else X.float() for X in (S, T))
-        S, T = (X - X.detach().mean(-2, keepdim=True) for X in (S, T))  # gradients of products of these are centred
-        n = max(2, S.shape[-2])
+        # the mean needs no gradient: what it is multiplied by is centred too, and sums to 0
+        S, T = (X - X.detach().mean(-2, keepdim=True) for X in (S, T))
+        n = max(2, S.shape[-2])  # one token has no covariance
         return Covariances(*(A.mT @ B / (n - 1) for A, B in ((T, S), (T, T), (S, S))))
 
 
@@ -272,7 +274,10 @@ def hidden_loss(hidden: Hidden, S: Tensor, T: Tensor) -> Tensor:
 
 
 def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
-    """The teacher layers of 1..N that guide student layers 1..m: ceil(i N / m), the last included; or those given."""
+    """The teacher layers of 1..N that guide student layers 1..m: ceil(i N / m), the last included; or those given.
+
+    `BadInput` for more student layers than N, and for layers that are not there.
+    """
     if m > N:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
     if given == "uniform":
@@ -286,8 +291,8 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
 class Objective(nn.Module):
     """What a stage minimises: L = L_CLM + L_Dist + beta L_H, or what is left of it.
 
-    `layers`: the partners of student layers 1, 2, ... of the encoder (and of the decoder); none without a hidden loss.
-    `partners`: the teacher's layers among them, each once.
+    `layers`: of the encoder (and of the decoder) a list, the partners of student layers 1, 2, ...; none without a
+    hidden loss. `teacher_layers`: all partners, each once.
     `projections`: what the student's states pass through, trained with it: Lin's, which start at random. `BadInput`
     for widths that `hidden` cannot compare.
     """
@@ -304,10 +309,10 @@ class Objective(nn.Module):
             )
         depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
-        make = partial(nn.Linear, D_S, D_T) if hidden in PROJECTED else nn.Identity
+        make = partial(nn.Linear, D_S, D_T) if hidden == "lin" else nn.Identity
         stacks = [[make() for _ in stack] for stack in self.layers]
         self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
-        self.partners = sorted({layer for stack in self.layers for layer in stack})
+        self.teacher_layers = sorted({layer for stack in self.layers for layer in stack})
         self.reads_teacher = outputs != "labels" or bool(self.layers)
         self.cka: list[MinibatchCKA] = []  # one a stack, over the minibatches of the batch at hand
 
@@ -330,7 +335,7 @@ class Objective(nn.Module):
         return loss + self.args.beta * term("hidden", torch.stack(L_H).mean()) if L_H else loss
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
-        """L_CLM + L_Dist (eqs. 5-6) of both models' outputs, or one of the two: (n,), one a prediction.
+        """L_CLM (eqs. 5-6) + L_Dist, KL(teacher || student) at T = 1, or one of the two: (n,), one a prediction.
 
         L_CLM is a class's cross-entropy. For scores both are squared errors.
         """
@@ -343,7 +348,7 @@ class Objective(nn.Module):
 
     def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
         """Both models' outputs on a batch; None for a teacher that is not read."""
-        t = teacher(batch, self.partners) if self.reads_teacher else None
+        t = teacher(batch, self.teacher_layers) if self.reads_teacher else None
         return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
 
     def states(self, k: int, s: Any, t: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
@@ -358,7 +363,8 @@ class Objective(nn.Module):
     def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
         """Eq. 4's sums over all minibatches of a batch, stack by stack, for `--history exact`.
 
-        The second pass draws the same dropout again; of several processes each draws it anew for every part.
+        In one process the second pass draws the same dropout again. In several it draws another for every part but the
+        first: the sums, and so the gradient, are then exact without dropout alone.
         """
         sums = [Covariances() for _ in self.layers]
         with torch.random.fork_rng():
@@ -447,7 +453,7 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
 
 def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel) -> list[float]:
     """Train `student` on the task; the validation curve."""
-    teacher = run.kept_teacher(objective.partners) if objective.reads_teacher else None
+    teacher = run.kept_teacher(objective.teacher_layers) if objective.reads_teacher else None
     held_out = run.evaluation_batches(HELD_OUT)
     modules = {"student": student, "projections": objective.projections}
     with run.loop(modules, run.lr, parts=args.minibatches) as loop:

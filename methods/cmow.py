@@ -29,7 +29,7 @@ What the paper has -> code
     masked language model                 MatrixEmbeddings.both_sides, prefix_products, general_loss
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
-    loss (appendix B)                     baseline, as vanilla KD is for all scripts
+    loss (appendix B)                     main; `baseline` is vanilla KD, the same in all scripts
     table I, search spaces                grid; tables VII and VIII: python -m bench sizes cmow
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
@@ -37,12 +37,14 @@ What the paper has -> code
 Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
 `python -m bench papers cmow`)
     - alpha weighs the teacher in all scripts here; the paper's weighs the labels. "Only soft loss" is `--alpha 1`.
+      It is 0.9 and T is 2, as in all scripts; the paper's are `--alpha 0.5 --temperature 1` (appendices B, C).
     - a table of matrices holds what is added to the identity: the function and its N(0, 0.01) are the same, but
       dropout and decay pull a matrix towards the identity, not towards zero.
     - padding is left out by the attention mask; in their code it is an embedding that drifts.
     - masked language model: position i has the suffix that starts at i; in their code the one that starts at n - 1 - i.
       A student without a backward table reads its suffixes in the text's order.
-    - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5.
+    - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5. It drops
+      nothing: `--general-hidden-dropout 0.2` is table I's.
     - the KL divergence is summed over classes; their mean over batch and classes is C times weaker. The logits of the
       linear and CNN heads have no ReLU.
     - DiffCat encodes the words of each text without [CLS] and [SEP]. `--diffcat auto` uses it for pairs alone; with
@@ -63,11 +65,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, variants
+from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, split_list, variants
 
 PAPER_EPOCHS, PATIENCE = 20, 5
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
@@ -93,7 +95,7 @@ def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
-    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "text embedding")
+    KINDS = ("classification", "regression", "text embedding")
 
     variant: str = variants("finetune,kd", ("finetune", "kd"))
     task: str = "pocket/rte"
@@ -125,16 +127,11 @@ class Args(CommonArgs):
     general_clip: float = arg(1.0, "--init general: largest norm of a gradient", above=0)
     corpus: str | None = arg(
         None,
-        "--init general: its text, FILE of one passage a line, NAME=FILE,..., stream:FILE or stream:hub:REPO"
-        " (default: pocket documents, or the task's own texts)",
+        f"--init general: its text, {CORPUS} (default: pocket documents, or the task's own texts)",
     )
 
     def check(self) -> None:
         super().check()
-        if self.corpus is not None:
-            from common import text
-
-            text.corpora(self.corpus)
         if self.gradient_checkpointing or self.keep != "first":
             raise BadInput("--gradient-checkpointing, --keep: this student has no layers; leave them out")
         for init in self.inits or [self.init]:
@@ -167,7 +164,7 @@ class Args(CommonArgs):
 
 
 def encoder_sizes(student: str) -> dict[str, int]:
-    """`"hybrid-20-400"` -> the sizes of a `MatrixEmbeddingConfig`; a name alone has the paper's sizes."""
+    """`"hybrid-20-400"` -> sizes of a `MatrixEmbeddingConfig`; a name alone has the paper's. `BadInput` for others."""
     name, *sizes = student.split("-")
     matrix, vector = PAPER_SIZES.get(name, (0, 0))
     wanted = (matrix > 0) + (vector > 0)
@@ -179,7 +176,8 @@ def encoder_sizes(student: str) -> dict[str, int]:
 
 
 def image_side(matrix_size: int, vector_size: int, **_: Any) -> int:
-    """The side of the square images that the CNN sees: the matrices, and the vector folded into one."""
+    """The side of the square images that the CNN sees: the matrices, and the vector folded into one. `BadInput` for a
+    vector that has another number of entries, or a side below 3."""
     side = matrix_size or math.isqrt(vector_size)
     if side < 3 or vector_size not in (0, side * side):
         raise BadInput("--head cnn: needs matrices of 3 x 3 or more, and vectors of as many entries; for example"
@@ -477,7 +475,8 @@ SEED = 0  # one general distillation for all seeds of a task, like a published c
 
 def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tuple[float, float] = (5.0, 2.0),
                  over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
-    """(), of (n, V) logits: 5 T^2 KL(teacher || student), T = 2, + 2 CE over the masked, whose labels are >= 0.
+    """(), of (n, V) logits: 5 T^2 KL(teacher || student) + 2 CE, T = 2. 5 and 2 are the default `weights`; KL is a mean
+    over all tokens, CE over the masked ones, whose labels are >= 0.
 
     `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch.
     """
@@ -544,7 +543,7 @@ def stsb_classes(task: TaskData) -> TaskData:
 
 
 def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Teacher) -> dict[str, Any]:
-    """A row's settings besides the arguments."""
+    """A row's settings besides the arguments. `BadInput` for DiffCat without a separator."""
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
@@ -588,8 +587,9 @@ def main(args: Args) -> None:
             guide = run.kept_teacher() if variant == "kd" else None
             # no warm-up, linear decay (appendix B)
             with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
-                for batch in loop:  # appendix B
+                for batch in loop:
                     s, t = student(**batch.inputs), guide(batch) if guide else None
+                    # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
                     loop.minimise(baseline(args, batch, s, t))
             run.finish(student, loading=Loading("import methods.cmow"))
 

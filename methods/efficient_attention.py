@@ -13,7 +13,7 @@ Brown et al. 2023: https://arxiv.org/abs/2311.13657
     python methods/efficient_attention.py                                      # pocket task, about a minute on a laptop
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --task pocket/rte                # or bigbird, nystromformer
-    python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \
+    python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \\
         --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
 
@@ -31,7 +31,7 @@ What the paper has -> code
     sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
     section 3.1: convert                   convert; common/layers/long.py: published long teachers
     section 3.1: every other layer         depth, distil
-    appendix B: the loss, 5 CE + 2 MLM + 1 cosine, T = 2     pretraining_loss
+    appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
     sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
@@ -45,8 +45,12 @@ efficient_attention`)
       a global block at the end of the batch's longest text; here both belong to each text.
     - BigBird's random blocks are the same in training and evaluation; the library draws them in training and sees
       block 0 four times in evaluation. A text of up to 704 tokens gets full attention in both.
-    - LSG chooses the tokens of largest norm, its authors' default; the paper speaks of hashing (LSH). No window is
-      dilated, as the paper says of Longformer's: nor are those of the published models.
+    - LSG chooses the tokens of largest norm, its authors' default; the paper speaks of hashing (LSH). The paper calls
+      Longformer's window dilated. Here none is, nor in the published models.
+    - appendix B has a cross-entropy without T^2, and does not say which hidden states and tokens count. DistilBERT's
+      code does: T^2 KL(teacher || student), the last states, means over all tokens, of L_mlm over the masked ones.
+    - with `--budget paper` a step of distillation has 2^18 tokens, as Longformer's conversion has. DistilBERT's has
+      5 x 50 texts; table 8's students had "a train batch size of 4".
     - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
       global: they are copied from the others when it ends. Question tokens are global in question answering.
     - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
@@ -64,11 +68,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
+from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -81,7 +85,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "convert-distil-kd": ("convert", "distil", "kd"),
 }
 PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
-CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3  # Longformer's steps and tokens a step; DistilBERT's epochs
+# With --budget paper: Longformer's steps and tokens a step (of distillation, too); DistilBERT's epochs
+CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3
 CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
 DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
 
@@ -90,8 +95,8 @@ DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1
 class Args(CommonArgs):
     """The arguments of all scripts, and those of efficient attention."""
 
-    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "token classification", "span QA")
-    OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ()  # its stages go on from the teacher
+    KINDS = ("classification", "regression", "token classification", "span QA")
+    OUTPUTS_ALONE = ()  # its stages go on from the teacher
 
     variant: str = variants("finetune,kd,convert-distil", VARIANTS)
     task: str = "pocket/rte"
@@ -115,10 +120,8 @@ class Args(CommonArgs):
     random_blocks: int = arg(3, "BigBird: random blocks that a block sees", low=0)
     corpus: str | None = arg(
         None,
-        "text of the stages before fine-tuning: FILE, or several with commas: task (its training texts), pocket-short,"
-        " pocket-long (built in), NAME=FILE or NAME:COUNT=FILE (.txt, or .jsonl with a text or as OSCAR has it),"
-        " stream:NAME=FILE, stream:hub:NAME, which are read as they are used (default: task; with pocket tasks"
-        " task,pocket-short, with documents pocket-long)",
+        f"text of the stages before fine-tuning, {CORPUS} (default: task; with pocket tasks task,pocket-short, with"
+        " documents pocket-long)",
     )
     convert_corpus: str | None = arg(None, "text of masked language modelling after conversion (default: --corpus)")
     stage_length: int | None = arg(
@@ -133,11 +136,6 @@ class Args(CommonArgs):
 
     def check(self) -> None:
         super().check()
-        if self.corpus or self.convert_corpus:
-            from common import text
-
-            text.corpora(self.corpus)
-            text.corpora(self.convert_corpus)
         if self.convert_share + self.distil_share >= 1:
             raise BadInput(
                 f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
@@ -204,6 +202,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
+    """What the arguments and the teacher make of a variant. A teacher that is long already keeps its attention."""
     stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
     full = min(args.short_length, args.max_length), None
     length, pattern = (args.max_length, attention_settings(args)) if "convert" in stages else full
@@ -213,7 +212,7 @@ def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
 
 
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
-    """The layers of a row's student, and which of the teacher's they are."""
+    """How many layers a row's student has, and which of the teacher's. `BadInput` for another width than its."""
     N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
     if VARIANTS[variant] == ("convert",):  # the converted teacher
         return N, "first"
@@ -241,13 +240,13 @@ def attention_settings(args: Args) -> dict[str, Any]:
 # --- the loss before the task (appendix B) -------------------------------------------------------------------
 
 TEMPERATURE = 2.0
-SOFT, MLM, COSINE = 5.0, 2.0, 1.0
+MLM, SOFT, COSINE = 2.0, 5.0, 1.0  # appendix B's alpha, beta, gamma
 SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
 
 
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor,
                      over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
-    """L = 2 L_mlm + 5 L_ce + 1 L_cos (appendix B); without a teacher L_mlm alone.
+    """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
 
     Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
     is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
@@ -259,10 +258,10 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
         return L_mlm
     # p_i = exp(z_i / T) / sum_j exp(z_j / T); L_ce = T^2 KL(teacher || student)
     L_ce = over_tokens(kl_loss(student.logits[mask], teacher.logits[mask], TEMPERATURE))
-    # L_cos = 1 - cos of the last hidden states
+    # L_cse = 1 - cos of the last hidden states
     S, T = student.hidden_states[-1][mask], teacher.hidden_states[-1][mask]
-    L_cos = over_tokens(1 - F.cosine_similarity(S, T, dim=-1))
-    return MLM * term("MLM", L_mlm) + SOFT * term("KL", L_ce) + COSINE * term("cosine", L_cos)
+    L_cse = over_tokens(1 - F.cosine_similarity(S, T, dim=-1))
+    return MLM * term("MLM", L_mlm) + SOFT * term("KL", L_ce) + COSINE * term("cosine", L_cse)
 
 
 def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: Batch) -> Tensor:
@@ -366,7 +365,8 @@ def load_teacher(args: Args, task: TaskData) -> Teacher:
 
 def teacher_length(args: Args, task: TaskData) -> int:
     """The fine-tuned teacher has full attention: over whole documents of the pocket suite, where that is cheap, and
-    otherwise as far as its positions reach. A long teacher reads what its students read."""
+    otherwise as far as its positions reach. A long teacher reads what its students read. `BadInput` where its soft
+    labels would be of less text than the student reads."""
     if attention.kind_of(models.load_config(models.source(args.teacher))):
         return args.max_length
     if args.teacher in models.POCKET:

@@ -13,7 +13,7 @@ Fan et al., ACL 2025: https://aclanthology.org/2025.acl-long.1067
     python methods/mc3kd.py                                   # pocket task, about a minute on a laptop
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
-    python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper
+    python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper --temperature 20
     python methods/mc3kd.py --variant only-selection --tokens all --last in    # MC3KD's layers, PKD's loss
     python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
 
@@ -37,12 +37,14 @@ Equation -> code
 
 Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers mc3kd`)
     - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
+    - T is 2 and alpha 0.9, as in all scripts. The paper has T = 20 and searches alpha from 0.2 to 0.7 (appendix A);
+      `--budget paper` changes the number of epochs alone.
     - eq. 5 divides by m - 1, and m is also the number of layers: read as n, the number of vectors. Eq. 6 writes the
       trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
-    - each layer's correlation is divided by min(d_S, d_T), so that beta means the same for every width. A beta of the
+    - each layer's correlation is divided by min(D_S, D_T), so that beta means the same for every width. A beta of the
       paper is that many times as large here.
     - all valid tokens are the samples (`--tokens cls`: [CLS] alone, 32 of a batch). With no more vectors than
-      dimensions the correlation is n - 1 for related and unrelated layers alike: a line warns of it. `--memory 0.9`
+      dimensions it is nearly n - 1 for related and unrelated layers alike: a line warns of it. `--memory 0.9`
       adds the covariances of the batches before, each batch's with 0.9 of the next one's weight, so that
       `--accumulate` works, too; `--shrinkage` sets a ridge that grows with D/n.
     - C_T and RCCC are over 512 examples, drawn at random; RCCC is of layers 1 and N, not of the embeddings. Algorithm 1
@@ -53,8 +55,9 @@ Differences from the paper, and how its gaps are read (more, table by table: `py
       "Only selection" is said to use vanilla KD's loss, in which no layer takes part; its results differ from KD's:
       read as PKD's loss, so that the deepest of the selected layers has no partner. `only-mc3` matches all student
       layers, the last one with the teacher's last.
-    - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant. How DynaKD (Ding et al. 2024) learns its
-      distribution is not in the paper: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
+    - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant. This lies half-way in layers; the paper's
+      has 6 between 24 and 3 (section 6.3; `--assistant 6x768`). How DynaKD (Ding et al. 2024) learns its distribution
+      is not in the paper: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
     - language modelling, without details in the paper: means over the predicted tokens; the CCC is over the states of
       all positions, GPT-2's last after the final layer norm, as the library hands it out.
 """
@@ -67,7 +70,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -103,7 +106,7 @@ POOLS = {"pocket-6": "pocket", "pocket-12": "pocket,pocket-6"}  # DynaKD's teach
 class Args(CommonArgs):
     """The arguments of all scripts, and MC3KD's."""
 
-    KINDS: ClassVar[tuple[str, ...] | None] = ("classification", "regression", "text embedding", "language modelling")
+    KINDS = ("classification", "regression", "text embedding", "language modelling")
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
@@ -294,7 +297,10 @@ def select_layers(sequence: list[float], m: int) -> list[int]:
 
 
 def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
-    """The teacher layers of student layers 1, 2, ...; of the last student layer too, or not."""
+    """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
+
+    `BadInput` for a student with more layers than the teacher.
+    """
     N = len(sequence)
     if variant.layers == "none":
         return []
@@ -302,7 +308,7 @@ def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
     layers = {
         "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
-        "skip": [round(i * N / m) for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
+        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
         "selected": select_layers(sequence, m),
     }[variant.layers]
     return layers[:-1] if variant.last == "out" else layers
@@ -346,7 +352,7 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
         loss = loss + row.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
     elif row.hidden == "ccc":
         # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value; `ccc` is `total_correlation`
-        L_CCC: Any = 0.0
+        L_CCC: Any = 0.0  # without --memory there are no `memories`, and each is None
         for (S, T), memory in zip_longest(pairs, memories):
             L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
         # eq. 8
@@ -359,7 +365,8 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
 
 def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, layers: list[int]) -> None:
     """KD, PKD, MC3KD: a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
-    steps = run.steps if run.kind == "paper" else run.left  # the paper's epochs are TAKD's student's, too
+    # with --budget paper TAKD's assistant and student each have all epochs; otherwise the student has what is left
+    steps = run.steps if run.kind == "paper" else run.left
     modules: dict[str, torch.nn.Module] = {"student": student}
     memories: Any = ()
     if args.memory and args.row(run.variant).hidden == "ccc":
@@ -374,7 +381,8 @@ def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, lay
 
 
 def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
-    """TAKD's first stage: an assistant, which half of the budget teaches by KD; of the paper's, all epochs."""
+    """TAKD's first stage: KD trains an assistant, on half of the budget, or with `--budget paper` for all epochs. The
+    assistant, as a teacher."""
     width = student_shape(shape := run.settings["assistant"])[1]
     first = run.settings["init"]
     if width != student_shape(args.student)[1]:
@@ -433,7 +441,7 @@ def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
 
 
 def teacher_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
-    """DynaKD's teachers, `--teacher` first; they must read the same tokens."""
+    """DynaKD's teachers, `--teacher` first. `BadInput` for one of another vocabulary, or if there is no second."""
     names = split_list(args.pool or POOLS[args.teacher])
     pool = [get_teacher(args, task, name) for name in names if name != args.teacher]
     for other in pool:
@@ -452,7 +460,7 @@ def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
 
 
 def settings_of(args: Args, name: str, teacher: Teacher, pool: list[Teacher]) -> dict[str, Any]:
-    """What a row's result says of it besides the arguments. `BadInput` for widths that its loss cannot compare."""
+    """A row's settings besides the arguments. `BadInput` for widths that its loss cannot compare."""
     row, (m, D_S) = args.row(name), student_shape(args.student)
     N, D_T = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
     if row.hidden == "pkd" and D_S != D_T:
@@ -474,8 +482,8 @@ def main(args: Args) -> None:
         if teacher.sources is None:  # otherwise no layer of it is there
             sequence, cost = layer_correlations(args, task, teacher)
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
-        rows = {name: settings_of(args, name, teacher, pool) for name in args.variants}
-        for run in task_runs(args, "mc3kd", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
+        settings = {name: settings_of(args, name, teacher, pool) for name in args.variants}
+        for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
             row, guide, teachers = args.row(run.variant), teacher, dict[str, Any]()
             layers = partners(row, sequence, student_shape(args.student)[0])
             if row.layers == "selected":  # choosing the layers is part of the method and of its cost

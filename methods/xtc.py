@@ -31,11 +31,11 @@ The paper -> code
     layer reduction, table C.6          `--keep skip`, `first`, `top`, or numbers; layer_numbers
     B.1: L_hidden, L_att, L_logit       hidden_loss, attention_loss, logit_loss; their sum: step_loss
     figure 4: 1S-, 2S-, 3S-KD           STAGES, train, distil
-    figure 5: reduce, then quantise     `--reduce-share`, distil
+    the recipe: reduce, then quantise   `--reduce-share`, distil (figure 5 is of "the fine-tuned 6-layer SkipBERT6")
     eq. 2: W = W~ + UV (LoRA)           QuantizedLinear.forward, `--lora-rank`
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
     table C.14, one run after another   `--init FOLDER`; C.15, a smaller teacher: `--teacher FOLDER`
-    figures 5 and 6                     distances; latent.safetensors; python -m bench figures xtc RUN,RUN
+    figures 5 and 6: how far W moves    distances; latent.safetensors; python -m bench figures xtc RUN,RUN
     bytes in files, integer products    common/layers/packed.py; tables C.8 and C.13: python -m bench sizes xtc
 
 Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
@@ -68,7 +68,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -90,9 +90,10 @@ STAGES = {
     "2": (Stage(("hidden", "attention"), 2.5), Stage(("logit",))),
     "3": (Stage(("hidden", "attention"), 2.5), Stage(("hidden", "attention", "logit")), Stage(("logit",))),
 }
-# Epochs of Budgets A, B, C (ours): over the task's own data; over augmented data, which are 17 to 62 times as many
+# Epochs of Budgets A, B, C: over the task's own data; over augmented data, which are 17 to 62 times as many (C.1).
+# Ours: the supplement names one of them, "18/36" of MNLI and QQP (B.2), read as Budget C's, of which 18 are taken
 PAPER_EPOCHS = {"A": (3, 1), "B": (9, 3), "C": (18, 6)}
-EVALUATE_EVERY = 1000  # steps (B.2), with --budget paper alone
+EVALUATE_EVERY = 1000  # steps, as in their code; B.2 reports the best of the evaluations. With --budget paper alone
 STE_CLIP = 2.5  # TernaryBERT's
 
 
@@ -109,7 +110,7 @@ class Variant(NamedTuple):
 class Args(CommonArgs):
     """The arguments of all scripts, and XTC's."""
 
-    KINDS: ClassVar = ("classification", "regression")  # XTC compresses encoders
+    KINDS = ("classification", "regression")  # XTC compresses encoders
 
     variant: str = variants("finetune,kd,xtc", ("finetune", "kd", "xtc"))
     init: str = "teacher"
@@ -242,7 +243,7 @@ def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tens
 
 
 def straight_through(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-    """The codes of x ~ codes scale, integers to the last bit; their gradient is that of x / scale."""
+    """`codes`, bit by bit, where x is about codes * scale; the gradient that reaches x is that of x / scale."""
     return codes + (x - x.detach()) / scale
 
 
@@ -441,7 +442,7 @@ def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name:
 
 def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: list[int]) -> dict[str, Tensor]:
     """Train the student of a row through its stages, in place; its float weights when it was given its bits."""
-    # figure 5: fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
+    # fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
         first = STAGES["1" if row.variant == "xtc" else row.variant][0]
         train(args, run, student, kept, "reduce", first, round(share * run.steps))
@@ -497,7 +498,7 @@ def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, wi
     if args.stage_steps != "equal" and row.variant == "xtc":
         plain = augmented = sum(args.lengths(row))
     epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
-    # 1e-4 at BERT-base's width; of a narrow student no stage peaks above 2e-3
+    # twice the default of the other scripts: 5.6e-5 at width 768; of a narrow student no stage peaks above 2e-3
     usual, peak = task.task.kind.default_lr(width, args.init), max(stage.peak for stage in row.stages)
     lr = args.lr or min(2 * usual, 2e-3 / peak)
     share = args.reduce_share if row.bits < 32 and len(kept) < N and not goes_on(args) else 0.0
