@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,14 +26,6 @@ ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT.parent / "shared" / "realdata"
 MOVED = "c" * 40  # where the branch is
 GLUE = [name for name in HUB if HUB[name].revision == GLUE_REVISION]
-
-
-def test_arguments_are_checked_without_heavy_libraries() -> None:
-    code = (
-        "import sys; from common import sources, tasks; tasks.check_name('pocket/ner')\n"
-        "assert not {'torch', 'transformers', 'datasets', 'pyarrow', 'scipy', 'sklearn'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- pocket --------------------------------------------------------------------------------------------------
@@ -412,17 +402,12 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
     ("name", "outputs", "expected"),
     [
         ("mnli", ("contradiction", "entailment", "neutral"), [1, 2, 0]),
-        ("mnli", ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"), [2, 1, 0]),
         ("rte", ("not-entailment", "Entailment"), [1, 0]),
-        ("qnli", ("Not Entailment", "entailment"), [1, 0]),
-        ("sst2", ("neg", "pos"), [0, 1]),
         ("sst2", ("1", "0"), [1, 0]),  # digits are the hub's ids
         ("qqp", ("notDuplicate", "is_duplicate"), [0, 1]),
         ("stsb", ("score",), [0]),
         ("mnli", ("LABEL_0", "LABEL_1", "LABEL_2"), None),
-        ("stsb", ("label_0",), None),
         ("sst2", ("negative", "neutral", "positive"), "sst2"),
-        ("mnli", ("entailment", "not_entailment"), "mnli"),
         ("sst2", ("negative", "neg"), "sst2"),
         ("sst2", ("LABEL_0", "positive"), "sst2"),
         ("sst2", ("1", "2"), "sst2"),

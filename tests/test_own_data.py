@@ -20,7 +20,7 @@ import pandas
 import pytest
 import torch
 import transformers
-from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, call, sentence, tiny_bert, word_tokenizer
+from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, ran, sentence, tiny_bert, word_tokenizer
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import refused, write
 
@@ -213,9 +213,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(sep=" - "), ("t.csv: no column is known", "it has text - label")),
     ("t.csv", sheet(sep=",old,").replace("text,old,", "text,label,", 1).replace("old", "login", 9),
      ("warning", "t.csv: several columns are called 'label'; the first of them is read")),
-    ("t.csv", sheet().replace("about", "\xe9t\xe9").encode("cp1252"), ("t.csv line 2: not UTF-8",)),
     ("t.xlsx", b"PK\3\4", ("t.xlsx: must be a .csv", "save a spreadsheet as CSV, in UTF-8")),
-    ("t.csv", "", ("t.csv: the file is empty",)),
     ("t.csv", "\ufeff\r\n\r\n", ("t.csv: the file is empty",)),
     ("t.csv", "text,label\n", ("t.csv: no row has both a text and a label",)),
     ("t.json", "[1, 2]", ("t.json row 1: int",)),
@@ -231,8 +229,6 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", "".join(f"c{i}," for i in range(30)) + "z\n", Columns(label="q"), ("it has c0, c1,", "and 11 more")),
     ("t.csv", "a,b,c,label\n1,2,3,4\n", Columns(("a", "b", "c")), ("one text or two",)),
     ("t.csv", sheet(), Columns(("label",), "label"), ("and another column",)),
-    ("t.csv", sheet(), Columns(("text", "text")), ("one text or two",)),
-    ("t.csv", sheet(more="one\n"), ("t.csv line 62: 1 columns where 2 are needed",)),
     ("t.tsv", sheet(sep="\t", more='"one" two\tlogin\n'), ("warning", "t.tsv line 62", "are read as text")),
     ("t.tsv", sheet(sep="\t", more='"one\tlogin\nother\tlogin\ntwo"\tlogin\n'),
      ("warning", "t.tsv line 64: a quotation mark", "are read as text")),
@@ -241,9 +237,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(more=",billing\n \t,login\n"), ("warning", "2 of 62 rows have no text and are left out",
                                                                "t.csv line 62")),
     ("t.jsonl", values("a", "b") + '{"text": null, "label": "a"}\n', ("warning", "1 of 41 rows have no te")),
-    ("t.jsonl", values("a", "b") + '{"text": 5, "label": "a"}\n', ("t.jsonl line 41: text is 5", "must be text")),
     ("t.jsonl", lines({"text1": "", "text2": 5, "label": "a"}), ("t.jsonl line 1: text2 is 5", "must be text")),
-    ("t.jsonl", values("a", "b") + '{"text": "\\ud800", "label": "a"}\n', ("line 41", "lone surrogate")),
     # labels
     ("t.csv", sheet(more="one,\ntwo, \n"), ("warning", "2 of 62 rows have no label and are left out",
                                                        "t.csv line 62")),
@@ -304,7 +298,6 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({}, "no train split; needs train with .csv, .tsv"),
         ({"data.csv": sheet()}, "data.csv"),
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
         ({"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text'; needs text, has id, name"),
@@ -316,7 +309,6 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
             },
             "a column of train's file and another file both say what dev is; leave one",
         ),
-        ({"state.json": "{}"}, "one split written by save_to_disk"),
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
         ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
         ({"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),
@@ -355,7 +347,6 @@ def test_texts_that_are_cut_are_counted_once(capsys: pytest.CaptureFixture) -> N
     ("name", "says"),
     [
         ("no/such/file.csv", "no such file or folder"),
-        ("tickets.csv", "no such file or folder"),
         ("hub:", "could not be loaded from the hub"),
         ("tickets", "unknown task, and no file or folder"),
     ],
@@ -393,9 +384,7 @@ def test_every_method(method: str, easy: list[str], tmp_path: Path) -> None:
     argv += ["--budget", 96, "--out-dir", tmp_path / "runs", "--cache-dir", easy[easy.index("--cache-dir") + 1]]
     argv += ["--student", "cmow-4" if method == "cmow" else "2x32", "--device", "cpu", "--variant",
              "finetune" if method == "xtc" else "kd"]  # fmt: skip
-    code, out, err = call(method, *argv)
-    assert code == 0, err
-    assert "accuracy/macro_f1/majority" in out
+    assert "accuracy/macro_f1/majority" in ran(method, *argv)
     (found,) = (tmp_path / "runs").rglob("result.json")
     record = json.loads(found.read_text())
     assert record["task"].startswith("mail-")
