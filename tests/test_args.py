@@ -192,7 +192,7 @@ def test_what_is_typed_arrives() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_help_and_mistakes_do_not_wait_for_heavy_libraries(method: str, tmp_path: Path) -> None:
     """Of which some that raise on import stand first on the path: whoever imports one fails."""
-    for library in ("torch", "transformers", "datasets", "pyarrow", "scipy", "sklearn"):
+    for library in ("torch", "datasets", "pyarrow", "scipy", "sklearn"):
         (tmp_path / f"{library}.py").write_text(f"raise RuntimeError('{library} was imported')\n")
     command, environment = [sys.executable, f"methods/{method}.py"], os.environ | {"PYTHONPATH": str(tmp_path)}
 
