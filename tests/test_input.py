@@ -182,11 +182,9 @@ def test_missing_files(task: str, files: list[str], says: tuple[str, ...], tmp_p
 @pytest.mark.parametrize(
     ("file", "content", "first"),
     [
-        ("train.tsv", MOODS.encode("utf-16"), "a fine film"),
         ("train.tsv", MOODS.replace("\n", "\n\n").rstrip("\n"), "a fine film"),
         ("train.tsv", MOODS.replace("a fine", "a\u2028\0fine"), "a\u2028\0fine film"),
         ("train.tsv", MOODS.replace("a fine", "fine " * 100_000), "fine " * 100_000 + " film"),
-        ("train.csv", 'label,sentence\n1,"a ""fine"",\nfilm"\n0,b\n', 'a "fine",\nfilm'),
         ("train.jsonl", ROW + '\n{"label": "NEGATIVE", "sentence": "b", "more": []}\n', "a fine film"),
         (
             "train.jsonl",

@@ -77,7 +77,6 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
         ("t.jsonl", values(True, False), "classification", "2 classes (True "),
         ("t.jsonl", values(1.0, 2.0, 10.0), "classification", "3 classes (1 "),
         ("t.jsonl", values(*range(5)), Columns(kind="scores"), "regression", "scores from 0 to 4"),
-        ("t.jsonl", values(*(i / 10 for i in range(40))), "regression", "scores from 0"),
         ("t.csv", sheet(teams=("1.5", "2.5", "4")), "regression", "scores from 1.5 to 4"),
         ("t.csv", sheet(40, ("1,5", "0,125", "-3,25"), ";"), "regression", "scores from -3.25 to 1.5"),
         ("t.csv", sheet(teams=("1", "2", "1.0")), "classification", "2 classes (1 "),
@@ -374,14 +373,13 @@ def moods(rows: int = 200) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("method", sorted(SCRIPTS))
-def test_every_method(method: str, easy: list[str], tmp_path: Path) -> None:
+def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
     """From a file to a student that says the classes by their names, and a table that says how large the largest is."""
     texts, labels = moods()
     path = write(tmp_path / "mail.csv", "".join(f"{text};{label}\n" for text, label in [("message", "team"),
                  *zip(texts, labels, strict=True)]))  # fmt: skip
-    teacher = easy[easy.index("--teacher") + 1]
-    argv = ["--task", path, "--text", "message", "--teacher", teacher, "--teacher-epochs", 1, "--max-length", 16]
-    argv += ["--budget", 96, "--out-dir", tmp_path / "runs", "--cache-dir", easy[easy.index("--cache-dir") + 1]]
+    argv = ["--task", path, "--text", "message", "--teacher", backbone, "--teacher-epochs", 1, "--max-length", 16]
+    argv += ["--budget", 96, "--out-dir", tmp_path / "runs", "--cache-dir", backbone.with_name("cache")]
     argv += ["--student", "cmow-4" if method == "cmow" else "2x32", "--device", "cpu", "--variant",
              "finetune" if method == "xtc" else "kd"]  # fmt: skip
     assert "accuracy/macro_f1/majority" in ran(method, *argv)
@@ -526,12 +524,12 @@ def options(**changes: Any) -> argparse.Namespace:
     return argparse.Namespace(**given | changes)
 
 
-def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arena_of_a_file(tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands have the file's whole place, its columns and the student; what cannot be is left out, or refused."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
     given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16", "--cache-dir", "kept"])
-    teacher = easy[easy.index("--teacher") + 1]  # 32 wide
+    teacher = str(backbone)  # 32 wide
     plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"))
     assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
     for job in plan.jobs:
@@ -551,12 +549,11 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     }
 
 
-def test_the_arena_of_outputs_alone(tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arena_of_outputs_alone(tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that need labels, or the teacher's layers, are left out; the others start from what --init names."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", sheet())
-    stored = write(tmp_path / "p.csv", "billing,login,delivery\n" + "1,0,0\n" * 60)
-    model = easy[easy.index("--teacher") + 1]
+    stored, model = write(tmp_path / "p.csv", "billing,login,delivery\n" + "1,0,0\n" * 60), str(backbone)
     for given, labelled, rows in [
         ({"teacher_outputs": "p.csv", "init": model}, False, "kd,narrow-kd,cmow-kd"),
         ({"teacher_outputs": "p.csv", "tokenizer": model}, True,
@@ -573,7 +570,7 @@ def test_the_arena_of_outputs_alone(tmp_path: Path, easy: list[str], monkeypatch
 
 
 def test_there_is_no_advice_where_commands_have_failed(
-    tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = str(write(tmp_path / "t.csv", sheet()))
     name = data.load(task).name
@@ -584,7 +581,7 @@ def test_there_is_no_advice_where_commands_have_failed(
     monkeypatch.setattr(arena.profile, "measure", lambda *_, **__: [])
     monkeypatch.setattr(arena, "answer", lambda *_: (arena.Grid(["row"], [["mc3kd"]]), "mc3kd is the best"))
     with pytest.raises(SystemExit):
-        arena.main([task, "--teacher", easy[easy.index("--teacher") + 1], "--student", "2x32", "--out", str(tmp_path)])
+        arena.main([task, "--teacher", str(backbone), "--student", "2x32", "--out", str(tmp_path)])
     said = capsys.readouterr().out
     assert "No advice: 1 line" in said
     assert "kd: exit code 2" in said
@@ -607,14 +604,14 @@ MOODS = "\n".join(["bad,good", *(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(6
     ],
 )  # fmt: skip
 def test_the_arena_from_file_to_advice(
-    file: str, content: str, more: str, says: tuple[str, ...], tmp_path: Path, easy: list[str],
+    file: str, content: str, more: str, says: tuple[str, ...], tmp_path: Path, backbone: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """What cannot be is left out, or refused where no row is left."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / file, content)
     write(tmp_path / "p.csv", MOODS)
-    words = f"{file} {more.format(easy[easy.index('--teacher') + 1])} --seeds 0 --max-length 16".split()
+    words = f"{file} {more.format(backbone)} --seeds 0 --max-length 16".split()
     words += ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "cache")]
     arena.main([*words, "--student", "2x32"])
     said = capsys.readouterr().out
@@ -627,11 +624,11 @@ def test_the_arena_from_file_to_advice(
 
 
 def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
-    """Rows with these scores, seed by seed."""
+    """Rows with these scores, seed by seed; of another kind those of CMOW."""
     made = []
     for place, values in scores.items():
-        variant = place if place in ("kd", "finetune") else "x"
-        row = compared.Row(place, "m", variant, "student 2x32", "random", "T")
+        variant = "kd" if place.endswith("kd") else "x"
+        row = compared.Row(place, "m", variant, "CMOW" if "cmow" in place else "student 2x32", "random", "T")
         more = {"metrics": {"dev": {"majority": 0.4}}, "settings": {"batch_size": 32}}
         found = [{"primary": {"name": "accuracy", "value": value}, **more} for value in values]
         row.cells["t"] = {i: Cell(place, "", record) for i, record in enumerate(found)}
@@ -641,11 +638,12 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
 
 def test_advice_follows_from_the_figures() -> None:
     def said(teacher: float = 0.92, **scores: list[float]) -> str:
-        cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
-        of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
-                  for row, _ in rows(**scores)}  # fmt: skip
-        measured = rows(**scores)
-        return arena.advice(compared.Table({}, [row for row, _ in measured], []), "t", measured, of_row, teacher)
+        measured, of_row = rows(**scores), dict[str, Any]()
+        for row, _ in measured:
+            milliseconds, size = {"fast": (1.0, 4e6), "small": (50.0, 1e6)}.get(row.place, (40.0, 8e6))
+            of_row[row.path] = {"milliseconds": {"1": milliseconds}, "bytes": size}
+        table = compared.Table({}, [row for row, _ in (*measured, *rows(kd=[0.1]))], [])  # a KD that was not measured
+        return arena.advice(table, "t", measured, of_row, teacher)
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
     assert said(0.83, **close) == (
@@ -658,4 +656,7 @@ def test_advice_follows_from_the_figures() -> None:
     assert "The teacher has 96.0: students that learn for longer, --budget, may come closer." in said(0.96, **clear)
     assert said(kd=[0.9, 0.9], fast=[0.8, 0.8]).startswith("kd has the highest score, 90.0, 10.0 points above fast; ")
     assert "2.0 points above (one seed: it may be noise) vanilla KD" in said(best=[0.82], kd=[0.80])
+    other = {"best": [0.9, 0.9], "cmow_kd": [0.88, 0.88]}  # of another kind: a rival by its name, and no vanilla KD
+    assert ", 2.0 points above cmow_kd." in said(0.9, **other)
+    assert said(0.9, **other, kd=[0.8, 0.8]) == "best has the highest score, 90.0, 10.0 points above vanilla KD."
     assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row is above 40.0, always the largest class")
