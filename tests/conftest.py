@@ -185,6 +185,13 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
 
 
+@pytest.fixture(scope="session")
+def small(glue: Path, expert: Path) -> list[str]:
+    """Four steps of one variant; its teacher has the task's head."""
+    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
+    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
+
+
 # --- running a script --------------------------------------------------------------------------------------
 
 

@@ -26,27 +26,11 @@ from conftest import ENVIRONMENT, ROOT
 from stand_in import cells, stand_in, starts
 
 from bench import __main__ as entry
-from bench import (
-    claims,
-    figures,
-    matrix,
-    measure,
-    papers,
-    plots,
-    published,
-    readme,
-    records,
-    report,
-    run,
-    sizes,
-    speed,
-    sweep,
-    table,
-    transfer,
-)
+from bench import claims, figures, matrix, measure, papers, readme, records, report, run, sizes, speed, sweep, table
 from bench import rows as compared
 from bench.grid import Grid
 from bench.matrix import Job, Matrix
+from bench.plots import frontier
 from common import data, models, results, tasks
 from common.args import BadInput, CommonArgs
 from common.tasks import Split, TaskData
@@ -909,7 +893,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     report.write(table.load([folder]), [folder], to)
     assert (to / "index.html").read_text(encoding="utf-8") == text
     points = [(1.0, 50.0, "a"), (2.0, 40.0, "b"), (2.0, 60.0, "c"), (3.0, 60.0, "d"), (4.0, 61.0, "e")]
-    assert [label for _, _, label in plots.frontier(points)] == ["a", "c", "e"]
+    assert [label for _, _, label in frontier(points)] == ["a", "c", "e"]
     entry.main(["figures", "arena", str(folder), "--out", str(to)])
     assert (to / "arena.png").read_bytes()[:4] == b"\x89PNG"
     assert (to / "arena.png").stat().st_size < 300_000
@@ -919,7 +903,7 @@ def test_an_order_that_holds_elsewhere_and_one_that_does_not(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are matched by name, and what differs is their order alone: the correlation is 1, or -1, in every draw."""
-    monkeypatch.setattr(transfer, "DRAWS", 100)
+    monkeypatch.setattr("bench.transfer.DRAWS", 100)
     names, noise = ("undistilled", "kd", "ours", "theirs", "alone"), (0.001, -0.001, 0.0)
     for folder, step, rows in (("first", 0.05, names), ("same", 0.04, names[:4]), ("turned", -0.04, names[:4])):
         for (rank, name), task in itertools.product(enumerate(rows), ("rte", "sst2")):
@@ -1111,7 +1095,7 @@ def test_words_alone_do_not_know_their_order() -> None:
 
 # --- the papers' tables -----------------------------------------------------------------------------------------
 
-PAPERS = {method: published.load(method) for method in published.methods()}
+PAPERS = {method: papers.load(method) for method in papers.methods()}
 # The starts of the reasons why a row has no command; others are of the teacher, and of tasks that no hub has
 REASONS = ("from the literature", "from other rows", "counts of examples", "the teacher")
 

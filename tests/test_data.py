@@ -388,11 +388,12 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
     ("name", "outputs", "expected"),
     [
         ("mnli", ("contradiction", "entailment", "neutral"), [1, 2, 0]),
-        ("rte", ("not-entailment", "Entailment"), [1, 0]),
+        ("rte", ("Not Entailment", "entailment"), [1, 0]),
         ("sst2", ("1", "0"), [1, 0]),  # digits are the hub's ids
         ("qqp", ("notDuplicate", "is_duplicate"), [0, 1]),
         ("stsb", ("score",), [0]),
         ("mnli", ("LABEL_0", "LABEL_1", "LABEL_2"), None),
+        ("stsb", ("label_0",), None),
         ("sst2", ("negative", "neutral", "positive"), "sst2"),
         ("sst2", ("negative", "neg"), "sst2"),
         ("sst2", ("LABEL_0", "positive"), "sst2"),

@@ -90,6 +90,7 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
         ("hotpot_qa", "no answer", ["noanswer"], 0, 0),
         ("hotpot_qa", "the old bridge", ["old bridge road"], 0, 0.8),
         ("trivia_qa", "Jean-Paul", ["Jean Paul"], 1, 1),
+        ("trivia_qa", "yes no", ["yes"], 0, 2 / 3),
         ("trivia_qa", "O\u2019Brien", ["o brien"], 1, 1),
         ("trivia_qa", "snow_white", ["x", "Snow White!"], 1, 1),
         ("trivia_qa", "a\u00b4 `b\u2018", ["b"], 1, 1),  # what was an article is left out after punctuation

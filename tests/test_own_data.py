@@ -57,6 +57,7 @@ def values(*labels: Any, count: int = 40) -> str:
 SQUAD = {"id": "q", "question": "what film", "answers": [{"text": "fine", "answer_start": 2}]}
 QUESTIONS = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": [SQUAD | {"id": f"q{i}", "question":
                         f"what film {i}"} for i in range(20)]}]}]})  # fmt: skip
+SPLIT = f"split,{sheet()}".replace("\nticket", "\ndev,ticket").replace("dev", "train", 40)
 TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "\n"
 
 
@@ -301,13 +302,7 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
         ({"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text'; needs text, has id, name"),
         ({"train.csv": sheet(), "test.csv": "text\nx\n"}, "warning: test is left out: no column 'label', which"),
-        (
-            {
-                "train.csv": f"split,{sheet()}".replace("\nticket", "\ndev,ticket").replace("dev", "train", 40),
-                "dev.csv": sheet(),
-            },
-            "a column of train's file and another file both say what dev is; leave one",
-        ),
+        ({"train.csv": SPLIT, "dev.csv": sheet()}, "a column of train's file and another file both say what dev is"),
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
         ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
         ({"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),

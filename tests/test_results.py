@@ -217,13 +217,6 @@ def test_where_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the folder of a run -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def small(glue: Path, expert: Path) -> list[str]:
-    """Four steps of one variant; its teacher has the task's head."""
-    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
-    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
-
-
 def test_signatures_depend_on_values_alone(small: list[str], tmp_path: Path) -> None:
     """Not on the order of declarations; what says where or how to run is no part of them."""
 

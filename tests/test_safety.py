@@ -201,12 +201,8 @@ def test_malicious_packed_files(what: str, good: Path, tmp_path: Path) -> None:
 def test_a_packed_files_tokenizer_runs_and_writes_nothing_of_its_own(good: Path, tmp_path: Path) -> None:
     own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
     code, target = f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Own: pass\n", tmp_path / "written"
-    files = {
-        "tokenizer_config.json": json.dumps(own),
-        "own.py": code,
-        str(target): "x",
-        f"../../../../../..{target}": "x",
-    }
+    files = {"tokenizer_config.json": json.dumps(own), "own.py": code}
+    files |= dict.fromkeys((str(target), f"../../../../../..{target}"), "x")
     _, tokenizer = packed.load(rewritten(good, tmp_path / "bad", lambda t, c, f: f.update(files)))
     assert type(tokenizer).__module__.startswith("transformers")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad"]
@@ -254,15 +250,6 @@ def test_any_content_is_read_or_refused(kind: str, draws: st.DataObject, tmp_pat
 # --- disks, files that vanish, clocks ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small(glue: Path, expert: Path, tmp_path: Path) -> list[str]:
-    """Ten steps of one variant, on data and with a teacher that may be deleted."""
-    shutil.copytree(glue / "SST-2", tmp_path / "data" / "SST-2")
-    shutil.copytree(expert, tmp_path / "expert")
-    argv = f"--task sst2 --data-dir {tmp_path / 'data'} --teacher {tmp_path / 'expert'} --student 2x16 --max-length 16"
-    return f"{argv} --selection-examples 32 --budget 320 --variant mc3kd --save-every 0".split()
-
-
 def weights(out: Path) -> str:
     (record,) = records(out)
     return models.file_digest(results.folder_of(out, record)) + str(record["metrics"])
@@ -286,10 +273,13 @@ def test_a_full_disk(small: list[str], tmp_path: Path) -> None:
 
 
 def test_what_vanishes_while_it_runs_and_a_clock_that_is_set_back(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: list[str], glue: Path, expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends as if nothing had happened: the data, the teacher, its checkpoint, its folder; an hour each look."""
-    ran("mc3kd", *small, "--out-dir", tmp_path / "whole")
+    shutil.copytree(glue / "SST-2", tmp_path / "data" / "SST-2")
+    shutil.copytree(expert, tmp_path / "expert")
+    argv = [*small, "--budget", 320, "--data-dir", tmp_path / "data", "--teacher", tmp_path / "expert"]
+    ran("mc3kd", *argv, "--out-dir", tmp_path / "whole")
     real, now, out = train.Loop.minimise, [time.time()], tmp_path / "out"
 
     def minimise(self: train.Loop, loss: torch.Tensor) -> None:
@@ -306,7 +296,7 @@ def test_what_vanishes_while_it_runs_and_a_clock_that_is_set_back(
 
     monkeypatch.setattr(train.Loop, "minimise", minimise)
     monkeypatch.setattr(time, "time", earlier)
-    ran("mc3kd", *small, "--out-dir", out)
+    ran("mc3kd", *argv, "--out-dir", out)
     assert weights(out) == weights(tmp_path / "whole")
 
 

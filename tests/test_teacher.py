@@ -17,15 +17,7 @@ from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped,
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    BartConfig,
-    BartForConditionalGeneration,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, BartConfig, T5Config
 
 from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
@@ -231,11 +223,8 @@ def same_outputs(model: Any, outputs: Any, batches: Any, layers: tuple[int, ...]
         valid = inputs["attention_mask"].bool()
         rows: list[tuple[Tensor, Tensor]] = [(read.hidden_states[l], computed.hidden_states[l]) for l in layers]
         rows = [(a[valid], b[valid]) for a, b in rows]
-        rows += (
-            [(read.logits[valid], computed.logits[valid])]
-            if read.logits.ndim == 3
-            else [(read.logits, computed.logits)]
-        )
+        of_tokens = valid if read.logits.ndim == 3 else slice(None)
+        rows.append((read.logits[of_tokens], computed.logits[of_tokens]))
         for found, wanted in rows:
             # float32 sums of the same numbers in another order, as batches of other lengths have them
             torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
@@ -281,8 +270,7 @@ def test_kept_outputs_by_token(tmp_path: Path) -> None:
     """Tags: as many rows as an example has tokens."""
     task = data.load("pocket/ner", limit=3)
     encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 24)
-    config = bert_config(num_labels=len(task.task.labels), initializer_range=0.3)
-    model = AutoModelForTokenClassification.from_config(config)
+    model = models.build(bert_config(num_labels=len(task.task.labels), initializer_range=0.3), task.task.kind)
     made = kept(model, tmp_path, encoded)
     same_outputs(model, made, data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
 
@@ -458,7 +446,7 @@ def test_students_of_an_encoder_decoder() -> None:
     """Half of the layers on each side."""
     sides = {f"{side}_{k}": v for side in ("encoder", "decoder")
              for k, v in {"layers": 3, "attention_heads": 2, "ffn_dim": 16}.items()}  # fmt: skip
-    model = BartForConditionalGeneration(BartConfig(vocab_size=40, d_model=8, **sides))
+    model: Any = models.build(BartConfig(vocab_size=40, d_model=8, **sides), "translation")
     assert models.stack_depths(models.keep_layers(model, "spread", 4).config) == [2, 2]
     assert (len(model.model.encoder.layers), len(model.model.decoder.layers)) == (2, 2)
     with pytest.raises(BadInput, match="as many layers on both sides"):
@@ -471,7 +459,7 @@ def test_students_of_an_encoder_decoder() -> None:
 def test_t5_keeps_its_position_bias(keep: str) -> None:
     """Its first block alone holds it; without it, an encoder cannot tell a text from its reverse."""
     config = T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=4, num_heads=2, decoder_start_token_id=0)
-    model = models.keep_layers(T5ForConditionalGeneration(config), keep, 4).eval()
+    model = models.keep_layers(models.build(config, "translation"), keep, 4).eval()
     assert models.stack_depths(model.config) == [2, 2]
     encoder, ids = model.get_encoder(), torch.tensor([[3, 4, 5, 6]])
     with torch.no_grad():
@@ -481,16 +469,14 @@ def test_t5_keeps_its_position_bias(keep: str) -> None:
 
 def test_a_t5_is_copied_as_wide_as_it_is(tmp_path: Path) -> None:
     """Also where its feed-forward width is not in the teacher's ratio, as Flan-T5-base's is not in Flan-T5-XL's."""
-    sizes: Any = {"d_kv": 8, "vocab_size": 31, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    small, large = (
-        T5ForConditionalGeneration(T5Config(d_model=D, d_ff=ffn, num_layers=2, num_heads=D // 8, **sizes))
-        for D, ffn in ((16, 44), (32, 80))
-    )
+    sizes: Any = {"d_kv": 8, "vocab_size": 31, "num_layers": 2, "feed_forward_proj": "gated-gelu"}
+    sizes["tie_word_embeddings"] = False
+    configs = [T5Config(d_model=D, d_ff=ffn, num_heads=D // 8, **sizes) for D, ffn in ((16, 44), (32, 80))]
+    small, large = (models.build(config, "translation") for config in configs)
     small.save_pretrained(tmp_path)
     args: Any = CommonArgs(student="2x16", init=str(tmp_path), keep="top")
-    run: Any = SimpleNamespace(
-        args=args, teacher=Teacher("", large, None, ""), task=data.load("pocket/translate", limit=9)
-    )
+    task = data.load("pocket/translate", limit=9)
+    run: Any = SimpleNamespace(args=args, teacher=Teacher("", large, None, ""), task=task)
     student, _ = build_student(run, args.init, args.student, args.keep, 44, {})
     kept = student.encoder.block[0].layer[1].state_dict()
     assert all(torch.equal(v, kept[k]) for k, v in small.encoder.block[1].layer[1].state_dict().items())
