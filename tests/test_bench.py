@@ -592,15 +592,7 @@ def test_cells_that_were_kept_are_left_out(
     change: tuple[str, str], left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What `run --kept` still runs, of a row with one variant; what a folder has joins it in `table --save`."""
-    text = """
-tasks = ["pocket/rte", "pocket/cola"]
-seeds = [0]
-budgets = [640, 320]
-[[rows]]
-name = "ours"
-method = "mc3kd"
-variant = "kd"
-"""
+    text = TUNED.partition("[tune]")[0] + '[[rows]]\nname = "ours"\nmethod = "mc3kd"\nvariant = "kd"\n'
     path, kept, data = tmp_path / "a.toml", tmp_path / "kept.jsonl.gz", ["0" * 16]
     path.write_text(text)
     monkeypatch.setattr(matrix, "fingerprint", lambda *_: data[0])

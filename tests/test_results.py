@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import random
@@ -34,7 +33,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 def changed(path: str, value: Any) -> dict[str, Any]:
     """A record with one field, named by its path, set to a value; `...` removes it."""
-    made = copy.deepcopy(record())
+    made = record()
     *parents, last = path.split("/")
     place = made
     for parent in parents:
