@@ -599,14 +599,14 @@ MOODS = "\n".join(["bad,good", *(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(6
     ],
 )  # fmt: skip
 def test_the_arena_from_file_to_advice(
-    file: str, content: str, more: str, says: tuple[str, ...], tmp_path: Path, backbone: Path,
+    file: str, content: str, more: str, says: tuple[str, ...], tmp_path: Path, easy: list[str],
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """What cannot be is left out, or refused where no row is left."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / file, content)
     write(tmp_path / "p.csv", MOODS)
-    words = f"{file} {more.format(backbone)} --seeds 0 --max-length 16".split()
+    words = f"{file} {more.format(easy[easy.index('--teacher') + 1])} --seeds 0 --max-length 16".split()
     words += ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "cache")]
     arena.main([*words, "--student", "2x32"])
     said = capsys.readouterr().out
