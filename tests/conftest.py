@@ -25,7 +25,7 @@ from accelerate import Accelerator, debug_launcher  # noqa: E402
 from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
-from common import args, data, evaluate, models, parallel, teacher, train  # noqa: E402
+from common import args, data, evaluate, models, parallel, results, teacher, train  # noqa: E402
 from pocket.models import SPECIAL_TOKENS  # noqa: E402
 
 # Here as in the scripts that the tests start: the same numbers, and no contention.
@@ -124,30 +124,20 @@ def write_sst2(folder: Path, train_rows: int = 1500, dev_rows: int = 300) -> Non
     folder.mkdir(parents=True)
     rng = random.Random(0)
     for split, rows in (("train", train_rows), ("dev", dev_rows)):
-        lines = ["sentence\tlabel"]
-        for i in range(rows):
-            lines.append(f"{sentence(rng, (NEGATIVE, POSITIVE)[i % 2])}\t{i % 2}")
-        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-
-
-def write_stsb(folder: Path, train_rows: int = 96, dev_rows: int = 32) -> None:
-    """Named columns; the score grows with the number of shared moods."""
-    folder.mkdir(parents=True)
-    rng = random.Random(2)
-    for split, rows in (("train", train_rows), ("dev", dev_rows)):
-        lines = ["sentence1\tsentence2\tlabel"]
-        for i in range(rows):
-            other = POSITIVE if i % 2 else NEGATIVE
-            lines.append(f"{sentence(rng, POSITIVE)}\t{sentence(rng, other)}\t{4.5 if i % 2 else 0.5 + i % 3}")
-        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        lines = [f"{sentence(rng, (NEGATIVE, POSITIVE)[i % 2])}\t{i % 2}\n" for i in range(rows)]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
 
 
 @pytest.fixture(scope="session")
 def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with SST-2 and STS-B as GLUE lays them out."""
-    root = tmp_path_factory.mktemp("data") / "glue"
+    """A folder with SST-2 as GLUE lays it out, and STS-B by named columns: its score grows with the shared moods."""
+    root, rng = tmp_path_factory.mktemp("data") / "glue", random.Random(2)
     write_sst2(root / "SST-2")
-    write_stsb(root / "STS-B")
+    (root / "STS-B").mkdir()
+    for split, rows in (("train", 96), ("dev", 32)):
+        lines = [f"{sentence(rng, POSITIVE)}\t{sentence(rng, (NEGATIVE, POSITIVE)[i % 2])}\t" for i in range(rows)]
+        scored = [f"{line}{4.5 if i % 2 else 0.5 + i % 3}\n" for i, line in enumerate(lines)]
+        (root / "STS-B" / f"{split}.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(scored))
     return root
 
 
@@ -195,6 +185,13 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
 
 
+@pytest.fixture(scope="session")
+def small(glue: Path, expert: Path) -> list[str]:
+    """Four steps of one variant; its teacher has the task's head."""
+    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
+    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
+
+
 # --- running a script --------------------------------------------------------------------------------------
 
 
@@ -216,6 +213,26 @@ def call(method: str, *argv: object) -> tuple[int, str, str]:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code, out.getvalue(), err.getvalue()
+
+
+def ran(method: str, *argv: object) -> str:
+    """What a script prints that ends well."""
+    code, out, err = call(method, *argv)
+    assert code == 0, err
+    return out
+
+
+def stopped(method: str, *argv: object) -> str:
+    """The one line with which a script ends that refuses its input, exit code 2."""
+    code, _, err = call(method, *argv)
+    *before, line = err.splitlines()
+    assert (code, line[:7], [other for other in before if other.startswith("error")]) == (2, "error: ", []), err
+    return line
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    """The results of all runs below a folder."""
+    return [results.load(path) for path in sorted(out.rglob("result.json"))]
 
 
 # Every script of methods/, and the examples of docs/add_a_method.md

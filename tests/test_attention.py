@@ -15,13 +15,7 @@ import torch.nn.functional as F
 import transformers
 from conftest import FAMILIES, word_tokenizer
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from common import models
@@ -222,7 +216,7 @@ def test_the_librarys_long_models(family: str, tmp_path: Path) -> None:
     theirs = of_the_library(family)
     model, ids = attention.from_library(theirs).eval(), ids_of(2, 96)
     model.save_pretrained(tmp_path)
-    again, lost = attention.read(tmp_path, AutoModelForTokenClassification)
+    again, lost = attention.read(tmp_path, transformers.AutoModelForTokenClassification)
     assert lost == ["classifier.bias", "classifier.weight"]
     body = attention.from_library(theirs.base_model).eval()
     expected = body(input_ids=ids).last_hidden_state

@@ -17,7 +17,6 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, XLNetTokenizer
 
 from common import data
 from common.kinds import Rows, Split, Task
-from common.kinds.documents import by_sentence
 from common.kinds.texts import token_stream
 from common.tasks import TASKS
 from pocket.models import SPECIAL_TOKENS, pocket_gpt2
@@ -234,10 +233,6 @@ def test_tags_come_back_from_any_window(max_length: int) -> None:
     silent = Split(["d"], [("boat \u200b paris",)], [[1, 2, 3]])  # a word without tokens is no entity
     made = data.encode(pieces(), silent, NER, 16)
     assert NER.kind.tags(made.windows or [], silent, NER, gold(made)) == [[NER.labels[1], "O", NER.labels[3]]]
-
-
-def test_tags_are_cut_where_sentences_end() -> None:
-    assert by_sentence("a b\nc\nd e", list("12345")) == [["1", "2"], ["3"], ["4", "5"]]
 
 
 @pytest.mark.parametrize("max_length", [24, 32, 40, 500])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import bert_config, call
+from conftest import bert_config, ran, stopped
 from test_batches import NER, SQUAD, asked, gold, pieces, tagged
 from torch.nn.functional import cross_entropy
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
@@ -78,7 +78,6 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
         ("squad", "the  BRONCOS!", ["Broncos"], 1, 1),
         ("squad", "cat sat", ["the cat sat down"], 0, 0.8),  # 2 of 2 and 2 of 3
         ("squad", "a b b", ["b b b c"], 0, 2 / 3),  # "a" is an article; b twice
-        ("squad", "1,000", ["1000"], 1, 1),
         ("squad", "anthem", ["an them"], 0, 0),  # articles are whole words
         ("squad", "", ["x"], 0, 0),
         ("squad", "the", ["a"], 1, 0),  # nothing is left of both: equal, and no word shared
@@ -91,12 +90,10 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
         ("hotpot_qa", "no answer", ["noanswer"], 0, 0),
         ("hotpot_qa", "the old bridge", ["old bridge road"], 0, 0.8),
         ("trivia_qa", "Jean-Paul", ["Jean Paul"], 1, 1),
+        ("trivia_qa", "yes no", ["yes"], 0, 2 / 3),
         ("trivia_qa", "O\u2019Brien", ["o brien"], 1, 1),
-        ("trivia_qa", "O\u2019Brien", ["OBrien"], 0, 0),
         ("trivia_qa", "snow_white", ["x", "Snow White!"], 1, 1),
         ("trivia_qa", "a\u00b4 `b\u2018", ["b"], 1, 1),  # what was an article is left out after punctuation
-        ("trivia_qa", "1,000 men", ["1000 men"], 0, 0.4),
-        ("trivia_qa", "yes no", ["yes"], 0, 2 / 3),
     ],
 )
 def test_answers_are_compared_as_their_own_programs_do(
@@ -117,9 +114,9 @@ def test_entities_count_whole() -> None:
 
 
 def test_an_entity_ends_with_its_sentence() -> None:
-    split = Split(["d"], [("vera\nrose",)], [[1, 0]])
+    split = Split(["d"], [("the vera\nrose",)], [[0, 1, 0]])
     made = data.encode(pieces(), split, NER, 8)
-    logits = np.eye(len(NER.labels))[[0, 1, 2, 0]]  # B-PER, then I-PER in the next sentence: two entities
+    logits = np.eye(len(NER.labels))[[0, 0, 1, 2, 0]]  # B-PER, then I-PER in the next sentence: two entities
     assert NER.kind.scores(NER, split, made, [logits])["entity_f1"] == pytest.approx(2 / 3)
     asked_of = asked()
     perfect = data.encode(pieces(), asked_of, SQUAD, 40)
@@ -181,12 +178,10 @@ def test_predictions_for_glues_server(glue: Path, expert: Path, tmp_path: Path) 
     (folder / "test.tsv").write_text('index\tsentence\n0\ta "good film\n1\ta bad film\n2\tthe cast was great\n')
     words = ["--task", "sst2", "--data-dir", tmp_path / "glue", "--teacher", expert, "--student", "2x32"]
     words += ["--variant", "kd", "--budget", "320", "--max-length", "16", "--out-dir", tmp_path / "out", "--write-test"]
-    code, _, err = call("mc3kd", *words)
-    assert code == 0, err
+    ran("mc3kd", *words)
     (written,) = tmp_path.rglob("test/SST-2.tsv")
     assert re.fullmatch(r"index\tprediction\n0\t[01]\n1\t[01]\n2\t[01]\n", written.read_text())
     rte, stsb = TASKS["rte"], TASKS["stsb"]
     assert evaluate.predictions_of(rte, np.array([[0.0, 1.0], [1.0, 0.0]])) == ["not_entailment", "entailment"]
     assert evaluate.predictions_of(stsb, np.array([5.2, 1.25])) == ["5.000", "1.250"]
-    code, _, err = call("mc3kd", *words, "--task", "pocket/rte")
-    assert (code, "is no task of GLUE" in err) == (2, True)
+    assert "is no task of GLUE" in stopped("mc3kd", *words, "--task", "pocket/rte")

@@ -66,17 +66,15 @@ def tokenizer_of(family: str) -> Any:
     words = ["<pad>", "</s>", "<unk>", *NEUTRAL, *POSITIVE, *NEGATIVE]
     model = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     model.pre_tokenizer = pre_tokenizers.Whitespace()
-    own = {}
+    own: dict[str, Any] = {"model_max_length": 64}
     if family == "qwen2":  # whose class of the library reads byte-level pairs alone
         signs = ["<pad>", "</s>", "<unk>", *pre_tokenizers.ByteLevel.alphabet()]
         model = Tokenizer(models.BPE({sign: i for i, sign in enumerate(signs)}, [], unk_token="<unk>"))
         model.pre_tokenizer = pre_tokenizers.ByteLevel()
     if head == "Seq2SeqLM":  # whose classifiers read what stands at the end's token
         model.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", 1)])
-        own = {"pad_token": "<pad>"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=model, eos_token="</s>", unk_token="<unk>", model_max_length=64, **own
-    )
+        own["pad_token"] = "<pad>"
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="</s>", unk_token="<unk>", **own)
 
 
 def checkpoint(family: str, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import call
+from conftest import ran
 
 from common import data, losses, parallel, results, teacher, train
 from common.kinds import KINDS
@@ -55,8 +55,7 @@ def test_after_an_edit_all_is_trained_anew(
 
     def trained() -> tuple[str, list[str]]:
         words = "--student hybrid-3-9 --init random,general --variant kd --head linear --lr 1e-3 --budget 640"
-        code, out, err = call("cmow", *easy, *f"{words} --out-dir {tmp_path} --cache-dir {tmp_path / 'cache'}".split())
-        assert code == 0, err
+        out = ran("cmow", *easy, *f"{words} --out-dir {tmp_path} --cache-dir {tmp_path / 'cache'}".split())
         made = [*tmp_path.rglob("result.json"), *tmp_path.glob("cache/*/*/made.json")]
         return out, sorted(str(path.relative_to(tmp_path)) for path in made)
 

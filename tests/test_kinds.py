@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import NEGATIVE, NEUTRAL, POSITIVE, call
+from conftest import NEGATIVE, NEUTRAL, POSITIVE, ran, records
 from test_input import write
 
 from common import data
@@ -90,12 +90,10 @@ def test_a_student_learns_several_labels(tmp_path: Path, backbone: Path) -> None
     path = write(tmp_path / "moods.csv", "text,label\n" + "\n".join(lines))
     words = f"--task {path} --kind labels --teacher {backbone} --teacher-epochs 20 --teacher-lr 3e-3 --student 2x32"
     words += " --variant finetune,kd --lr 3e-3 --budget 6400 --max-length 16 --device cpu"
-    code, out, err = call("mc3kd", *words.split(), "--out-dir", tmp_path / "out")
-    assert code == 0, err
-    assert "micro_f1" in out
-    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "out").rglob("result.json"))]
-    assert [record["variant"] for record in records] == ["finetune", "kd"]
-    for record in records:
+    assert "micro_f1" in ran("mc3kd", *words.split(), "--out-dir", tmp_path / "out")
+    found = records(tmp_path / "out")
+    assert [record["variant"] for record in found] == ["finetune", "kd"]
+    for record in found:
         assert list(record["metrics"]["dev"]) == ["micro_f1", "macro_f1"]
         assert record["metrics"]["dev"]["micro_f1"] > 0.8  # of who says nothing 0, of who says all 2/3
         assert record["teacher"]["metrics"]["dev"]["micro_f1"] > 0.8

@@ -1,4 +1,4 @@
-"""Packed low-bit files: bytes by hand, exact products, damage; augmentation: what is replaced, and by what."""
+"""Packed low-bit files: bytes by hand, exact products, damage, graphs; augmentation: what is replaced, and by what."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import NEGATIVE, NEUTRAL, POSITIVE, bert_config, sentence, word_tokenizer
+from conftest import NEGATIVE, NEUTRAL, POSITIVE, bert_config, sentence, tiny_bert, word_tokenizer
 from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertForSequenceClassification
@@ -19,7 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from common import models
 from common.errors import BadInput
-from common.layers import augment, packed
+from common.layers import augment, onnx, packed
 from common.tasks import Split
 from common.train import Ledger
 from methods import cmow
@@ -193,6 +193,28 @@ def test_other_files_are_refused_by_name(damage: str, tmp_path: Path) -> None:
         path = tmp_path / "model.safetensors"
     with pytest.raises(BadInput, match=path.name):
         packed.load(path)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_a_packed_model_as_a_graph(bits: int, tmp_path: Path) -> None:
+    """Its logits are the packed model's, for any batch and length, but for inputs that lie between two codes: which one
+    float32 takes there is not the same in two programs. So they are nearer to them than those of floats are."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = tiny_bert(2, 160)  # columns that fill no block
+    quantize(model, bits)
+    packed.pack_model(model).eval()
+    tokenizer, plain = word_tokenizer(), packed.unpacked(model).eval()
+    bytes_written = onnx.save(model, tokenizer, tmp_path / "student.onnx")
+    assert bytes_written == (tmp_path / "student.onnx").stat().st_size
+    session = runtime.InferenceSession(tmp_path / "student.onnx", providers=["CPUExecutionProvider"])
+    for texts in (["the film"], ["the film", "a dull and cold story with bad music in it", "great"]):
+        batch = tokenizer(texts, padding=True, return_tensors="pt")
+        (found,) = session.run(["logits"], {name: values.numpy() for name, values in batch.items()})
+        with torch.no_grad():
+            wanted, floats = model(**batch).logits, plain(**batch).logits
+        assert (torch.from_numpy(found) - wanted).abs().max() < (floats - wanted).abs().max() < wanted.abs().max()
+    assert packed.PackedLinear in map(type, model.modules())  # the model is left as it was
 
 
 # --- augmentation --------------------------------------------------------------------------------------------

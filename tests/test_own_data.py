@@ -20,7 +20,7 @@ import pandas
 import pytest
 import torch
 import transformers
-from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, call, sentence, tiny_bert, word_tokenizer
+from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, ran, sentence, tiny_bert, word_tokenizer
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import refused, write
 
@@ -57,6 +57,7 @@ def values(*labels: Any, count: int = 40) -> str:
 SQUAD = {"id": "q", "question": "what film", "answers": [{"text": "fine", "answer_start": 2}]}
 QUESTIONS = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": [SQUAD | {"id": f"q{i}", "question":
                         f"what film {i}"} for i in range(20)]}]}]})  # fmt: skip
+SPLIT = f"split,{sheet()}".replace("\nticket", "\ndev,ticket").replace("dev", "train", 40)
 TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "\n"
 
 
@@ -77,7 +78,6 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
         ("t.jsonl", values(True, False), "classification", "2 classes (True "),
         ("t.jsonl", values(1.0, 2.0, 10.0), "classification", "3 classes (1 "),
         ("t.jsonl", values(*range(5)), Columns(kind="scores"), "regression", "scores from 0 to 4"),
-        ("t.jsonl", values(*(i / 10 for i in range(40))), "regression", "scores from 0"),
         ("t.csv", sheet(teams=("1.5", "2.5", "4")), "regression", "scores from 1.5 to 4"),
         ("t.csv", sheet(40, ("1,5", "0,125", "-3,25"), ";"), "regression", "scores from -3.25 to 1.5"),
         ("t.csv", sheet(teams=("1", "2", "1.0")), "classification", "2 classes (1 "),
@@ -213,9 +213,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(sep=" - "), ("t.csv: no column is known", "it has text - label")),
     ("t.csv", sheet(sep=",old,").replace("text,old,", "text,label,", 1).replace("old", "login", 9),
      ("warning", "t.csv: several columns are called 'label'; the first of them is read")),
-    ("t.csv", sheet().replace("about", "\xe9t\xe9").encode("cp1252"), ("t.csv line 2: not UTF-8",)),
     ("t.xlsx", b"PK\3\4", ("t.xlsx: must be a .csv", "save a spreadsheet as CSV, in UTF-8")),
-    ("t.csv", "", ("t.csv: the file is empty",)),
     ("t.csv", "\ufeff\r\n\r\n", ("t.csv: the file is empty",)),
     ("t.csv", "text,label\n", ("t.csv: no row has both a text and a label",)),
     ("t.json", "[1, 2]", ("t.json row 1: int",)),
@@ -231,8 +229,6 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", "".join(f"c{i}," for i in range(30)) + "z\n", Columns(label="q"), ("it has c0, c1,", "and 11 more")),
     ("t.csv", "a,b,c,label\n1,2,3,4\n", Columns(("a", "b", "c")), ("one text or two",)),
     ("t.csv", sheet(), Columns(("label",), "label"), ("and another column",)),
-    ("t.csv", sheet(), Columns(("text", "text")), ("one text or two",)),
-    ("t.csv", sheet(more="one\n"), ("t.csv line 62: 1 columns where 2 are needed",)),
     ("t.tsv", sheet(sep="\t", more='"one" two\tlogin\n'), ("warning", "t.tsv line 62", "are read as text")),
     ("t.tsv", sheet(sep="\t", more='"one\tlogin\nother\tlogin\ntwo"\tlogin\n'),
      ("warning", "t.tsv line 64: a quotation mark", "are read as text")),
@@ -241,9 +237,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(more=",billing\n \t,login\n"), ("warning", "2 of 62 rows have no text and are left out",
                                                                "t.csv line 62")),
     ("t.jsonl", values("a", "b") + '{"text": null, "label": "a"}\n', ("warning", "1 of 41 rows have no te")),
-    ("t.jsonl", values("a", "b") + '{"text": 5, "label": "a"}\n', ("t.jsonl line 41: text is 5", "must be text")),
     ("t.jsonl", lines({"text1": "", "text2": 5, "label": "a"}), ("t.jsonl line 1: text2 is 5", "must be text")),
-    ("t.jsonl", values("a", "b") + '{"text": "\\ud800", "label": "a"}\n', ("line 41", "lone surrogate")),
     # labels
     ("t.csv", sheet(more="one,\ntwo, \n"), ("warning", "2 of 62 rows have no label and are left out",
                                                        "t.csv line 62")),
@@ -304,19 +298,11 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({}, "no train split; needs train with .csv, .tsv"),
         ({"data.csv": sheet()}, "data.csv"),
         ({"train.csv": sheet(), "train.json": "x"}, "both hold the train split; leave one"),
         ({"train.csv": sheet(), "dev.csv": "id,name\n1,a\n"}, "dev.csv: no column 'text'; needs text, has id, name"),
         ({"train.csv": sheet(), "test.csv": "text\nx\n"}, "warning: test is left out: no column 'label', which"),
-        (
-            {
-                "train.csv": f"split,{sheet()}".replace("\nticket", "\ndev,ticket").replace("dev", "train", 40),
-                "dev.csv": sheet(),
-            },
-            "a column of train's file and another file both say what dev is; leave one",
-        ),
-        ({"state.json": "{}"}, "one split written by save_to_disk"),
+        ({"train.csv": SPLIT, "dev.csv": sheet()}, "a column of train's file and another file both say what dev is"),
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
         ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
         ({"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),
@@ -355,7 +341,6 @@ def test_texts_that_are_cut_are_counted_once(capsys: pytest.CaptureFixture) -> N
     ("name", "says"),
     [
         ("no/such/file.csv", "no such file or folder"),
-        ("tickets.csv", "no such file or folder"),
         ("hub:", "could not be loaded from the hub"),
         ("tickets", "unknown task, and no file or folder"),
     ],
@@ -383,19 +368,16 @@ def moods(rows: int = 200) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("method", sorted(SCRIPTS))
-def test_every_method(method: str, easy: list[str], tmp_path: Path) -> None:
+def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
     """From a file to a student that says the classes by their names, and a table that says how large the largest is."""
     texts, labels = moods()
     path = write(tmp_path / "mail.csv", "".join(f"{text};{label}\n" for text, label in [("message", "team"),
                  *zip(texts, labels, strict=True)]))  # fmt: skip
-    teacher = easy[easy.index("--teacher") + 1]
-    argv = ["--task", path, "--text", "message", "--teacher", teacher, "--teacher-epochs", 1, "--max-length", 16]
-    argv += ["--budget", 96, "--out-dir", tmp_path / "runs", "--cache-dir", easy[easy.index("--cache-dir") + 1]]
+    argv = ["--task", path, "--text", "message", "--teacher", backbone, "--teacher-epochs", 1, "--max-length", 16]
+    argv += ["--budget", 96, "--out-dir", tmp_path / "runs", "--cache-dir", backbone.with_name("cache")]
     argv += ["--student", "cmow-4" if method == "cmow" else "2x32", "--device", "cpu", "--variant",
              "finetune" if method == "xtc" else "kd"]  # fmt: skip
-    code, out, err = call(method, *argv)
-    assert code == 0, err
-    assert "accuracy/macro_f1/majority" in out
+    assert "accuracy/macro_f1/majority" in ran(method, *argv)
     (found,) = (tmp_path / "runs").rglob("result.json")
     record = json.loads(found.read_text())
     assert record["task"].startswith("mail-")
@@ -537,12 +519,12 @@ def options(**changes: Any) -> argparse.Namespace:
     return argparse.Namespace(**given | changes)
 
 
-def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arena_of_a_file(tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands have the file's whole place, its columns and the student; what cannot be is left out, or refused."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
     given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16", "--cache-dir", "kept"])
-    teacher = easy[easy.index("--teacher") + 1]  # 32 wide
+    teacher = str(backbone)  # 32 wide
     plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"))
     assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
     for job in plan.jobs:
@@ -562,12 +544,11 @@ def test_the_arena_of_a_file(tmp_path: Path, easy: list[str], monkeypatch: pytes
     }
 
 
-def test_the_arena_of_outputs_alone(tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arena_of_outputs_alone(tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that need labels, or the teacher's layers, are left out; the others start from what --init names."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", sheet())
-    stored = write(tmp_path / "p.csv", "billing,login,delivery\n" + "1,0,0\n" * 60)
-    model = easy[easy.index("--teacher") + 1]
+    stored, model = write(tmp_path / "p.csv", "billing,login,delivery\n" + "1,0,0\n" * 60), str(backbone)
     for given, labelled, rows in [
         ({"teacher_outputs": "p.csv", "init": model}, False, "kd,narrow-kd,cmow-kd"),
         ({"teacher_outputs": "p.csv", "tokenizer": model}, True,
@@ -584,7 +565,7 @@ def test_the_arena_of_outputs_alone(tmp_path: Path, easy: list[str], monkeypatch
 
 
 def test_there_is_no_advice_where_commands_have_failed(
-    tmp_path: Path, easy: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = str(write(tmp_path / "t.csv", sheet()))
     name = data.load(task).name
@@ -595,7 +576,7 @@ def test_there_is_no_advice_where_commands_have_failed(
     monkeypatch.setattr(arena.profile, "measure", lambda *_, **__: [])
     monkeypatch.setattr(arena, "answer", lambda *_: (arena.Grid(["row"], [["mc3kd"]]), "mc3kd is the best"))
     with pytest.raises(SystemExit):
-        arena.main([task, "--teacher", easy[easy.index("--teacher") + 1], "--student", "2x32", "--out", str(tmp_path)])
+        arena.main([task, "--teacher", str(backbone), "--student", "2x32", "--out", str(tmp_path)])
     said = capsys.readouterr().out
     assert "No advice: 1 line" in said
     assert "kd: exit code 2" in said
@@ -638,11 +619,11 @@ def test_the_arena_from_file_to_advice(
 
 
 def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
-    """Rows with these scores, seed by seed."""
+    """Rows with these scores, seed by seed; of another kind those of CMOW."""
     made = []
     for place, values in scores.items():
-        variant = place if place in ("kd", "finetune") else "x"
-        row = compared.Row(place, "m", variant, "student 2x32", "random", "T")
+        variant = "kd" if place.endswith("kd") else "x"
+        row = compared.Row(place, "m", variant, "CMOW" if "cmow" in place else "student 2x32", "random", "T")
         more = {"metrics": {"dev": {"majority": 0.4}}, "settings": {"batch_size": 32}}
         found = [{"primary": {"name": "accuracy", "value": value}, **more} for value in values]
         row.cells["t"] = {i: Cell(place, "", record) for i, record in enumerate(found)}
@@ -652,11 +633,12 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
 
 def test_advice_follows_from_the_figures() -> None:
     def said(teacher: float = 0.92, **scores: list[float]) -> str:
-        cost = {"kd": (40.0, 8e6), "best": (40.0, 8e6), "fast": (1.0, 4e6), "small": (50.0, 1e6)}
-        of_row = {row.path: {"milliseconds": {"1": cost[row.place][0]}, "bytes": cost[row.place][1]}
-                  for row, _ in rows(**scores)}  # fmt: skip
-        measured = rows(**scores)
-        return arena.advice(compared.Table({}, [row for row, _ in measured], []), "t", measured, of_row, teacher)
+        measured, of_row = rows(**scores), dict[str, Any]()
+        for row, _ in measured:
+            milliseconds, size = {"fast": (1.0, 4e6), "small": (50.0, 1e6)}.get(row.place, (40.0, 8e6))
+            of_row[row.path] = {"milliseconds": {"1": milliseconds}, "bytes": size}
+        table = compared.Table({}, [row for row, _ in (*measured, *rows(kd=[0.1]))], [])  # a KD that was not measured
+        return arena.advice(table, "t", measured, of_row, teacher)
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
     assert said(0.83, **close) == (
@@ -669,4 +651,7 @@ def test_advice_follows_from_the_figures() -> None:
     assert "The teacher has 96.0: students that learn for longer, --budget, may come closer." in said(0.96, **clear)
     assert said(kd=[0.9, 0.9], fast=[0.8, 0.8]).startswith("kd has the highest score, 90.0, 10.0 points above fast; ")
     assert "2.0 points above (one seed: it may be noise) vanilla KD" in said(best=[0.82], kd=[0.80])
+    other = {"best": [0.9, 0.9], "cmow_kd": [0.88, 0.88]}  # of another kind: a rival by its name, and no vanilla KD
+    assert ", 2.0 points above cmow_kd." in said(0.9, **other)
+    assert said(0.9, **other, kd=[0.8, 0.8]) == "best has the highest score, 90.0, 10.0 points above vanilla KD."
     assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row is above 40.0, always the largest class")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import random
@@ -15,7 +14,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, call, tiny_bert, word_tokenizer
+from conftest import ROOT, ran, records, stopped, tiny_bert, word_tokenizer
 from filelock import FileLock
 from safetensors.numpy import load_file
 from scipy.stats import spearmanr
@@ -34,7 +33,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 def changed(path: str, value: Any) -> dict[str, Any]:
     """A record with one field, named by its path, set to a value; `...` removes it."""
-    made = copy.deepcopy(record())
+    made = record()
     *parents, last = path.split("/")
     place = made
     for parent in parents:
@@ -217,21 +216,13 @@ def test_where_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the folder of a run -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def small(glue: Path, expert: Path) -> list[str]:
-    """Four steps of one variant; its teacher has the task's head."""
-    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
-    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
-
-
 def test_signatures_depend_on_values_alone(small: list[str], tmp_path: Path) -> None:
     """Not on the order of declarations; what says where or how to run is no part of them."""
 
     def made(*argv: str) -> dict[str, Any]:
         out = tmp_path / str(len(list(tmp_path.iterdir())))
-        code, _, err = call("mc3kd", *small, *argv, "--out-dir", out)
-        assert code == 0, err
-        return results.load(next(out.rglob("result.json")))
+        ran("mc3kd", *small, *argv, "--out-dir", out)
+        return records(out)[0]
 
     first, same, other = made(), made("--device", "cpu", "--save-every", "9"), made("--ridge", "0.01")
     assert first["signature"] == same["signature"] != other["signature"]
@@ -244,20 +235,19 @@ def test_signatures_depend_on_values_alone(small: list[str], tmp_path: Path) -> 
 
 def test_a_result_is_left_alone_unless_forced(small: list[str], tmp_path: Path) -> None:
     argv = [*small, "--out-dir", str(tmp_path)]
-    assert call("mc3kd", *argv)[0] == 0
+    ran("mc3kd", *argv)
     (file,) = tmp_path.rglob("result.json")
     whole, weights = file.read_bytes(), (file.parent / "model.safetensors").read_bytes()
     file.write_bytes(whole.replace(b'"seed": 0', b'"seed": 1'))
-    code, _, err = call("mc3kd", *argv)
-    assert (code, f"{file}: damaged result" in err) == (2, True)
-    assert call("mc3kd", *argv, "--force")[0] == 0
+    assert f"{file}: damaged result" in stopped("mc3kd", *argv)
+    ran("mc3kd", *argv, "--force")
     assert results.load(file)["metrics"] == json.loads(whole)["metrics"]
     assert (file.parent / "model.safetensors").read_bytes() == weights
 
 
 def test_one_process_at_a_time_works_in_a_folder(small: list[str], tmp_path: Path) -> None:
     argv = [*small, "--out-dir", str(tmp_path)]
-    assert call("mc3kd", *argv)[0] == 0
+    ran("mc3kd", *argv)
     folder = next(tmp_path.rglob("result.json")).parent
     shutil.rmtree(folder)
     folder.mkdir()
@@ -270,12 +260,11 @@ def test_one_process_at_a_time_works_in_a_folder(small: list[str], tmp_path: Pat
         os._exit(0)
     os.read(held, 1)
     for extra in ([], ["--resume"], ["--force"]):
-        code, _, err = call("mc3kd", *argv, *extra)
-        assert (code, f"{folder}: another process is at work here" in err) == (2, True), err
+        assert f"{folder}: another process is at work here" in stopped("mc3kd", *argv, *extra)
     assert [path.name for path in folder.iterdir()] == [".lock"]
     os.write(end, b"x")
     os.waitpid(pid, 0)
-    assert call("mc3kd", *argv)[0] == 0
+    ran("mc3kd", *argv)
 
 
 # --- metrics -------------------------------------------------------------------------------------------------

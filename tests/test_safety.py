@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, bert_config, call, word_tokenizer
+from conftest import ROOT, bert_config, call, ran, records, stopped, word_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
@@ -201,12 +201,8 @@ def test_malicious_packed_files(what: str, good: Path, tmp_path: Path) -> None:
 def test_a_packed_files_tokenizer_runs_and_writes_nothing_of_its_own(good: Path, tmp_path: Path) -> None:
     own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
     code, target = f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Own: pass\n", tmp_path / "written"
-    files = {
-        "tokenizer_config.json": json.dumps(own),
-        "own.py": code,
-        str(target): "x",
-        f"../../../../../..{target}": "x",
-    }
+    files = {"tokenizer_config.json": json.dumps(own), "own.py": code}
+    files |= dict.fromkeys((str(target), f"../../../../../..{target}"), "x")
     _, tokenizer = packed.load(rewritten(good, tmp_path / "bad", lambda t, c, f: f.update(files)))
     assert type(tokenizer).__module__.startswith("transformers")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad"]
@@ -254,18 +250,9 @@ def test_any_content_is_read_or_refused(kind: str, draws: st.DataObject, tmp_pat
 # --- disks, files that vanish, clocks ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small(glue: Path, expert: Path, tmp_path: Path) -> list[str]:
-    """Ten steps of one variant, on data and with a teacher that may be deleted."""
-    shutil.copytree(glue / "SST-2", tmp_path / "data" / "SST-2")
-    shutil.copytree(expert, tmp_path / "expert")
-    argv = f"--task sst2 --data-dir {tmp_path / 'data'} --teacher {tmp_path / 'expert'} --student 2x16 --max-length 16"
-    return f"{argv} --selection-examples 32 --budget 320 --variant mc3kd --save-every 0".split()
-
-
 def weights(out: Path) -> str:
-    (folder,) = (path.parent for path in out.rglob("result.json"))
-    return models.file_digest(folder) + str(results.load(folder / "result.json")["metrics"])
+    (record,) = records(out)
+    return models.file_digest(results.folder_of(out, record)) + str(record["metrics"])
 
 
 @pytest.mark.forks
@@ -280,16 +267,19 @@ def test_a_full_disk(small: list[str], tmp_path: Path) -> None:
     assert (tmp_path / "err").read_text().startswith("error: ")
     assert "the same command with --resume goes on" in (tmp_path / "err").read_text()
     assert not [path for path in (tmp_path / "out" / "mc3kd").rglob("*") if ".partial" in path.name]
-    assert call("mc3kd", *small, "--out-dir", tmp_path / "out", "--resume")[0] == 0
-    assert call("mc3kd", *small, "--out-dir", tmp_path / "whole")[0] == 0
+    ran("mc3kd", *small, "--out-dir", tmp_path / "out", "--resume")
+    ran("mc3kd", *small, "--out-dir", tmp_path / "whole")
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
 
 def test_what_vanishes_while_it_runs_and_a_clock_that_is_set_back(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: list[str], glue: Path, expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends as if nothing had happened: the data, the teacher, its checkpoint, its folder; an hour each look."""
-    assert call("mc3kd", *small, "--out-dir", tmp_path / "whole")[0] == 0
+    shutil.copytree(glue / "SST-2", tmp_path / "data" / "SST-2")
+    shutil.copytree(expert, tmp_path / "expert")
+    argv = [*small, "--budget", 320, "--data-dir", tmp_path / "data", "--teacher", tmp_path / "expert"]
+    ran("mc3kd", *argv, "--out-dir", tmp_path / "whole")
     real, now, out = train.Loop.minimise, [time.time()], tmp_path / "out"
 
     def minimise(self: train.Loop, loss: torch.Tensor) -> None:
@@ -306,19 +296,18 @@ def test_what_vanishes_while_it_runs_and_a_clock_that_is_set_back(
 
     monkeypatch.setattr(train.Loop, "minimise", minimise)
     monkeypatch.setattr(time, "time", earlier)
-    code, _, err = call("mc3kd", *small, "--out-dir", out)
-    assert code == 0, err
+    ran("mc3kd", *argv, "--out-dir", out)
     assert weights(out) == weights(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("place", ["mc3kd", "mc3kd/sst2/mc3kd", "mc3kd/sst2/mc3kd/*/seed0"])
 def test_a_users_file_where_a_folder_is_needed(place: str, small: list[str], tmp_path: Path) -> None:
-    assert call("mc3kd", *small, "--out-dir", tmp_path / "out")[0] == 0
+    ran("mc3kd", *small, "--out-dir", tmp_path / "out")
     path = next((tmp_path / "out").glob(place))
     shutil.rmtree(path)
     path.write_text("a user's")
-    code, _, err = call("mc3kd", *small, "--out-dir", tmp_path / "out")
-    assert (code, str(path) in err.splitlines()[-1], path.read_text()) == (2, True, "a user's")
+    assert str(path) in stopped("mc3kd", *small, "--out-dir", tmp_path / "out")
+    assert path.read_text() == "a user's"
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,8 +330,5 @@ def test_too_little_memory_is_one_line(small: list[str], tmp_path: Path, monkeyp
         raise RuntimeError("CUDA out of memory. Tried to allocate 3 GiB\nmore")
 
     monkeypatch.setattr(train.Loop, "minimise", exhausted)
-    code, _, err = call("mc3kd", *small, "--out-dir", tmp_path / "out")
-    assert code == 2
-    assert err.splitlines()[-1].startswith(
-        "error: out of memory (CUDA out of memory. Tried to allocate 3 GiB); a smaller"
-    )
+    said = stopped("mc3kd", *small, "--out-dir", tmp_path / "out")
+    assert said.startswith("error: out of memory (CUDA out of memory. Tried to allocate 3 GiB); a smaller")

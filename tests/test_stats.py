@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from scipy import stats as distributions
-from test_bench import RECORD, write
+from test_bench import RECORD, row, write
 
 from bench import claims, contrasts, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
@@ -116,13 +116,13 @@ def test_the_checked_in_coverage() -> None:
     seeds are alike, the t interval of the seeds does not, and where some seeds have taken a jump none does. A few
     draws, made again, agree with the figures."""
     report = json.loads((ROOT / "bench/results/coverage.json").read_text())
-    assert [row["case"] for row in report["cases"]] == list(coverage.CASES)
-    for row in (row for row in report["cases"] if "jump" not in row["case"]):
-        assert (0.93 if row["seeds"] == 5 else 0.91) <= row["held"] <= 0.97, row["case"]
-    assert min(row["held_by_seeds_alone"] for row in report["cases"]) < 0.88
+    assert [one["case"] for one in report["cases"]] == list(coverage.CASES)
+    for one in (one for one in report["cases"] if "jump" not in one["case"]):
+        assert (0.93 if one["seeds"] == 5 else 0.91) <= one["held"] <= 0.97, one["case"]
+    assert min(one["held_by_seeds_alone"] for one in report["cases"]) < 0.88
     name = "Matthews, seeds alike"
     seeds, items, (task,) = coverage.CASES[name]
-    rng, before = np.random.default_rng(7), next(row for row in report["cases"] if row["case"] == name)
+    rng, before = np.random.default_rng(7), next(one for one in report["cases"] if one["case"] == name)
     found = [stats.estimate([coverage.drawn(rng, task, seeds, items)[0]]) for _ in range(40)]
     assert np.mean([one.mean for one in found]) == pytest.approx(coverage.truth(task), abs=4 * 0.007 / 40**0.5)
     assert np.mean([one.items for one in found]) ** 0.5 == pytest.approx(before["from_items"], rel=0.1)
@@ -146,10 +146,10 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Path:
             scores = (SKILLS[name] - 0.3 * (budget == 640)) * side + 0.7 * hard + 0.7 * rng.normal(size=ITEMS)
             logits = np.stack([-scores, scores], 1) if metric != "pearson" else scores
             found = logits.argmax(1) if metric != "pearson" else scores
-            value, same = SCORES[metric](found, labels), {"comparable": f"task:{task}|budget:{budget}|schema:1"}
-            same |= {"settings": {"budget": str(budget)}, "teacher": {"metrics": {"dev": {metric: 0.6}}}}
-            path = write(root / name, value, seed, variant, task, budget={"name": str(budget), "amount": budget},
-                         metrics={"dev": {metric: value}}, primary={"name": metric}, **same)  # fmt: skip
+            path = write(root / name, SCORES[metric](found, labels), seed, variant, task,
+                         budget={"name": str(budget), "amount": budget}, settings={"budget": str(budget)},
+                         comparable=f"task:{task}|budget:{budget}|schema:1",
+                         teacher={"metrics": {"dev": {metric: 0.6}}})  # fmt: skip
             evaluate.save_predictions(path.parent, {"dev": logits.astype(np.float32)})
     return root
 
@@ -172,9 +172,7 @@ def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: 
     records.save([arena], path := tmp_path / "kept.jsonl.gz", dict.fromkeys(LABELS, 1280))
     kept = table.load([path], 1280)
     for task, close in (("cola", 1e-4), ("stsb", 2e-2)):
-        one, other = ([next(row for row in found.rows if row.name == name) for name in ("kd", "mc3kd")]
-                      for found in (whole, kept))  # fmt: skip
-        a, b = (found.over(*rows, [task]).found for found, rows in ((whole, one), (kept, other)))
+        a, b = (found.over(row(found, "kd"), row(found, "mc3kd"), [task]).found for found in (whole, kept))
         assert a.items > 0
         assert tuple(b) == pytest.approx(tuple(a), rel=close)
     files = {file.name.partition(".")[0]: file.stat().st_size for file in path.with_name("kept").iterdir()}
@@ -204,17 +202,16 @@ def test_a_ladder_its_area_and_how_soon_a_row_comes_near(arena: Path) -> None:
     found = table.load([arena], 1280)
     assert [*found.ladder] == [640, 1280]
     assert table.load([arena], 640).tasks["cola"]["budget"]["amount"] == 640
-    row = next(row for row in found.rows if row.name == "mc3kd")
-    rungs = [[np.mean(found.rungs(row, task)[amount]) for task in found.tasks] for amount in (640, 1280)]
-    assert table.area(found, row) == pytest.approx(np.mean(rungs))  # of two budgets their mean
-    weak = next(row for row in found.rows if row.name == "undistilled")
+    strong, weak = row(found, "mc3kd"), row(found, "finetune")
+    rungs = [[np.mean(found.rungs(strong, task)[amount]) for task in found.tasks] for amount in (640, 1280)]
+    assert table.area(found, strong) == pytest.approx(np.mean(rungs))  # of two budgets their mean
     assert {table.near(found, weak, task) for task in found.tasks} == {"more than 1,280"}
-    assert table.near(found, row, "cola") in ("at most 640", "640 to 1,280")
+    assert table.near(found, strong, "cola") in ("at most 640", "640 to 1,280")
     assert found.untrained(weak, "cola") is None
     low = table.load([arena], 640)
-    weak = next(row for row in low.rows if row.name == "undistilled")
+    weak = row(low, "finetune")
     assert low.untrained(weak, "cola") == "not learnt yet"  # less than half of what 1,280 examples reach
-    assert low.over(next(row for row in low.rows if row.name == "kd"), weak, ["cola"]).found is None
+    assert low.over(row(low, "kd"), weak, ["cola"]).found is None
 
 
 def test_planned_contrasts_are_those_that_were_planned(arena: Path, tmp_path: Path) -> None:
@@ -259,11 +256,9 @@ def test_with_one_budget_the_teacher_says_what_is_learnt(tmp_path: Path) -> None
     """At least a quarter of its score, above guessing."""
     for name, value in (("kd", 0.2), ("mc3kd", 0.25)):
         for seed in range(2):
-            write(tmp_path / name, value, seed, name, "cola", metrics={"dev": {"matthews": value}},
-                  primary={"name": "matthews"}, teacher={"metrics": {"dev": {"matthews": 0.9}}})  # fmt: skip
+            write(tmp_path / name, value, seed, name, "cola")
     for seed in range(2):  # a teacher that is stored outputs: five points
-        write(tmp_path / "own", 0.1, seed, "x", "cola", metrics={"dev": {"matthews": 0.1}},
-              primary={"name": "matthews"}, teacher={"metrics": {}})  # fmt: skip
+        write(tmp_path / "own", 0.1, seed, "x", "cola", teacher={"metrics": {}})
     found = table.load([tmp_path])
     marked = {row.name: bool(found.untrained(row, "cola")) for row in found.rows}
     assert marked == {"kd": True, "mc3kd": False, "own": False}

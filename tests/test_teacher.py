@@ -13,21 +13,13 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from conftest import FAMILIES, LISTED, WIDE, bert_config, call, tiny_bert, word_tokenizer
+from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped, tiny_bert, word_tokenizer
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    BartConfig,
-    BartForConditionalGeneration,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, BartConfig, T5Config
 
-from common import data, evaluate, models, results, teacher, train
+from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
 from common.layers import attention
@@ -71,26 +63,28 @@ def test_a_teacher_whose_head_no_row_reads_is_left_as_it_is(easy: list[str], tmp
     """Without soft labels `--teacher-epochs 0` trains none, and its line has no score; with them it is refused."""
     argv = [*easy, "--teacher-epochs", 0, "--cache-dir", tmp_path / "cache", "--budget", 320, "--window", 4]
     argv += ["--out-dir", tmp_path / "runs", "--student", "2x32", "--lr", 1e-3]
-    code, out, err = call("efficient_attention", *argv, "--variant", "finetune,convert-distil")
-    assert code == 0, err
+    out = ran("efficient_attention", *argv, "--variant", "finetune,convert-distil")
     assert not (tmp_path / "cache" / "teachers").exists()
-    records = [results.load(path) for path in (tmp_path / "runs").rglob("result.json")]
-    assert [record["teacher"]["metrics"] for record in records] == [{}, {}]
+    assert [record["teacher"]["metrics"] for record in records(tmp_path / "runs")] == [{}, {}]
     assert re.search(r"^teacher \S+/teacher +- ", out, re.MULTILINE), out
-    code, _, err = call("efficient_attention", *argv, "--variant", "convert-distil,kd")
-    assert code == 2
-    assert "has no head for sst2" in err
+    assert "has no head for sst2" in stopped("efficient_attention", *argv, "--variant", "convert-distil,kd")
 
 
-def test_labels_are_joined_by_their_names(
-    expert: Path, sst2: TaskData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The same teacher with its two outputs swapped, and named accordingly; names of another task."""
+def swapped_outputs(expert: Path) -> Any:
+    """The same teacher with its two outputs swapped, and named accordingly."""
     model = AutoModelForSequenceClassification.from_pretrained(expert)
     with torch.no_grad():
         for parameter in model.classifier.parameters():
             parameter.copy_(parameter.flip(0))
     model.config.id2label = {0: "positive", 1: "negative"}
+    return model
+
+
+def test_labels_are_joined_by_their_names(
+    expert: Path, sst2: TaskData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever their order; names of another task."""
+    model = swapped_outputs(expert)
     straight, swapped = (get_teacher(some(), sst2, str(f)) for f in (expert, saved(tmp_path / "swapped", model)))
     assert swapped.metrics == straight.metrics
     inputs = {"input_ids": torch.arange(40).view(4, 10) % 26 + 5}
@@ -134,11 +128,7 @@ def test_outputs_without_names_are_named_by_hand(
 
 def test_a_model_in_memory_stays_as_it_is(expert: Path, sst2: TaskData, capsys: pytest.CaptureFixture[str]) -> None:
     """Its teacher is a copy, in the task's order; students start from that by themselves, and a line says so."""
-    model = AutoModelForSequenceClassification.from_pretrained(expert)
-    with torch.no_grad():
-        for parameter in model.classifier.parameters():
-            parameter.copy_(parameter.flip(0))
-    model.config.id2label = {0: "positive", 1: "negative"}
+    model = swapped_outputs(expert)
     before = train.weights_digest(model.state_dict())
     first, second = (Teacher.of(model, word_tokenizer(), sst2, 16) for _ in range(2))
     assert first.metrics == second.metrics == get_teacher(some(), sst2, str(expert)).metrics
@@ -172,16 +162,12 @@ def spoil(folder: Path, what: str) -> None:
     weights = folder / "model.safetensors"
     if what == "cut":
         weights.write_bytes(weights.read_bytes()[:-1])
-    elif what == "a header of 2^62 bytes":
-        weights.write_bytes((2**62).to_bytes(8, "little") + b"{}")
-    elif "=" in what:
-        name, value = what.split("=")
+    elif what == "another width":
         config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {name: json.loads(value)}))
+        (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 33}))
     elif what == "not finite":
-        save_file(
-            load_file(weights) | {"classifier.bias": torch.tensor([0.0, float("nan")])}, weights, {"format": "pt"}
-        )
+        bias = {"classifier.bias": torch.tensor([0.0, float("nan")])}
+        save_file(load_file(weights) | bias, weights, {"format": "pt"})
     elif what == "no tokenizer":
         for path in folder.glob("*token*"):
             path.unlink()
@@ -200,14 +186,11 @@ def spoil(folder: Path, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [("cut", "damaged model.safetensors"), ("word_embeddings", "weights are not in its file"),
-     ("layer.1.attention", "weights are not in its file"), ("classifier", "the first is classifier.bias"),
-     ("not finite", "classifier.bias is not finite"), ("no tokenizer", "no tokenizer"),
-     ("no weights", "no model.safetensors.*save_pretrained"),
+    [("cut", "damaged model.safetensors"), ("layer.1.attention", "weights are not in its file"),
+     ("classifier", "the first is classifier.bias"), ("not finite", "classifier.bias is not finite"),
+     ("no tokenizer", "no tokenizer"), ("no weights", "no model.safetensors.*save_pretrained"),
      ("other words", "its tokenizer has 104 words, the model 31 embeddings"), ("config.json", "config.json"),
-     ("a header of 2^62 bytes", "damaged model.safetensors"), ("hidden_size=-32", "weights cannot be loaded"),
-     ("hidden_act=\"swish2\"", "weights cannot be loaded"), ("num_hidden_layers=4", "weights are not in its file"),
-     ("hidden_size=33", "weights cannot be loaded"), ("model_type=\"own\"", "model_type")],
+     ("another width", "weights cannot be loaded")],
 )  # fmt: skip
 def test_what_is_no_teacher(what: str, says: str, expert: Path, sst2: TaskData, tmp_path: Path) -> None:
     spoil(saved(tmp_path, AutoModelForSequenceClassification.from_pretrained(expert)), what)
@@ -240,11 +223,8 @@ def same_outputs(model: Any, outputs: Any, batches: Any, layers: tuple[int, ...]
         valid = inputs["attention_mask"].bool()
         rows: list[tuple[Tensor, Tensor]] = [(read.hidden_states[l], computed.hidden_states[l]) for l in layers]
         rows = [(a[valid], b[valid]) for a, b in rows]
-        rows += (
-            [(read.logits[valid], computed.logits[valid])]
-            if read.logits.ndim == 3
-            else [(read.logits, computed.logits)]
-        )
+        of_tokens = valid if read.logits.ndim == 3 else slice(None)
+        rows.append((read.logits[of_tokens], computed.logits[of_tokens]))
         for found, wanted in rows:
             # float32 sums of the same numbers in another order, as batches of other lengths have them
             torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
@@ -290,8 +270,7 @@ def test_kept_outputs_by_token(tmp_path: Path) -> None:
     """Tags: as many rows as an example has tokens."""
     task = data.load("pocket/ner", limit=3)
     encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 24)
-    config = bert_config(num_labels=len(task.task.labels), initializer_range=0.3)
-    model = AutoModelForTokenClassification.from_config(config)
+    model = models.build(bert_config(num_labels=len(task.task.labels), initializer_range=0.3), task.task.kind)
     made = kept(model, tmp_path, encoded)
     same_outputs(model, made, data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
 
@@ -467,7 +446,7 @@ def test_students_of_an_encoder_decoder() -> None:
     """Half of the layers on each side."""
     sides = {f"{side}_{k}": v for side in ("encoder", "decoder")
              for k, v in {"layers": 3, "attention_heads": 2, "ffn_dim": 16}.items()}  # fmt: skip
-    model = BartForConditionalGeneration(BartConfig(vocab_size=40, d_model=8, **sides))
+    model: Any = models.build(BartConfig(vocab_size=40, d_model=8, **sides), "translation")
     assert models.stack_depths(models.keep_layers(model, "spread", 4).config) == [2, 2]
     assert (len(model.model.encoder.layers), len(model.model.decoder.layers)) == (2, 2)
     with pytest.raises(BadInput, match="as many layers on both sides"):
@@ -476,11 +455,10 @@ def test_students_of_an_encoder_decoder() -> None:
     assert model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3, do_sample=False).shape[0] == 1
 
 
-@pytest.mark.parametrize("keep", ["first", "top"])
-def test_t5_keeps_its_position_bias(keep: str) -> None:
+def test_t5_keeps_its_position_bias() -> None:
     """Its first block alone holds it; without it, an encoder cannot tell a text from its reverse."""
     config = T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=4, num_heads=2, decoder_start_token_id=0)
-    model = models.keep_layers(T5ForConditionalGeneration(config), keep, 4).eval()
+    model = models.keep_layers(models.build(config, "translation"), "top", 4).eval()
     assert models.stack_depths(model.config) == [2, 2]
     encoder, ids = model.get_encoder(), torch.tensor([[3, 4, 5, 6]])
     with torch.no_grad():
@@ -490,16 +468,14 @@ def test_t5_keeps_its_position_bias(keep: str) -> None:
 
 def test_a_t5_is_copied_as_wide_as_it_is(tmp_path: Path) -> None:
     """Also where its feed-forward width is not in the teacher's ratio, as Flan-T5-base's is not in Flan-T5-XL's."""
-    sizes: Any = {"d_kv": 8, "vocab_size": 31, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    small, large = (
-        T5ForConditionalGeneration(T5Config(d_model=D, d_ff=ffn, num_layers=2, num_heads=D // 8, **sizes))
-        for D, ffn in ((16, 44), (32, 80))
-    )
+    sizes: Any = {"d_kv": 8, "vocab_size": 31, "num_layers": 2, "feed_forward_proj": "gated-gelu"}
+    sizes["tie_word_embeddings"] = False
+    configs = [T5Config(d_model=D, d_ff=ffn, num_heads=D // 8, **sizes) for D, ffn in ((16, 44), (32, 80))]
+    small, large = (models.build(config, "translation") for config in configs)
     small.save_pretrained(tmp_path)
     args: Any = CommonArgs(student="2x16", init=str(tmp_path), keep="top")
-    run: Any = SimpleNamespace(
-        args=args, teacher=Teacher("", large, None, ""), task=data.load("pocket/translate", limit=9)
-    )
+    task = data.load("pocket/translate", limit=9)
+    run: Any = SimpleNamespace(args=args, teacher=Teacher("", large, None, ""), task=task)
     student, _ = build_student(run, args.init, args.student, args.keep, 44, {})
     kept = student.encoder.block[0].layer[1].state_dict()
     assert all(torch.equal(v, kept[k]) for k, v in small.encoder.block[1].layer[1].state_dict().items())
@@ -518,8 +494,8 @@ def test_relative_positions_have_no_end() -> None:
         teacher.check_length(1024, AutoConfig.for_model("bert", max_position_embeddings=2048), tokenizer)
 
 
-def test_heads(tmp_path: Path) -> None:
-    """Of the task's kind and size; one of another size is left out, so that an MNLI model can be fine-tuned on RTE."""
+def test_heads() -> None:
+    """Of the task's kind and size."""
     for name, outputs in (("sst2", 2), ("mnli", 3), ("stsb", 1)):
         settings = TASKS[name].kind.settings(TASKS[name])
         model = models.build(models.student_config(bert_config(), 1, 16, **settings), TASKS[name].kind)
@@ -529,12 +505,6 @@ def test_heads(tmp_path: Path) -> None:
         others = [TASKS[other] for other in ("sst2", "mnli", "stsb", "conll2003", "lm")]
         found = [other.kind.has_head(model.config, other) for other in others]
         assert found == [outputs == 2, outputs == 3, outputs == 1, False, False]
-    folder = saved(tmp_path, three := tiny_bert(num_labels=3))
-    config = models.load_config(str(folder))
-    config.num_labels = 2
-    model = models.load_model(str(folder), config, "classification")
-    assert model.classifier.out_features == 2
-    assert all(torch.equal(v, model.bert.state_dict()[k]) for k, v in three.bert.state_dict().items())
 
 
 @pytest.mark.parametrize(("error", "offline"), [(ConnectionError(), True), (HFValidationError(), False)])

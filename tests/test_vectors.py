@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import bert_config, call, sentences, word_tokenizer
+from conftest import bert_config, ran, records, sentences, stopped, word_tokenizer
 from safetensors.numpy import load_file
 from test_input import refused, write
 from transformers import AutoModel, BertModel
@@ -61,8 +61,7 @@ def test_the_loss_is_twice_one_minus_the_cosine() -> None:
 @pytest.mark.parametrize(("shape", "floor"), [("1x32", 0.7), ("1x16", 0.2)])
 def test_a_student_of_vectors(shape: str, floor: float, pairs: Path, embedder: Path, tmp_path: Path) -> None:
     """It comes near its teacher, is scored by its cosines, and its folder gives the vectors that were scored."""
-    code, out, err = call("mc3kd", *words(pairs, embedder, tmp_path / "runs", "--student", shape, "--lr", "3e-3"))
-    assert code == 0, err
+    out = ran("mc3kd", *words(pairs, embedder, tmp_path / "runs", "--student", shape, "--lr", "3e-3"))
     assert "dev spearman" in out
     (path,) = (tmp_path / "runs").rglob("result.json")
     record = json.loads(path.read_text())
@@ -90,17 +89,15 @@ def test_texts_alone_and_stored_vectors(embedder: Path, backbone: Path, tmp_path
     """Without pairs the score is the mean cosine to the teacher's vectors, which may lie in a file."""
     texts = sentences(200)
     file = write(tmp_path / "t.csv", "text\n" + "\n".join(texts))
-    code, out, err = call("cmow", *words(file, embedder, tmp_path / "a", "--student", "cbow-32", "--head", "linear"))
-    assert code == 0, err
+    out = ran("cmow", *words(file, embedder, tmp_path / "a", "--student", "cbow-32", "--head", "linear"))
     assert "dev agreement" in out
     model, tokenizer = TextEmbedder.from_pretrained(str(embedder)).eval(), word_tokenizer()
     with torch.no_grad():
         said = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
     stored = write(tmp_path / "v.jsonl", "\n".join(json.dumps({"vector": row}) for row in said.tolist()))
     argv = words(file, embedder, tmp_path / "b", "--teacher-outputs", stored, "--init", backbone, "--student", "2x32")
-    code, out, err = call("mc3kd", *argv, "--lr", "3e-3")
-    assert code == 0, err
-    found = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("result.json"))]
+    ran("mc3kd", *argv, "--lr", "3e-3")
+    found = records(tmp_path)
     assert [record["primary"]["name"] for record in found] == ["agreement", "agreement"]
     assert all(record["primary"]["value"] > 0.8 for record in found)
 
@@ -126,9 +123,7 @@ def test_what_vectors_cannot_do(pairs: Path, embedder: Path, backbone: Path, tmp
         ("mc3kd", ["--teacher", f"{embedder},{backbone}"], "--teacher A,B"),
         ("xtc", [], "this method does classification, regression"),
     ]:
-        code, _, err = call(method, *words(pairs, embedder, tmp_path / "runs", "--student", "2x32"), *more)
-        assert code == 2
-        assert says in err
+        assert says in stopped(method, *words(pairs, embedder, tmp_path / "runs", "--student", "2x32"), *more)
     one_text = (pairs / "dev.csv").read_text().splitlines()
     write(pairs / "dev.csv", "\n".join([*one_text, "one text,,3"]))
     columns = Columns(kind="vectors", teacher=str(embedder))

@@ -297,10 +297,8 @@ def test_the_hidden_loss_reaches_up_to_its_layer_and_is_worth_lowering(name: str
     assert reached == [i < len(layers) for i in range(3)]
     values = []
     for _ in range(2):
-        values.append(
-            by_hand(name, args, student, teacher.model, batch_of())
-            - by_hand("kd", args, student, teacher.model, batch_of())
-        )
+        whole, kd = (by_hand(one, args, student, teacher.model, batch_of()) for one in (name, "kd"))
+        values.append(whole - kd)
         with torch.no_grad():
             for parameter in (p for p in student.parameters() if p.grad is not None):
                 parameter -= 1e-5 * parameter.grad
