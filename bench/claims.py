@@ -90,8 +90,9 @@ def cases(name: str) -> dict[str, dict[str, float]]:
     for encoder, entry in report.get("encoders", {}).items():
         name, _, half = encoder.partition(", ")
         if sizes.ENCODERS[name][2]:  # of those with an efficient attention
-            for length, value in entry["seconds"].items():
-                found.setdefault(f"{half or 'whole'}/seconds/{length}", {})[name] = value
+            for quantity in ("seconds", "bytes"):
+                for length, value in entry[quantity].items():
+                    found.setdefault(f"{half or 'whole'}/{quantity}/{length}", {})[name] = value
     for model, entry in report.get("models", {}).items():
         found[f"{model}/disk"] = {"": entry["disk"]}
     return found
