@@ -375,7 +375,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
-        "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few",
+        "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_real",
         "cka_pocket", "cmow_pocket", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
     )},
     "claims-count": claims.counts,
