@@ -40,14 +40,25 @@ class Outputs:
 def parse(rows: Rows) -> Outputs:
     """Find the outputs in the columns of a file. Raises BadInput with its line."""
     ids = None
-    columns = {name: values for name, values in rows.columns.items() if name.strip().lower() not in NO_OUTPUTS}
+    if not len(rows):
+        raise BadInput(f"--teacher-outputs {rows.where}: no rows")
+    columns = {
+        name: values
+        for name, values in rows.columns.items()
+        if name.strip().lower() not in NO_OUTPUTS and not name.startswith("Unnamed: ")  # pandas' row numbers
+    }
     for column in (name for name in rows.columns if name.strip().lower() == "id"):
         ids = [str(value).strip() for value in rows.columns[column]]
         name, times = Counter(ids).most_common(1)[0]
         if times > 1:
             raise BadInput(f"{rows.place(ids.index(name, ids.index(name) + 1))}: id {shown(name)} stands twice")
     whole = [name for name, values in columns.items() if isinstance(_cell(values[0]), (list, dict))]
-    single = [name for name, values in columns.items() if number(values[0]) is not None]
+    # of most cells: one that is blank or wrong, the first too, is told below, and drops no class
+    single = [name for name, values in columns.items() if 2 * sum(number(v) is not None for v in values) > len(values)]
+    said = next((values for name, values in rows.columns.items() if name.strip().lower() == "label"), [0.0])
+    if single == ["score"] and not whole and number(said[0]) is None:
+        needs = "every class needs its number, as pipeline(..., top_k=None) gives them"
+        raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {needs}")
     if len(whole) > 1 or not (whole or single):
         needs = "needs a column of numbers for each class, or one column of lists"
         raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
@@ -117,6 +128,8 @@ def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: O
             raise BadInput(f"{found.argument}: has ids, {split} no column 'id'; give both, or neither")
         ids = [str(value).strip() for value in values]
         for i, name in enumerate(ids):
+            if seen.get(name) == split:
+                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands twice")
             if name in seen:
                 raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too: its outputs would leak")
             seen[name] = split

@@ -457,6 +457,11 @@ NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that ar
 def _own_data(name: str, columns: Columns) -> DataSet:
     """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
     changed since is not read again."""
+    if columns.kind not in (None, *OWN):
+        raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
+    if columns.kind and columns.teacher and not (OWN[columns.kind].taught_by_labels or columns.unlabelled):
+        raise BadInput(f"--kind {columns.kind}: needs --teacher MODEL, or --teacher-outputs FILE; a pocket teacher has"
+                       " none for data of your own")  # fmt: skip
     path = expanded(name)
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
     files += [Path(columns.outputs)] if columns.outputs else []

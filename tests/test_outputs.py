@@ -53,6 +53,8 @@ def write(folder: Path, form: str) -> Path:
     if form == "csv of logits":
         logits = [[math.log(p) + 3 for p in row] for row in rows]
         return table(path, "negative,positive,model", [[*row, "large"] for row in logits])
+    if form == "csv of pandas":
+        return table(path, "Unnamed: 0,negative,positive", [[i, *row] for i, row in enumerate(rows)])
     if form == "csv of numbered outputs":
         return table(path, "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
     if form == "jsonl of lists":
@@ -69,7 +71,10 @@ def write(folder: Path, form: str) -> Path:
 UNNAMED = ("csv of numbered outputs", "jsonl of lists")
 
 
-@pytest.mark.parametrize("form", ["csv by id", "csv of logits", "jsonl of the library", "jsonl of classes", *UNNAMED])
+FORMS = ("csv by id", "csv of pandas", "csv of logits", "jsonl of the library", "jsonl of classes", *UNNAMED)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
     """What a batch is taught is what the file says of its texts, whatever their order, here and there; LABEL_0 in a
     file's columns, or the place in a list, is the class that --label-map says."""
@@ -137,6 +142,10 @@ IDS = "id,negative,positive"
     [
         ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 0.5, 0.4 if i == 7 else 0.5]), "line 9: its probabilities sum to 0"),
         ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 0.5, "" if i == 7 else 0.5]), "line 9: output '' of 'positive'"),
+        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", "" if i == 0 else 0.5, 0.5]), "line 2: output '' of 'negative'"),
+        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 84.4, 15.6]), "line 2: its numbers sum to 100, as percentages do"),
+        ("o.csv", csv_of("label,score", lambda i: ["positive", 0.9]), "has the best class alone"),
+        ("o.csv", f"{IDS}\n", "o.csv: no rows"),
         ("o.csv", csv_of(IDS, lambda i: [f"x{i}" if i == 7 else f"r{i}", 0.5, 0.5]), "no outputs for 1 of 200 rows"),
         ("o.csv", csv_of(IDS, lambda i: [f"r{i % 199}", 0.5, 0.5]), "id 'r0' stands twice"),
         ("o.csv", csv_of("negative,positive", lambda i: [0.5, 0.5] if i < 151 else []), "151 rows, train has 200"),
@@ -168,6 +177,8 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     assert task.task.metrics[0] == "accuracy"
     (folder / "train.csv").write_text((folder / "train.csv").read_text().replace(",positive", ",fine"))
     refused(lambda: data.load(str(folder), columns=by_id), "label 'fine' is unknown", "negative")
+    table(folder / "dev.csv", "id,text,label", [*rows[150:], rows[150]])
+    refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 52: id 'r150' stands twice")
     table(folder / "dev.csv", "id,text,label", rows[:50])
     refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 2: id 'r0' stands in train too")
     lists = tmp_path / "lists.jsonl"

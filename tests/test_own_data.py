@@ -196,7 +196,7 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
     pairs = data.from_lists([(text, "x") for text in texts], labels, dev=([("a", "b")], ["bad"]))
     assert (pairs.task.fields, pairs.splits["dev"].labels) == (("text1", "text2"), [0])
     refused(lambda: data.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
-    refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 40: text is 5")
+    refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 41: text is 5")
     refused(lambda: data.from_lists([("a", "b", "c")] * 40, labels), "tuples must all be of two texts")
     table = pandas.DataFrame({"text": texts, "label": labels})[10:]
     assert data.from_lists(table.text, table.label) == data.from_lists(texts[10:], labels[10:])
@@ -258,6 +258,8 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv.gz", b"no gzip", ("t.csv.gz: cannot be read (Not a gzipped file",)),
     ("t.csv", sheet(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
     ("t.csv", sheet(teams=("1e999", "2.5")), ("score", "is wrong; t needs a number")),
+    ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of tags, spans",)),
+    ("t.csv", sheet(), Columns(kind="vectors", teacher="pocket"), ("--kind vectors: needs --teacher MODEL",)),
     ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
     ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
     ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),

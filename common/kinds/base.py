@@ -77,7 +77,7 @@ class Rows:
 
     def place(self, i: int) -> str:
         """Where row i stands, for error lines."""
-        return self.at(i) if self.at else f"{self.where} row {i}"
+        return self.at(i) if self.at else f"{self.where} row {i + 1}"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

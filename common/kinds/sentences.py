@@ -137,6 +137,8 @@ class Classification(_Sentence):
         inside, sums = ((values >= 0) & (values <= 1)).all(1), values.sum(1)
         sound = inside & (abs(sums - 1) <= 0.02)
         if not inside.all() and sound.mean() < 0.5:
+            if (values >= 0).all() and (abs(sums - 100) <= 2).mean() > 0.5:
+                raise BadInput(f"{place(0)}: its numbers sum to {sums[0]:.4g}, as percentages do; divide them by 100")
             return values
         if not sound.all():
             i = int(sound.argmin())
