@@ -55,8 +55,8 @@ def parse(rows: Rows) -> Outputs:
     whole = [name for name, values in columns.items() if isinstance(_cell(values[0]), (list, dict))]
     # of most cells: one that is blank or wrong, the first too, is told below, and drops no class
     single = [name for name, values in columns.items() if 2 * sum(number(v) is not None for v in values) > len(values)]
-    said = next((values for name, values in rows.columns.items() if name.strip().lower() == "label"), [0.0])
-    if single == ["score"] and not whole and number(said[0]) is None:
+    best = any(name.strip().lower() == "label" and number(values[0]) is None for name, values in rows.columns.items())
+    if best and single == ["score"] and not whole:
         needs = "every class needs its number, as pipeline(..., top_k=None) gives them"
         raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {needs}")
     if len(whole) > 1 or not (whole or single):
