@@ -69,8 +69,8 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def memory_of(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
-    """Bytes that the call `make(*arguments)` adds: of a GPU's memory; else to a new process, which has done nothing larger
-    than to make it."""
+    """Bytes that the call `make(*arguments)` adds: of a GPU's memory; else to a new process, which has done nothing
+    larger than to make it."""
     return added(make, *arguments) if torch.cuda.is_available() else in_own_process(added, make, *arguments)
 
 

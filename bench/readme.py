@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from bench import claims, contrasts, coverage, matrix, report, speed, table, transfer
+from bench import claims, contrasts, coverage, matrix, records, report, speed, table, transfer
 from bench import factors as grammar
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
@@ -62,6 +62,16 @@ def runs(folder: str) -> str:
     paths = (FOLDER / folder).rglob("result.json")
     records = sorted((json.loads(path.read_text(encoding="utf-8")) for path in paths), key=lambda one: one["finished"])
     return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
+
+
+def on_gpu() -> str:
+    """The rows of the scripts themselves, one seed, as a CPU and a GPU have computed them."""
+    ways: dict[str, dict[tuple[str, str], str]] = {}  # how it was computed -> row -> score
+    for one in records.read(FOLDER / "gpu.jsonl.gz")[0]:
+        way, script = one.place.split("/")
+        ways.setdefault(way, {})[script, one.record["variant"]] = cell([one.record["primary"]["value"]])
+    rows = [[*key, *(of.get(key, "-") for of in ways.values())] for key in next(iter(ways.values()))]
+    return Grid(["script", "variant", *ways], rows).markdown()
 
 
 # --- the arena -----------------------------------------------------------------------------------------------
@@ -356,6 +366,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", contrasts.pair_table),
     "resolution": of("arena", resolution),
+    "gpu": on_gpu,
     "coverage": lambda: coverage.text(saved("coverage")),
     "grammar-factors": lambda: grammar.text(saved("grammar_factors")),
     "attention-litbank": of("attention_litbank", litbank),
@@ -376,7 +387,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_real",
-        "cka_pocket", "cmow_pocket", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
+        "cka_pocket", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},

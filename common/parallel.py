@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -54,6 +56,11 @@ def start(device: str, precision: str) -> None:
     cpu = device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    warnings.filterwarnings(
+        "ignore", ".* defaults to a non-deterministic algorithm"
+    )  # attention's backward pass on GPUs
+    warnings.filterwarnings("ignore", module=r"torch\._inductor")  # advice of --compile, as what its log says
+    torch._logging.set_logs(dynamo=logging.ERROR)
     # filling memory takes a twentieth of a small student's step
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
@@ -65,10 +72,10 @@ def start(device: str, precision: str) -> None:
         raise BadInput(f"--precision fp16: needs a CUDA device, this is {_engine.device.type}; bf16 or fp32 would work")
     if (started := int(os.environ.get("WORLD_SIZE", 1))) != processes():
         raise BadInput(f"--device {device}: {started} processes were started, which {_engine.device} cannot join")
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    set_verbosity_error()
+    disable_progress_bar()
     if not main():  # the main process speaks for all
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
 

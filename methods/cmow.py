@@ -214,6 +214,7 @@ from common.train import Batch
 # --- the student: embeddings ---------------------------------------------------------------------------------
 
 
+@torch.compiler.disable  # which would build a graph for every length of a batch, here and below
 def ordered_product(M: Tensor) -> Tensor:
     """(B, L, s, s) -> (B, s, s): M_1 M_2 ... M_L, as a balanced tree: log2 L batched products of neighbours.
 
@@ -226,6 +227,7 @@ def ordered_product(M: Tensor) -> Tensor:
     return M[:, 0]
 
 
+@torch.compiler.disable
 def prefix_products(M: Tensor) -> Tensor:
     """(B, L, s, s) -> (B, L, s, s), at i the product M_1 ... M_i: one after the other, L - 1 batched products."""
     P: list[Tensor] = []
@@ -308,6 +310,7 @@ def add_identity(rows: Tensor) -> Tensor:
     return torch.eye(s, device=rows.device) + rows.unflatten(-1, (s, s))
 
 
+@torch.compiler.disable
 def moved_to_front(ids: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
     """(B, L) ids and the mask of a text -> (B, L'), its tokens first, as long as the longest: for shorter products."""
     longest = max(1, int(part.sum(1).max()))

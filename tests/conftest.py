@@ -19,6 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks cannot use a GPU, and numbers are compared bit by bit: docs/gpu.md
 
 import torch  # noqa: E402
 from accelerate import Accelerator, debug_launcher  # noqa: E402

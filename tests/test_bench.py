@@ -281,8 +281,8 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("sweep mc3kd", "--variants: of which variants?"),
         ("table none", "none: no such folder"),
         ("report none.toml", "none.toml: cannot be read"),
-        ("profile bench/results/real.jsonl.gz", "no student is saved there"),
-        ("profile bench/results/real.jsonl.gz --task cola", "--task cola: must be of sst2"),
+        ("profile bench/results/real_few.jsonl.gz", "no student is saved there"),
+        ("profile bench/results/real_few.jsonl.gz --task cola", "--task cola: must be of sst2"),
         ("papers gpt", "gpt"),
         ("papers mc3kd --table X", "--table X: mc3kd has 1, 2"),
         ("papers mc3kd --results nowhere", "--results 'nowhere': no such folder"),
@@ -327,7 +327,7 @@ MATRICES.remove(ROOT / "bench" / "claims.toml")
 @pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.stem)
 def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their commands are ones that the scripts take, for as many cells of every row."""
-    for module in (tasks, matrix):  # the data of real.toml are not here
+    for module in (tasks, matrix):  # the data of real tasks are not here
         monkeypatch.setattr(module, "find_files", lambda task, folder: {})
     monkeypatch.setattr("common.text.corpora", lambda *_: [])
     content = matrix.read_file(path)
