@@ -106,6 +106,7 @@ def test_project_and_scripts_name_the_same_packages() -> None:
     versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     lines = (ROOT / "requirements.txt").read_text().split("# tests and checks")[0].splitlines()
     used = {line for line in lines if line and line[0] not in "#-"}
+    names = [Requirement(line).name for line in used]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(project["dependencies"]) == used
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
@@ -113,7 +114,7 @@ def test_project_and_scripts_name_the_same_packages() -> None:
         header = re.match(r"# /// script\n(.*?)# ///\n", (ROOT / "methods" / f"{method}.py").read_text(), re.DOTALL)
         assert header is not None, method
         block = tomllib.loads(re.sub(r"^# ?", "", header[1], flags=re.MULTILINE))
-        assert set(block["dependencies"]) == {f"{name}=={versions[name]}" for name in used}, method
+        assert set(block["dependencies"]) == {f"{name}=={versions[name]}" for name in names}, method
         assert block["requires-python"] == project["requires-python"], method
 
 
