@@ -165,7 +165,7 @@ def doubts(answer: dict[str, Any], tasks: Sequence[str]) -> str:
         return f"† {'; '.join(found)}"
     if "premise" in answer:
         larger, smaller = (named[name] for name in answer["premise"])
-        values = [100 * np.mean([teacher_score(row.records(task)[0]) for task in whole.tasks])
+        values = [100 * np.mean([teacher_score(row.records(task)[0]) for task in whole.tasks if short(task) in tasks])
                   for row in (larger, smaller)]  # fmt: skip
         if values[0] <= values[1]:
             return f"the larger teacher is no better itself: {values[0]:.1f} against {values[1]:.1f}"

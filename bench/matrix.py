@@ -102,10 +102,10 @@ class Job:
     @functools.cached_property
     def asked(self) -> str:
         """A digest of the script, the variant and the settings, but for the seed, that are not the script's defaults:
-        an option more or less does not change it."""
+        an option more or less does not change it, a later version of the training does."""
         default = type(self.args)().settings()
         others = {key: value for key, value in self.args.settings().items() if key != "seed" and value != default[key]}
-        return results.digest([self.words[0], self.args.variant, others])[:12]
+        return results.digest([self.words[0], self.args.variant, others, *range(1, results.TRAINING_VERSION)])[:12]
 
     @property
     def fingerprint(self) -> str:
@@ -151,7 +151,7 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     names = names if isinstance(names, list) else [names]
     if wrong := [name for name in names if name not in list(rows)]:
         raise BadInput(f"{path}: rows: {table['of']} has no {wrong[0]!r}; it has {', '.join(rows)}")
-    for key in ("out", *["budgets"] * ("budget" in table)):
+    for key in ("out", *["budget", "budgets"] * bool({"budget", "budgets"} & table.keys())):
         whole.pop(key, None)
     return whole | (own if "tune" in table else {}) | table | {"rows": [rows[name] for name in names]}
 

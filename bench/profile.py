@@ -25,7 +25,7 @@ from bench.cli import Parser
 from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.records import folder_of
 from bench.rows import Row, Table, load
-from bench.table import grid
+from bench.table import budget_of, grid
 from common import data, results
 from common.args import BadInput
 
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--data-dir", help="folder with local data, as for the scripts")
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
-    found = load(folders)
+    found = load(folders, budget_of(options.results))
     name, rows = chosen(found, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
     report = {"task": name, "rows": measured, "environment": results.environment()}

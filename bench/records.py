@@ -170,12 +170,14 @@ def save_predictions(cells: list[Cell], path: Path) -> None:
     files = {}
     for place, of_row in found.items():
         files[place] = {f"{key}|{','.join(map(str, one))}": np.stack(list(one.values())) for key, one in of_row.items()}
-    for old in predictions_of(path, "").parent.rglob("*.safetensors.gz"):
-        old.unlink()
-    arrays_of.cache_clear()
+    old = {*predictions_of(path, "").parent.rglob("*.safetensors.gz")}
     for place, arrays in (files | {"labels": labels} if files else {}).items():
         (beside := predictions_of(path, place)).parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(gzip.compress(dump(arrays), mtime=0))
+        old.discard(beside)
+    for gone in old:
+        gone.unlink()
+    arrays_of.cache_clear()
 
 
 @functools.cache

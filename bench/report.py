@@ -248,5 +248,5 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--to", type=Path, default=Path(DEFAULT), help=f"folder to write (default: {DEFAULT})")
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
-    write(load(folders), folders, options.to)
+    write(load(folders, table.budget_of(options.results)), folders, options.to)
     print(f"written: {options.to / 'index.html'}")

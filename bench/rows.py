@@ -75,8 +75,9 @@ class Row:
 
     @property
     def path(self) -> str:
-        """Its name in files about all rows."""
-        return str(Path(self.place, self.method, self.variant, self.apart))
+        """Its name in files about all rows, which no other row has."""
+        parts = self.place, self.method, self.variant, self.kind, self.start, Path(self.teacher).name, self.apart
+        return "/".join(filter(None, parts))
 
     def records(self, task: str | None = None) -> list[dict[str, Any]]:
         """The results on a task, seed by seed; without a task, all."""
@@ -111,7 +112,7 @@ class Contrast(NamedTuple):
         """What it is called: from the p value, and on which tasks by itself if not on all; "as good as" from the
         equivalence test. Tasks that contradict each other have no common answer."""
         if self.found is None or np.isnan(self.p):
-            return self.why if self.found is None else "one seed"
+            return (self.why or "no seed that all rows have") if self.found is None else "one seed"
         if self.disagree:
             return self.disagree
         told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
@@ -288,9 +289,12 @@ def start_of(record: dict[str, Any]) -> str:
 
 
 def guessing(record: dict[str, Any]) -> float:
-    """The score of who says any class alike; 0 of a correlation."""
-    known = tasks.TASKS.get(short(record["task"]))
-    return 1 / len(known.labels) if record["primary"]["name"] == "accuracy" and known and known.labels else 0.0
+    """The score of who says any class alike; of one's own data, of who says the largest class; 0 of a correlation."""
+    if record["primary"]["name"] != "accuracy":
+        return 0.0
+    if (known := tasks.TASKS.get(short(record["task"]))) and known.labels:
+        return 1 / len(known.labels)
+    return min(split.get("majority", 0.0) for split in record["metrics"].values())
 
 
 def teacher_score(record: dict[str, Any]) -> float:

@@ -96,7 +96,8 @@ def read_note(out: Path, job: Job) -> dict[str, Any]:
         note = json.loads(note_path(out, job).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    same = isinstance(note, dict) and note.get("command") == list(job.words) and note.get("data", job.data) == job.data
+    mine = {"command": list(job.words), "data": job.data, "asked": job.asked}
+    same = isinstance(note, dict) and all(note.get(key, value) == value for key, value in mine.items())
     return note if same else {}
 
 

@@ -81,7 +81,9 @@ class Estimate(NamedTuple):
 
     @property
     def p(self) -> float:
-        """P value of the two-sided test against zero."""
+        """P value of the two-sided test against zero; NaN of one seed."""
+        if math.isnan(self.error):
+            return math.nan
         return min(1.0, 2 * min(self.above(0), 1 - self.above(0))) if self.mean or self.error else 1.0
 
     def within(self, margin: float) -> float:

@@ -204,8 +204,8 @@ def partial(table: Table) -> str:
     every = [row for found in table.ladder.values() or [table] for row in found.rows]
     there = sum(len(row.records()) for row in every)
     seeds = [set(cells) for row in table.rows for cells in row.cells.values()]
-    return (f"Partial: {there} of {there + len(table.missing)} cells are there; at this budget every row has"
-            f" {len(set.intersection(*seeds))} of {len(set.union(*seeds))} seeds.")  # fmt: skip
+    return (f"Partial: {there} of {there + len(table.missing)} cells are there; at this budget every row has,"
+            f" of its tasks, {len(set.intersection(*seeds))} of {len(set.union(*seeds))} seeds.")  # fmt: skip
 
 
 def how(table: Table) -> str:
@@ -270,8 +270,8 @@ def main(argv: list[str]) -> None:
     sources = [folder_of(name) for name in options.results]
     table = load(sources, options.budget or budget_of(options.results))
     budgets = {task: record["budget"]["amount"] for task, record in table.tasks.items()}
-    if options.budget not in (None, *budgets.values()):
-        raise BadInput(f"--budget {options.budget}: the results have {', '.join(map(str, table.ladder))} examples")
+    if options.budget not in (None, *(there := sorted({*budgets.values(), *table.ladder}))):
+        raise BadInput(f"--budget {options.budget}: the results have {', '.join(map(str, there))} examples")
     parts = [how(table), scores(table).plain(), footnote(table)]
     parts += [ladder(table).plain()] if table.ladder else []
     parts += [fidelity(table).plain()] if agrees(table) else []

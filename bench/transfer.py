@@ -82,6 +82,9 @@ def both(first: Table, second: Table, marked: bool = False) -> tuple[Scores, Sco
     """The rows that both have, in the first one's order; `marked`: with the first one's tasks that have a †."""
     there = {row.name for row in second.rows}
     names = [row.name for row in first.arena() if row.name in there]
+    every = [[row.name for row in table.rows] for table in (first, second)]
+    if twice := [name for name in names if any(found.count(name) > 1 for found in every)]:
+        raise BadInput(f"{twice[0]}: the name of several rows; rows of two matrices are matched by their names")
     if len(names) < LEAST:
         raise BadInput(f"{', '.join(names) or 'no row'}: in both matrices; {LEAST} rows or more are needed")
     return scores_of(first, names, marked), scores_of(second, names)
@@ -117,7 +120,7 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
                       between(spearmanrho(*drawn[of, on], axis=-1).statistic, "+.2f"),
                       "< 0.001" if chance < 0.001 else f"{chance:.3f}"])  # fmt: skip
     told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
-            if c.found is not None and c.p < 0.05]  # fmt: skip
+            if c.found is not None and c.p < 0.05 and not c.disagree]  # fmt: skip
 
     def same(means: Means) -> np.ndarray:
         scores = mean(means)

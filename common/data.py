@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from common import outputs
+from common import outputs, parallel
 from common.errors import BadInput, shown, tell, warn
 from common.kinds import Encoded, Rows, Split, Task
 from common.kinds.texts import SURROGATE
@@ -234,7 +234,7 @@ def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
     """Tokenise a split, to at most `max_length` tokens, as the task's kind does: of a running text the examples are
     blocks, of documents windows. What was tokenised before, by a tokenizer like this one, is not tokenised again."""
-    key = _identity(tokenizer), task.kind, max_length, task.target_length
+    key = identity(tokenizer), task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
         warn_of_cuts(split.encoded[key], task.name, max_length)
@@ -247,7 +247,7 @@ def warn_of_cuts(encoded: Encoded, name: str, max_length: int) -> None:
         warn(f"{name}: {share} have more than {max_length} tokens and lose their ends (see --max-length)")
 
 
-def _identity(tokenizer: Any) -> Any:
+def identity(tokenizer: Any) -> Any:
     """What decides a tokenizer's output: its words and rules, which features it gives, and in which language."""
     if not tokenizer.is_fast:
         return tokenizer
@@ -352,7 +352,7 @@ class Batches:
 
 class ShortFirst:
     """A training stream whose first `steps` batches hold `batch_size` examples of at most `tokens` tokens; after that
-    every fourth holds longer ones, fewer of them: as many as make `batch_size` x `tokens` tokens, at least one.
+    every fourth holds longer ones, fewer of them: as many as make `batch_size` x `tokens` tokens, or one a process.
 
     As when BERT was pre-trained, most steps are cheap ones. For the pocket suite's documents, which are made short and
     long for it: looking something up is learnt from short texts in a fraction of the time. If all examples are short,
@@ -367,7 +367,7 @@ class ShortFirst:
     ) -> None:  # fmt: skip
         short = [i for i, length in enumerate(encoded.lengths) if length <= tokens]
         long = [i for i, length in enumerate(encoded.lengths) if length > tokens]
-        fewer = max(1, batch_size * tokens // max(encoded.lengths))
+        fewer = max(parallel.processes(), batch_size * tokens // max(encoded.lengths))
         self.steps = steps
         self.first, self.rest = (
             Batches(encoded.select(chosen or either), tokenizer, size, seed, by_length=True)

@@ -40,7 +40,7 @@ class Outputs:
 def parse(rows: Rows) -> Outputs:
     """Find the outputs in the columns of a file. Raises BadInput with its line."""
     ids = None
-    if not len(rows):
+    if not (rows.columns and len(rows)):
         raise BadInput(f"--teacher-outputs {rows.where}: no rows")
     columns = {
         name: values
@@ -92,8 +92,12 @@ def _cell(value: Any) -> Any:
             value = json.loads(value)
         except ValueError:
             return value
-    if isinstance(value, list) and value and isinstance(value[0], dict) and {"label", "score"} <= set(value[0]):
-        return {one["label"]: one["score"] for one in value}
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(one, dict) and one.keys() >= {"label", "score"} for one in value)
+    ):
+        return {str(one["label"]): one["score"] for one in value}
     return value
 
 

@@ -196,7 +196,8 @@ class Run:
         if self.task.source == "pocket" and kind.windowed:
             batches: train.Stream = data.ShortFirst(*how, round(self.left / 2))
         else:
-            multiple = 8 if parallel.device().type == "cuda" else 1  # of lengths, as a GPU's kernels like them
+            # of lengths, as a GPU's kernels like them, where that does not go beyond --max-length
+            multiple = 8 if parallel.device().type == "cuda" and args.max_length % 8 == 0 else 1
             batches = data.Batches(*how, self.by_length, multiple)
         selects = self.select is not None and steps == self.left
         if selects:
@@ -443,6 +444,8 @@ def first_weights(args: CommonArgs, teacher: Teacher) -> str:
             say_once(f"--init auto: {teacher.name} came fine-tuned: students start from its layers")
             return "teacher"
         return "random"
+    if args.init in ("random", "pretrained", "teacher"):  # whatever folders there are
+        return args.init
     return models.model_name(models.source(args.init))
 
 

@@ -19,6 +19,7 @@ whether it has made it or found it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Iterable
@@ -283,8 +284,8 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: Ta
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
     recipe = {
         **weights_of(model),
-        "task": [task.name, task.fingerprint, *task.reported],
-        "max_length": args.max_length,
+        "task": [task.name, task.fingerprint, *task.reported, *task.task.metrics],
+        "tokens": [results.digest(str(data.identity(tokenizer))), args.max_length],
         "how": [parallel.device().type, torch.__version__],
     }
 
@@ -420,9 +421,10 @@ def own_base(args: CommonArgs, task: TaskData) -> Start | None:
     sources = [(models.source(name), option), (models.source(first, kind), "--teacher")]
     one, other = (models.load_config(*place) for place in sources)
     same = (one.model_type, one.vocab_size) == (other.model_type, other.vocab_size)
-    if same and args.tokenizer:
-        own, theirs = (models.load_tokenizer(*place).get_vocab() for place in sources)
-        same = own == theirs
+    if same:
+        with contextlib.nullcontext() if args.tokenizer else contextlib.suppress(BadInput):  # a checkpoint without one
+            own, theirs = (models.load_tokenizer(*place).get_vocab() for place in sources)
+            same = own == theirs
     if same:
         return None
     args.check_outputs_alone(f"{option} {name}: reads other tokens than the teacher")

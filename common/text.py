@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import io
 import math
 import re
 import zlib
@@ -146,7 +147,8 @@ def corpora(spec: str | None) -> list[Corpus]:
     found = [Corpus.parse(text) for text in split_list(spec or "")]
     if spec is not None and not found:
         raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
-    if len({corpus.name for corpus in found}) < len(found):
+    named = [corpus.name for corpus in found if corpus.name]
+    if len(set(named)) < len(named):
         raise BadInput(f"--corpus {spec!r}: names a corpus twice")
     for corpus in found:
         place = corpus.place
@@ -376,14 +378,19 @@ def _suffix(path: str) -> str:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a file, packed or not, as they are read."""
-    open_text: Any = gzip.open if path.suffix == ".gz" else open
-    if path.suffix == ".zst":
-        with refused(f"{path}: `pip install zstandard` is needed to read .zst", ImportError):
-            import zstandard
-        open_text = zstandard.open
     wrong = (OSError, EOFError, UnicodeDecodeError, zlib.error)
-    with refused(f"{path}: cannot be read", *wrong), open_text(path, "rt", encoding="utf-8-sig") as file:
+    with refused(f"{path}: cannot be read", *wrong), io.TextIOWrapper(_opened(path), encoding="utf-8-sig") as file:
         yield from file
+
+
+def _opened(path: Path) -> Any:
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix == ".zst":
+        import pyarrow  # which notices where a file was cut off
+
+        return pyarrow.input_stream(str(path), compression="zstd")
+    return path.open("rb")
 
 
 def _hub_rows(place: str) -> Iterator[tuple[str, Any]]:

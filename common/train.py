@@ -267,7 +267,8 @@ class Loop:
             module._compiled_call_impl = None  # evaluation has other shapes
         try:
             if kind is None:
-                self._look()
+                with self.ledger.clock():  # a GPU's last steps
+                    self._look()
                 if self.saved_step < self.step:  # whoever stops a run in what follows loses nothing
                     self.save()
         finally:
@@ -368,10 +369,10 @@ class Loop:
     def _after_step(self, at: int) -> None:
         self.watch()
         if self.log is not None and (self.step % LOG_EVERY == 0 or self.step == self.steps):
-            parts = {name: round(value.item(), 6) for name, value in self._terms.items()}
-            self.log(
-                step=at + 1, loss=round(self.loss, 6), terms=parts, rate=self.rate, norm=round(self._norm.item(), 6)
-            )
+            with self.ledger.clock():  # a GPU's steps so far, which these wait for
+                parts = {name: round(value.item(), 6) for name, value in self._terms.items()}
+                loss, norm = round(self.loss, 6), round(self._norm.item(), 6)
+            self.log(step=at + 1, loss=loss, terms=parts, rate=self.rate, norm=norm)
         self.bar.update()
         if self.bar.disable and time.perf_counter() - self.told >= TELL_EVERY and parallel.main():
             self.told = time.perf_counter()
@@ -405,7 +406,8 @@ class Loop:
 
     def save(self) -> None:
         """One safetensors file, replaced as a whole: weights, optimiser, random state; ledger and notes beside them."""
-        self._look()
+        with self.ledger.clock():
+            self._look()
         started = self.saved = time.perf_counter()
         self.saved_step = self.step
         # of the process so far, so that no step has to look at it

@@ -661,7 +661,7 @@ init = "{tmp_path}"
     monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
     entry.main(["profile", str(out), "--data-dir", str(glue)])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
-    assert row["row"] == "dist/dist/dist"
+    assert row["row"] == "dist/dist/dist/student 2x16/random/expert"
     assert min(row["milliseconds"].values()) > 0
     assert row["bytes"] > 0
     assert made.stat().st_mtime_ns == before

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 from common import data, text
@@ -30,6 +31,12 @@ def write(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+def zstd(content: bytes) -> bytes:
+    with pyarrow.CompressedOutputStream(packed := pyarrow.BufferOutputStream(), "zstd") as stream:
+        stream.write(content)
+    return bytes(packed.getvalue())
 
 
 # --- names ---------------------------------------------------------------------------------------------------
@@ -214,6 +221,7 @@ TASK = TaskData("rte", TASKS["rte"], "local", "", {"train": Split(["a"], [("a", 
         ("task,oscar", "", "'oscar': must be NAME=FILE, or one of task, pocket-short"),
         ("a={}/x.csv", "", "x.csv: must be .txt or .jsonl"),
         ("a={0}/x.txt,a={0}/y.txt", "", "names a corpus twice"),
+        ("{0}/x.txt,{0}/y.txt", "", "x.txt': must be NAME=FILE"),
         ("a=", "", "--corpus a=: no such file"),
         ("a:none={}/x.txt", "", "'none' must be how many texts are taken"),
         ("stream:{}/x.csv", "", "must be .txt or .jsonl, or either as .gz or .zst"),
@@ -225,10 +233,11 @@ TASK = TaskData("rte", TASKS["rte"], "local", "", {"train": Split(["a"], [("a", 
         ("{}/x.txt", b"\xff\n", "x.txt: cannot be read"),
         ("x={}/x.txt.gz", "not packed", "x.txt.gz: cannot be read"),
         ("stream:{}/x.txt.gz", gzip.compress(b"one line\n" * 2000, mtime=0)[:-20], "x.txt.gz: cannot be read"),
+        ("stream:{}/x.txt.zst", zstd(b"one line\n" * 2000)[:-5], "x.txt.zst: cannot be read"),
         ("stream:{}/x.txt", "one\ntwo\n", "2 texts are too few to be streamed"),
     ],
 )
 def test_corpora(spec: str, content: str | bytes, says: str, tmp_path: Path) -> None:
-    for name in ("x.csv", "x.txt", "y.txt", "x.jsonl", "x.txt.gz"):
+    for name in ("x.csv", "x.txt", "y.txt", "x.jsonl", "x.txt.gz", "x.txt.zst"):
         write(tmp_path / name, content)
     refused(lambda: text.open_texts(spec.format(tmp_path), TASK).hold_out(1), says)

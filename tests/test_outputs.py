@@ -146,6 +146,7 @@ IDS = "id,negative,positive"
         ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 84.4, 15.6]), "line 2: its numbers sum to 100, as percentages do"),
         ("o.csv", csv_of("label,score", lambda i: ["positive", 0.9]), "has the best class alone"),
         ("o.csv", f"{IDS}\n", "o.csv: no rows"),
+        ("o.jsonl", "{}\n{}\n", "o.jsonl: no rows"),
         ("o.csv", csv_of(IDS, lambda i: [f"x{i}" if i == 7 else f"r{i}", 0.5, 0.5]), "no outputs for 1 of 200 rows"),
         ("o.csv", csv_of(IDS, lambda i: [f"r{i % 199}", 0.5, 0.5]), "id 'r0' stands twice"),
         ("o.csv", csv_of("negative,positive", lambda i: [0.5, 0.5] if i < 151 else []), "151 rows, train has 200"),

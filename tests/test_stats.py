@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,7 @@ def test_equivalence_and_holm_by_hand() -> None:
     assert stats.holm([0.04, 0.01, 0.03, 0.5]) == pytest.approx([0.09, 0.04, 0.09, 0.5])
     assert Estimate(0.1, 0.0, 0.0, 1.0).p == 0.0
     assert Estimate(0.0, 0.0, 0.0, 1.0).p == 1.0
+    assert math.isnan(Estimate(0.1, math.nan, 1.0, 1.0).p)  # one seed
 
 
 def test_seeds_for_a_difference_are_those_of_the_power_of_the_test() -> None:
@@ -248,7 +250,10 @@ def test_a_part_of_a_matrix_says_how_much_is_there(arena: Path, tmp_path: Path) 
         shutil.rmtree(path)
     found = table.load([part], 1280)
     found.missing += [f"kd-{i}: never run" for i in range(4)]
-    assert table.partial(found) == "Partial: 56 of 60 cells are there; at this budget every row has 2 of 3 seeds."
+    assert (
+        table.partial(found)
+        == "Partial: 56 of 60 cells are there; at this budget every row has, of its tasks, 2 of 3 seeds."
+    )
     assert "Partial: " in table.markdown(found)
 
 

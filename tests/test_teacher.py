@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
 from common.layers import attention
-from common.run import Run, build_student, say_once
+from common.run import Run, build_student, first_weights, say_once
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -314,6 +315,24 @@ def test_every_run_is_charged_and_damage_is_made_again(
     assert not list(tmp_path.glob("outputs/*/*.raw"))
 
 
+def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
+    expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path
+) -> None:
+    """And a checkpoint of as many other words is no start for a student of this teacher's tokens."""
+    words = list(reversed(word_tokenizer().get_vocab()))
+    shutil.copytree(expert, other := tmp_path / "other")
+    models.save(tiny_bert(3, 32), type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}), other, "")
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(expert / name, other)
+    by_f1 = replace(sst2, task=replace(sst2.task, metrics=("macro_f1", *sst2.task.metrics)))
+    args = some(out_dir=str(tmp_path))
+    found = [get_teacher(args, *one) for one in ((sst2, str(expert)), (by_f1, str(expert)), (sst2, str(other)))]
+    assert "macro_f1" in found[1].metrics["dev"]
+    assert found[2].metrics["dev"]["accuracy"] < found[0].metrics["dev"]["accuracy"]
+    assert teacher.own_base(some(teacher=str(expert), init=str(backbone)), sst2) is None
+    assert teacher.own_base(some(teacher=str(expert), init=str(other)), sst2) is not None
+
+
 # --- students of it ------------------------------------------------------------------------------------------
 
 
@@ -337,10 +356,13 @@ def test_a_student_copies_what_init_and_keep_say(
 
 
 def test_a_random_start_follows_the_seed_and_other_starts_are_refused(
-    backbone: Path, sst2: TaskData, monkeypatch: pytest.MonkeyPatch
+    backbone: Path, sst2: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     guide = Teacher("t", tiny_bert(3, 32), word_tokenizer(), "t", pretrained=str(backbone))
+    (tmp_path / "random").mkdir()
+    monkeypatch.chdir(tmp_path)  # where a folder has the name of a start
+    assert first_weights(CommonArgs(init="random"), guide) == "random"
     rows = [Run(CommonArgs(student="2x16", seed=seed), "some", "kd", sst2, guide, 1) for seed in (0, 0, 1)]
     digests = [train.weights_digest(row.student().state_dict()) for row in rows]
     assert [(row.started_from, row.lr) for row in rows] == [("random", 2e-3)] * 3

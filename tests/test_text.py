@@ -19,7 +19,7 @@ import huggingface_hub
 import pytest
 import torch
 from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, word_tokenizer
-from test_input import refused
+from test_input import refused, zstd
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
@@ -50,7 +50,7 @@ def write(path: Path, texts: list[str], mark: bytes = b"") -> Path:
     if path.suffix == ".gz":
         whole = gzip.compress(whole)
     if path.suffix == ".zst":
-        whole = pytest.importorskip("zstandard").compress(whole)
+        whole = zstd(whole)
     path.write_bytes(whole)
     return path
 

@@ -37,7 +37,10 @@ class MultiLabel(Classification):
         return [one for part in parts if (one := super(MultiLabel, self).cell(part))]
 
     def label_names(self, rows: dict[str, Any]) -> Sequence[str]:
-        return sorted({name for found in rows.values() for names in found.columns["label"] for name in names})
+        found = sorted({name for part in rows.values() for names in part.columns["label"] for name in names})
+        if len(found) == 1:
+            raise BadInput(f"--kind labels: {found[0]!r} is the only label; as --kind classes its absence needs a name")
+        return found
 
     def read(self, task: Any, rows: Any, i: int) -> Any:
         found = [class_of(name, task) for name in rows.columns["label"][i]]

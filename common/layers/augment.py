@@ -138,11 +138,12 @@ def predicted(
 ) -> dict[Place, list[str]]:
     """The `count` words that the masked LM finds most likely at each place, the word itself left out.
 
-    A place that `max_length` cuts off has no entry.
+    A place that `max_length` cuts off has no entry, nor has one of a text that holds a mask itself.
     """
     device = next(model.parameters()).device
     names, columns = list(words), torch.tensor(list(words.values()), device=device)
     best: dict[Place, list[str]] = {}
+    places = [place for place in places if tokenizer.mask_token not in place.text]
     order = sorted(places, key=lambda place: (-len(place.text), place))  # texts of like length: little padding
     bar = evaluate.progress(len(order), "augmenting")
     for first in range(0, len(order), BATCH):
