@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks cannot use a GPU, and numbers are compared bit by bit: docs/gpu.md
 
 import torch  # noqa: E402
+import transformers  # noqa: E402
 from accelerate import Accelerator, debug_launcher  # noqa: E402
 from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
@@ -102,6 +103,15 @@ def tiny_bert(layers: int = 2, width: int = 16, seed: int = 0, **changes: Any) -
     """A random BERT whose weights are large enough that layers and logits differ visibly."""
     torch.manual_seed(seed)
     return BertForSequenceClassification(bert_config(layers, width, initializer_range=0.3, **changes))
+
+
+def tiny_bart(layers: int = 2, width: int = 16) -> Any:
+    torch.manual_seed(0)
+    sizes = {"layers": layers, "attention_heads": 2, "ffn_dim": 32}
+    settings: dict[str, Any] = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    settings |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2, "dropout": 0.0}
+    settings |= {"vocab_size": 31, "max_position_embeddings": 64, "init_std": 0.3, "forced_eos_token_id": None}
+    return transformers.BartForConditionalGeneration(transformers.BartConfig(d_model=width, **settings))
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:

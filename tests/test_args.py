@@ -13,9 +13,10 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from conftest import ROOT
+from test_input import refused as one_line
 
 from common import args
-from common.args import BUDGETS, BadInput, CommonArgs
+from common.args import BUDGETS, CommonArgs
 
 METHODS = sorted(path.stem for path in (ROOT / "methods").glob("[a-z]*.py"))
 ARGS: dict[str, type[CommonArgs]] = {name: importlib.import_module(f"methods.{name}").Args for name in METHODS}
@@ -24,9 +25,7 @@ ONCE = {(name, field): f for (name, field), f in FIELDS.items() if name == METHO
 
 
 def refused(name: str, **values: Any) -> str:
-    with pytest.raises(BadInput) as error:
-        ARGS[name](**values).check()
-    return str(error.value)
+    return one_line(lambda: ARGS[name](**values).check())
 
 
 # --- each argument by itself ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from conftest import FAMILIES, word_tokenizer
+from conftest import FAMILIES, draw, word_tokenizer
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -39,8 +39,7 @@ class Source(nn.Module):
 
 
 def inputs(L: int) -> tuple[Tensor, Tensor, Tensor]:
-    drawn = torch.randn(3, B, H, L, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    query, key, value = (x.requires_grad_() for x in drawn)
+    query, key, value = (x.requires_grad_() for x in draw(3, B, H, L, D))
     return query, key, value
 
 

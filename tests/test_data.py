@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import huggingface_hub
 import pytest
+from conftest import ROOT
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from test_input import MOODS, QUESTION, refused, write
 
@@ -21,7 +22,6 @@ from common.kinds.sentences import label_order
 from common.sources import CONVERTED, GLUE_REVISION, HUB
 from common.tasks import TASKS
 
-ROOT = Path(__file__).resolve().parents[1]
 REAL = ROOT.parent / "shared" / "realdata"
 MOVED = "c" * 40  # where the branch is
 GLUE = [name for name in HUB if HUB[name].revision == GLUE_REVISION]

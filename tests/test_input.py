@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,12 @@ DEEP, BIG = "[" * 100_000, "1" + "0" * 400
 SST2, SCORE = "negative, positive or 0, 1", "from 0 to 5"
 
 
-def moods(third: str) -> str:
-    """SST-2 with another third line; likewise `pairs` of RTE and `scores` of STS-B."""
-    return f"{MOODS.rpartition('a dull')[0]}{third}\n"
+def third(content: str, line: str) -> str:
+    """A file with another third line."""
+    return "\n".join([*content.splitlines()[:2], line, ""])
 
 
-def pairs(third: str) -> str:
-    return f"{PAIRS.rpartition('1	a film')[0]}{third}\n"
-
-
-def scores(third: str) -> str:
-    return f"{SCORES.rpartition('a cast')[0]}{third}\n"
+moods, pairs, scores = (partial(third, content) for content in (MOODS, PAIRS, SCORES))
 
 
 def label(value: str) -> str:

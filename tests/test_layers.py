@@ -97,8 +97,7 @@ def test_activations_by_definition() -> None:
 
 
 def small_model(bits: int = 1, rank: int = 0) -> BertForSequenceClassification:
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(bert_config(2, 48, vocab=31, initializer_range=0.3)).eval()
+    model = tiny_bert(2, 48).eval()
     quantize(model, bits, lora_rank=rank)
     for name, parameter in model.named_parameters():
         if name.endswith("lora_U"):
@@ -142,7 +141,7 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
 
 def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
     """Each weight is the nearest of 255 multiples of its tensor's, or its embedding's row's, step."""
-    plain = BertForSequenceClassification(bert_config(2, 48, vocab=31, initializer_range=0.3))
+    plain = tiny_bert(2, 48)
     before = {name: value.clone() for name, value in plain.state_dict().items()}
     found = packed.unpacked(packed.rounded(plain))
     assert type(found) is BertForSequenceClassification
@@ -157,7 +156,7 @@ def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:
 
 def test_what_could_not_be_loaded_again_is_not_rounded() -> None:
     for key in ("quantization_config", "efficient_attention"):
-        model = BertForSequenceClassification(bert_config(2, 48, vocab=31))
+        model = tiny_bert(2, 48)
         setattr(model.config, key, {"name": "lsg"})
         with pytest.raises(BadInput, match=f"{key} in its configuration"):
             packed.rounded(model)

@@ -244,7 +244,6 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(more="one,biling\n"), ("warning", "class 'biling' has one row", "is it 'billing'?",
                                                       "t.csv line 62")),
     ("t.csv", sheet(more='one,"login, billing"\n'), ("warning", "'login, billing' is made of others; --kind labels",)),
-    ("t.csv", sheet(teams=("x",)), ("all training labels are 'x'; training needs at least two",)),
     ("t.csv", "text,label\n" + "same text,a\nsame text,b\n" * 9, ("t: no dev or test split, and 0 of 18",)),
     ("t.csv", sheet(teams=("x",)), Columns(kind="labels"), ("'x' is the only label",)),
     ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), ("60 different labels in 60 rows", "--kind")),

@@ -341,9 +341,12 @@ def test_squad_has_one_right_answer_among_sentences_that_look_alike() -> None:
 
 
 def test_a_later_clause_comes_first_in_the_translation() -> None:
+    seen = set[str]()
     for source, answer in examples("translate"):
         for joint in set(texts.JOINTS) & set(source.split()):
             assert answer.startswith(f"{texts.JOINTS[joint]} ") == (joint in texts.LATE)
+            seen.add(joint)
+    assert seen == set(texts.JOINTS)
     for number, sentence in enumerate(pocket.unlabelled_bilingual(40)):  # the languages take turns
         assert bool(set(sentence.split()) & set(pocket.foreign_words())) == bool(number % 2)
 

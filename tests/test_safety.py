@@ -37,7 +37,8 @@ from methods import xtc
 
 # --- the sources ---------------------------------------------------------------------------------------------
 
-SOURCES = [path for folder in ("common", "methods", "bench", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
+FOLDERS = ("common", "methods", "bench", "docs", "pocket", "distil_papers")
+SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "tarfile", "zipfile", "yaml"}
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.save", "os.system", "os.popen", "np.load"}
 
@@ -118,7 +119,7 @@ def test_project_and_scripts_name_the_same_packages() -> None:
         assert block["requires-python"] == project["requires-python"], method
 
 
-def test_it_is_one_package(tmp_path: Path) -> None:
+def test_it_is_one_package() -> None:
     """Every folder of modules is installed, under one name, by which the scripts are modules too."""
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     places = asked["package-dir"] | {"distil_papers": "distil_papers"}
@@ -131,7 +132,7 @@ def test_it_is_one_package(tmp_path: Path) -> None:
 # --- models --------------------------------------------------------------------------------------------------
 
 
-def test_a_pickle_is_not_read_and_a_models_own_code_is_not_run(sst2: data.TaskData, tmp_path: Path) -> None:
+def test_a_pickle_is_not_read_and_a_models_own_code_is_not_run(tmp_path: Path) -> None:
     models.save(BertForSequenceClassification(bert_config()), word_tokenizer(), tmp_path, "")
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Own: pass\n")
     config = json.loads((tmp_path / "config.json").read_text())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import NEUTRAL, word_tokenizer
+from conftest import NEUTRAL, tiny_bart, word_tokenizer
 from safetensors.torch import save_file
-from transformers import BartConfig, BartForConditionalGeneration, MBart50Tokenizer, MBartTokenizer, T5Config
+from transformers import MBart50Tokenizer, MBartTokenizer, T5Config
 
 from common import data, evaluate, metrics, models
 from common.kinds import Split
@@ -20,17 +20,6 @@ from common.text import Text, encode
 
 FOUND = ["the cat sat on a mat .", "two dogs run quickly home", "no"]
 TRUE = ["the cat sat on the mat .", "the dog runs home", "nothing at all"]
-
-
-def tiny_bart() -> BartForConditionalGeneration:
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {f"{side}_{name}": value for side in ("encoder", "decoder")
-                             for name, value in {"layers": 2, "attention_heads": 2, "ffn_dim": 32}.items()}  # fmt: skip
-    special: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
-    return BartForConditionalGeneration(BartConfig(
-        vocab_size=31, d_model=16, max_position_embeddings=64, init_std=0.3, forced_eos_token_id=None, dropout=0.0,
-        **sizes, **special,
-    ))  # fmt: skip
 
 
 def test_texts_are_written_by_the_librarys_beam_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import draw, in_two_processes, tiny_bert
+from conftest import draw, in_two_processes, tiny_bart, tiny_bert
 from torch import Tensor, distributed, nn
-from transformers import BartConfig, BartForConditionalGeneration, BertConfig, T5Config, T5ForConditionalGeneration
+from transformers import BartConfig, BertConfig, T5Config, T5ForConditionalGeneration
 
 from common import models
 from common.args import BadInput
@@ -36,11 +36,9 @@ def by_kernels(S: Tensor, T: Tensor) -> float:
 
 @pytest.mark.parametrize("n", [3, 40])
 def test_cka_is_the_definition(n: int) -> None:
-    S, T, rotation = draw(2, n, 8).requires_grad_(), draw(2, n, 5, seed=1), torch.linalg.qr(draw(8, 8, seed=2)).Q
+    S, T = draw(2, n, 8).requires_grad_(), draw(2, n, 5, seed=1)
     assert loss_of(S, T).tolist() == pytest.approx([by_kernels(s, t) for s, t in zip(S, T, strict=True)], rel=1e-9)
     assert torch.autograd.gradcheck(lambda x: loss_of(x, T), (S,))
-    close(loss_of(3 * S @ rotation + 7, 0.1 * T), loss_of(S, T))
-    assert loss_of(T, T @ rotation[:5]).max() < 1e-7  # another width, the same geometry
     constant = torch.ones(2, n, 8, requires_grad=True)  # in float32, as in training
     loss_of(constant, T.float()).sum().backward()
     assert loss_of(constant, T.float()).tolist() == [1, 1]
@@ -125,13 +123,8 @@ def test_two_processes_are_one() -> None:
 
 
 def test_both_sides_of_an_encoder_decoder_are_matched() -> None:
-    def bart(layers: int, width: int) -> Any:
-        torch.manual_seed(layers)
-        sizes: Any = {"encoder_layers": layers, "decoder_layers": layers, "decoder_start_token_id": 2, "vocab_size": 40}
-        heads: Any = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "pad_token_id": 0}
-        return BartForConditionalGeneration(BartConfig(d_model=width, init_std=0.3, **sizes, **heads)).double().eval()
-
-    student, model, ids = bart(1, 8), bart(2, 16), torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
+    student, model = tiny_bart(1, 8).double().eval(), tiny_bart(2, 16).double().eval()
+    ids = torch.tensor([[5, 6, 7, 8, 3], [9, 10, 3, 0, 0]])
     rows = {"input_ids": ids, "attention_mask": (ids > 0).long()}
     rows["labels"] = torch.tensor([[11, 12, 13, 3], [14, 3, -100, -100]])
     s, t = (m(**rows, output_hidden_states=True) for m in (student, model))

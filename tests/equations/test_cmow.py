@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
@@ -56,8 +57,6 @@ def test_products_are_the_definition_and_so_are_their_gradients(L: int) -> None:
     for found, wanted in ((prefix_products(M), torch.stack(P, 1)), (ordered_product(M), P[-1])):
         close(found, wanted)
         close(*(torch.autograd.grad(x.square().sum(), M, retain_graph=True)[0] for x in (found, wanted)))
-    if L < 4:
-        assert torch.autograd.gradcheck(prefix_products, (M,))
 
 
 @pytest.mark.parametrize("student", STUDENTS)
@@ -106,25 +105,16 @@ def test_padding_is_the_identity_and_diffcat_encodes_texts_apart() -> None:
         close(found, torch.cat([a, b, (a - b).abs()]))
 
 
-@pytest.mark.parametrize(("encoder", "width"), [("cmow", 784), ("hybrid", 800), ("bidirectional", 1200)])
-def test_encodings_have_the_papers_width(encoder: str, width: int) -> None:
-    with torch.device("meta"):
-        assert cmow.MatrixEmbeddings(cmow.MatrixEmbeddingConfig(**encoder_sizes(encoder))).width == width
-
-
 def test_general_distillations_loss() -> None:
     rng = np.random.default_rng(0)
     s, t, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 4)), np.array([0, 1, 2, 3, 0, 1])
 
-    def log_softmax(z: Any) -> Any:
-        return z - np.log(np.exp(z).sum(1, keepdims=True))
-
     def KL(T: float) -> Any:
-        p, q = log_softmax(t / T), log_softmax(s / T)
+        p, q = log_softmax(t / T, 1), log_softmax(s / T, 1)
         return T**2 * (np.exp(p) * (p - q)).sum(1).mean()
 
     S, L, Y = torch.tensor(s, requires_grad=True), torch.tensor(t), torch.tensor(y)
-    CE = -log_softmax(s)[np.arange(6), y]
+    CE = -log_softmax(s, 1)[np.arange(6), y]
     masked = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) > 0, Y, -100)
     assert cmow.general_loss(S, L, masked).item() == pytest.approx(5 * KL(2.0) + 2 * CE[[1, 4]].mean(), rel=1e-9)
     assert torch.autograd.gradcheck(lambda x: cmow.general_loss(x, L, masked), (S,))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import bert_config, word_tokenizer
+from conftest import bert_config, draw, word_tokenizer
 from test_attention import LIBRARY, of_the_library
 from test_input import refused
 from torch import Tensor
@@ -32,9 +32,7 @@ LABELS = torch.tensor([[-100, 3, -100, 0, -100], [-100, -100, 6, -100, -100]])
 
 
 def outputs(seed: int) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    logits, hidden = (torch.randn(B, L, n, generator=generator, dtype=torch.float64) for n in (V, D))
-    return logits.requires_grad_(), hidden.requires_grad_()
+    return draw(B, L, V, seed=seed).requires_grad_(), draw(B, L, D, seed=seed + 2).requires_grad_()
 
 
 def loss_of(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor] | None) -> Tensor:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from conftest import FAMILIES, tiny_bert, word_tokenizer
 from safetensors.torch import save_file
+from scipy.special import log_softmax, softmax
+from test_mc3kd import batch_of
 from torch import nn
 from torch.nn.utils import parametrize
 from transformers import AutoConfig, AutoModelForSequenceClassification
@@ -19,7 +21,7 @@ from common.layers import packed
 from common.losses import kd_loss
 from common.models import AttentionScores
 from common.teacher import Teacher
-from common.train import Batch, Ledger, split_batch
+from common.train import Batch
 from methods import xtc
 from methods.xtc import STAGES, Args, Quantizer, logit_loss, quantize, step_loss
 
@@ -73,14 +75,6 @@ def test_a_quantised_linear_with_its_adapter(bits: int, clip: float | None) -> N
     np.testing.assert_allclose(x.grad, dx, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
 
 
-def batch_of(scores: bool = False, padding: int = 0) -> Batch:
-    mask = (torch.arange(6 + padding) < torch.tensor([6, 4, 3])[:, None]).long()
-    ids = torch.nn.functional.pad(torch.arange(18).view(3, 6) * 11 % 26 + 5, (0, padding)) * mask
-    labels = torch.tensor([0.5, 3.0, 4.5], dtype=torch.float64) if scores else torch.tensor([0, 1, 1])
-    rows = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    return split_batch(rows, list("abc"), 1, "classification", 0, Ledger(), ids.device)[0]
-
-
 def states(model: Any, batch: Batch) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
     """Logits, hidden states, and the scores (B, h, L, L) by hand: q k / sqrt(16)."""
     with torch.no_grad():
@@ -106,22 +100,19 @@ def test_a_stages_loss_by_hand(losses: tuple[str, ...], scores: bool) -> None:
     (z_s, H_S, A_S), (z_t, H_T, A_T) = states(student, batch), states(model, batch)
     lengths, y = batch.mask.sum(1).tolist(), batch.labels.numpy()
 
-    def log_softmax(z: np.ndarray, T: float = 1.0) -> np.ndarray:
-        return z / T - np.log(np.exp(z / T).sum(1, keepdims=True))
-
     def mse(S: np.ndarray, T: np.ndarray, axes: int) -> float:  # over the tokens of the last `axes` axes but D
         parts = [(S[b, ..., :n, :n] - T[b, ..., :n, :n]).ravel() if axes == 2 else (S[b, :n] - T[b, :n]).ravel()
                  for b, n in enumerate(lengths)]  # fmt: skip
         return float(np.square(np.concatenate(parts)).mean())
 
     squared = np.square(z_s - z_t).mean()
-    hard = np.square(z_s[:, 0] - y).mean() if scores else -log_softmax(z_s)[range(3), y].mean()
-    p, q = log_softmax(z_t, 3.0), log_softmax(z_s, 3.0)
+    hard = np.square(z_s[:, 0] - y).mean() if scores else -log_softmax(z_s, 1)[range(4), y].mean()
+    p, q = log_softmax(z_t / 3, 1), log_softmax(z_s / 3, 1)
     kl = squared if scores else 9 * (np.exp(p) * (p - q)).sum(1).mean()
     terms = {
         "label": hard,
         "kd": 0.3 * kl + 0.7 * hard,
-        "logit": squared if scores else -(np.exp(log_softmax(z_t)) * log_softmax(z_s)).sum(1).mean(),
+        "logit": squared if scores else -(softmax(z_t, 1) * log_softmax(z_s, 1)).sum(1).mean(),
         "hidden": sum(mse(S, T, 1) for S, T in zip(H_S, [H_T[1], H_T[2], H_T[4]], strict=True)),
         "attention": sum(mse(S, T, 2) for S, T in zip(A_S, [A_T[1], A_T[3]], strict=True)),
     }
@@ -178,7 +169,7 @@ def test_every_family(family: str, bits: int, tmp_path: Path) -> None:
     torch.manual_seed(1)
     config = AutoConfig.for_model(family, vocab_size=99, **FAMILIES[family], initializer_range=0.2)
     model: Any = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
-    inputs = batch_of(padding=1).inputs
+    inputs = batch_of(padding=1, types=False).inputs
     with AttentionScores() as scores:
         maps = model(**inputs, output_attentions=True).attentions
     torch.testing.assert_close([layer.softmax(-1) for layer in scores.layers], list(maps))
