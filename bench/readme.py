@@ -16,11 +16,12 @@ import textwrap
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from bench import claims, contrasts, coverage, matrix, records, report, speed, table, transfer
+from bench import claims, contrasts, coverage, matrix, report, speed, table, transfer
 from bench import factors as grammar
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
+from bench.records import read
 from bench.rows import Row, Table, cell, short, teacher_score
 from bench.sizes import XTC_HEADER
 from common import results
@@ -67,7 +68,7 @@ def runs(folder: str) -> str:
 def on_gpu() -> str:
     """The rows of the scripts themselves, one seed, as a CPU and a GPU have computed them."""
     ways: dict[str, dict[tuple[str, str], str]] = {}  # how it was computed -> row -> score
-    for one in records.read(FOLDER / "gpu.jsonl.gz")[0]:
+    for one in read(FOLDER / "gpu.jsonl.gz")[0]:
         way, script = one.place.split("/")
         ways.setdefault(way, {})[script, one.record["variant"]] = cell([one.record["primary"]["value"]])
     rows = [[*key, *(of.get(key, "-") for of in ways.values())] for key in next(iter(ways.values()))]

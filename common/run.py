@@ -444,9 +444,7 @@ def first_weights(args: CommonArgs, teacher: Teacher) -> str:
             say_once(f"--init auto: {teacher.name} came fine-tuned: students start from its layers")
             return "teacher"
         return "random"
-    if args.init in ("random", "pretrained", "teacher"):  # whatever folders there are
-        return args.init
-    return models.model_name(models.source(args.init))
+    return models.model_name(models.source(args.checkpoint)) if args.checkpoint else args.init
 
 
 def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
