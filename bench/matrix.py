@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import glob
 import hashlib
 import importlib
 import importlib.util
@@ -339,15 +340,17 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 print(f"left out: {row.label} on {task}, which is {found.kind};"
                       f" {row.script} does {', '.join(Args.KINDS or ())}", file=sys.stderr)  # fmt: skip
                 continue
-            data = digest(task, found, given)
-            parsed: dict[tuple[int | None, str], Any] = {}  # the library's parser is slow, and only the seed differs
+            # the library's parser is slow, and mostly only the seed differs
+            parsed: dict[tuple[str, ...], tuple[Any, str | None]] = {}
             for (rung, budget), seed, variant in itertools.product(enumerate(budgets or [None]), seeds, variants):
                 own = given | {"variant": variant} | ({"budget": str(budget)} if budget else {})
+                own = {name: matching(value, task, seed) for name, value in own.items()}
                 words = [word for name, value in own.items() for word in (f"--{dashed(name)}", value)]
                 command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
-                if (budget, variant) not in parsed:
-                    parsed[budget, variant] = read(Args, None, command)
-                args = replace(parsed[budget, variant], seed=seed)
+                if (values := tuple(own.values())) not in parsed:
+                    parsed[values] = read(Args, None, command), digest(task, found, own)
+                args, data = parsed[values]
+                args = replace(args, seed=seed)
                 args.check()
                 if len(args.tasks) != 1:
                     raise BadInput(f"tasks: {task!r} must be one task")
@@ -355,6 +358,13 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 jobs.append(Job(row.label, task, seed, (row.script, *command), args, " ".join(filter(None, parts)),
                                 data, (int(row.late), rung)))  # fmt: skip
         return jobs
+
+
+def matching(value: str, task: str, seed: int) -> str:
+    """A value for this task and seed; a pattern that one path of the repository matches is that path."""
+    value = value.replace("{task}", task).replace("{seed}", str(seed))
+    found = glob.glob(value, root_dir=results.ROOT) if "*" in value else []
+    return found[0] if len(found) == 1 else value
 
 
 def digest(name: str, task: Task, given: dict[str, str]) -> str | None:

@@ -285,7 +285,12 @@ def start_of(record: dict[str, Any]) -> str:
     start = record["student"]["init"].split(" then ")[0]
     if start.startswith("pre-training"):
         return str(record["settings"].get("init", "random"))
-    return "random" if start.startswith("general") else start
+    return "random" if start.startswith("general") else of_its_seed(start, record)
+
+
+def of_its_seed(start: str, record: dict[str, Any]) -> str:
+    """Without the seed, if it is another run of this very seed that a run goes on from: a row's seeds start alike."""
+    return re.sub(rf"\bseed{record['seed']}@\w+", "its seed's run", start)
 
 
 def guessing(record: dict[str, Any]) -> float:
@@ -395,6 +400,7 @@ def label(rows: list[Row]) -> None:
 def settings_of(record: dict[str, Any]) -> dict[str, Any]:
     """What a row's seeds share: all settings but the seed, and which teacher it was."""
     settings = {**record["settings"], "teacher": results.digest(record["teacher"]["signature"])[:6]}
+    settings["init"] = of_its_seed(settings.get("init", ""), record)
     return {name: value for name, value in settings.items() if name != "seed"}
 
 

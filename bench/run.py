@@ -26,7 +26,9 @@ The file:
 kind that a row's method does not do are left out, with a line. With [tune] in the file, rows have the values that have
 won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "bench/arena.toml"` has that file's
 content, with what it says itself in its place, and of its rows those that `rows` names; with a [tune] of its own it has
-trials of its own. `pairs` are differences of rows, "A - B", that the pages show.
+trials of its own. `pairs` are differences of rows, "A - B", that the pages show. A row can go on from another file's
+runs: in `init = "runs/other/a-row/xtc/{task}/*/*/seed{seed}"` task and seed are the cell's, and a pattern is the path
+that it matches.
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
 that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the

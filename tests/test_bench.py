@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,21 @@ def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
         assert refused(capsys, "run", str(part), "--dry-run").startswith(f"error: {said}")
 
 
+def test_a_row_goes_on_from_another_file_s_runs(tmp_path: Path) -> None:
+    """Each seed from its own; what lies there is part of what was asked."""
+    whole = tomllib.loads(GOOD.replace(', "pocket/translate"', ""))
+    narrow = whole["rows"][1] | {"tasks": ["pocket/rte"], "seeds": [0, 1]}
+    for seed in (0, 1):
+        (tmp_path / "pocket" / "rte" / f"2x64-abc{seed}" / f"seed{seed}").mkdir(parents=True)
+        (tmp_path / "pocket" / "rte" / f"2x64-abc{seed}" / f"seed{seed}" / "config.json").write_text(str(seed))
+    narrow["init"] = f"{tmp_path}/{{task}}/*/seed{{seed}}"
+    jobs = matrix.build(whole | {"rows": [narrow]}, "out", "").jobs
+    assert {(job.seed, Path(job.args.init).parent.name) for job in jobs} == {(0, "2x64-abc0"), (1, "2x64-abc1")}
+    assert len({job.data for job in jobs}) == 2
+    with pytest.raises(BadInput, match=r"row narrow: --init .*: no such folder"):
+        matrix.build(whole | {"rows": [narrow | {"seeds": [2]}]}, "out", "")
+
+
 def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
     own, kind = tmp_path / "own.csv", tasks.TASKS["sst2"]
     found = []
@@ -331,6 +347,9 @@ def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("common.text.corpora", lambda *_: [])
     content = matrix.read_file(path)
     content["tasks"] = ["pocket/rte" if task.startswith("data/") else task for task in content["tasks"]]
+    for row in content["rows"]:  # nor are the runs that others go on from
+        for name in [name for name, value in row.items() if str(value).startswith("runs/")]:
+            del row[name]
     plan = matrix.build(content, "runs", str(path))
     assert plan.jobs
     for row in {job.row for job in plan.jobs}:
@@ -849,6 +868,14 @@ def test_other_settings_are_another_row(folder: Path) -> None:
     assert sum("lr 0.003" in label for label in labels) == 2
     assert sorted(len(one.records("rte")) for one in found) == [1, 2, 3]
     assert len({one.path for one in found}) == 3
+
+
+def test_a_row_whose_seeds_go_on_from_runs_of_theirs_is_one_row(folder: Path) -> None:
+    for seed, start in enumerate(("seed0@0a", "seed1@1b", "seed0@0a")):
+        student = {"init": f"the float weights of {start}"}
+        write(folder, 0.5, seed, "xtc", "rte", settings={"init": start}, student=student)
+    found = {one.start: len(one.records()) for one in table.load([folder]).rows if one.variant == "xtc"}
+    assert found == {"the float weights of its seed's run": 2, "the float weights of seed0@0a": 1}
 
 
 def test_one_cell_twice_is_refused_and_tuning_is_left_out(folder: Path, tmp_path_factory: Any) -> None:
