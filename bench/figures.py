@@ -493,16 +493,19 @@ def ner_data(names: str, folder: Path, words: list[str]) -> None:
 # --- the pocket suite: what words tell without being read ----------------------------------------------------
 
 
-def words_alone(task: TaskData, together: int = 1) -> float:
+ALL = slice(None)
+
+
+def words_alone(task: TaskData, together: int = 1, fields: slice = ALL) -> float:
     """The primary metric, mean over the reported splits, of what knows the words but not their order; with `together`
-    = 2 neighbouring pairs, too."""
-    bag = functools.partial(_bag_of_words, together=together)
+    = 2 neighbouring pairs, too. `fields`: which texts of a pair it sees."""
+    bag = functools.partial(_bag_of_words, together=together, fields=fields)
     guess = {"token classification": _guess_names, "span QA": _guess_answers}.get(task.task.kind, bag)
     return float(np.mean([guess(task, name) for name in task.reported]))
 
 
-def _bag_of_words(task: TaskData, name: str, together: int) -> float:
-    """A linear model over words, and over as many neighbouring ones `together`."""
+def _bag_of_words(task: TaskData, name: str, together: int, fields: slice) -> float:
+    """A linear model over words, of each text apart, and over as many neighbouring ones `together`."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
@@ -510,8 +513,10 @@ def _bag_of_words(task: TaskData, name: str, together: int) -> float:
     linear: Any = Ridge() if task.task.kind == "regression" else LogisticRegression(max_iter=1000)
     model = make_pipeline(CountVectorizer(ngram_range=(1, together), token_pattern=r"\S+"), linear)
     train, split = task.splits["train"], task.splits[name]
-    model.fit([" [SEP] ".join(text) for text in train.texts], train.labels)
-    predicted = model.predict([" [SEP] ".join(text) for text in split.texts])
+    marked, asked = ([" ".join(f"{i}:{word}" for i, part in enumerate(text[fields]) for word in part.split())
+                      for text in one.texts] for one in (train, split))  # fmt: skip
+    model.fit(marked, train.labels)
+    predicted = model.predict(asked)
     return metrics.compute(task.task.metrics, predicted, split.labels)[task.task.metrics[0]]
 
 
@@ -555,10 +560,13 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
         task = data.load(name, **args.source)
         if task.task.kind.written or task.task.kind.causal:
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
-        ways = [1] if task.task.kind.windowed else [1, 2]  # tags and answers are guessed of single words
-        found = [f"{100 * words_alone(task, together):.1f}" for together in ways]
-        rows.append([name, evaluate.TITLES[task.task.metrics[0]], *found, *["-"] * (2 - len(ways))])
-    print(results.columns(rows, ["task", "metric", "words alone", "and pairs of neighbours"]))
+        ways = [(1, ALL)]
+        if not task.task.kind.windowed:  # tags and answers are guessed of single words
+            ways += [(2, ALL), *[(2, slice(1)), (2, slice(1, 2))] * (len(task.task.fields) == 2)]
+        found = [f"{100 * words_alone(task, *way):.1f}" for way in ways]
+        rows.append([name, evaluate.TITLES[task.task.metrics[0]], *found, *["-"] * (4 - len(ways))])
+    header = ["task", "metric", "words alone", "and pairs of neighbours", "of the first text", "of the second"]
+    print(results.columns(rows, header))
 
 
 # --- the command ---------------------------------------------------------------------------------------------

@@ -387,8 +387,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
-        "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_real",
-        "cka_pocket", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
+        "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
+        "xtc_real", "cka_pocket", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
