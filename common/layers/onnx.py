@@ -1,4 +1,4 @@
-"""A student as a graph for ONNX Runtime. Packed weights stay at 2 bits (4, 8) on disk and in memory.
+"""A student as a graph for ONNX Runtime. Packed weights stay at 2 bits (8) on disk and in memory.
 
     onnx.save(model, tokenizer, Path("student.onnx"))
 

@@ -7,8 +7,8 @@
 A weight of `bits` bits is codes times a scale. For every packed linear or embedding NAME, a file holds
 
     NAME.packed   uint8 (rows, ceil(columns bits / 8)): the codes of a row, the first in the lowest bits of its byte.
-                  1 bit: 0 is -1, 1 is +1. 2 bits: code + 1, so 0, 1, 2 are -1, 0, +1. 4 bits: code + 8. 8 bits:
-                  code + 128. Codes of 4 and 8 bits run from -7 to 7 and from -127 to 127.
+                  1 bit: 0 is -1, 1 is +1. 2 bits: code + 1, so 0, 1, 2 are -1, 0, +1. 8 bits: code + 128, of codes
+                  from -127 to 127.
     NAME.scale    float32, () for a linear and (rows, 1) for an embedding: weight = codes * scale
     NAME.bias     as in the library; NAME.lora_U (rows, r) and NAME.lora_V (r, columns) with an adapter
 
@@ -18,8 +18,8 @@ zlib-compressed JSON as uint8).
 
 Why integers: a linear's input is rounded to 8 bits per token, so its product with the weight's codes is a sum of
 integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, of floats or of
-integers, every bit of the result is the same. Sums reach 127 codes columns: 4 bits are safe up to 18,000 columns.
-Beyond that, and of 8 bits, all processors take the float kernel.
+integers, every bit of the result is the same. With codes of 1 and 2 bits it stays below, up to 132,000 columns. Of 8
+bits, whose sums are larger, all processors take the float kernel.
 
 Memory: what stays is the packed bytes. A forward pass unpacks one weight at a time, by a table from a byte to all of
 its codes, into int8 that lives as long as its product does; `keep` holds these instead. Shapes: ... leading, n rows of
@@ -55,10 +55,8 @@ from common.layers.embedding import TextEmbedder
 from common.results import replacing
 from common.train import weights_digest
 
-LARGEST = {1: 1, 2: 1, 4: 7, 8: 127}  # code of each width
-OFFSET = {2: 1, 4: 8, 8: 128}  # what makes a code positive
-ACTIVATION = 127  # largest code of an activation
-EXACT = 2**24  # sums of integers below it are exact in float32
+LARGEST = 127  # code of 8 bits, of a weight or an activation
+OFFSET = {2: 1, 8: 128}  # what makes a code positive
 TINY = 1e-12  # the least scale: a tensor of zeros has codes 0 or +1, and no infinite quotient
 FORMAT = "packed-integers"
 LARGEST_TOKENIZER = 2**26  # bytes of its files
@@ -82,7 +80,7 @@ def _table(bits: int, device: torch.device) -> Tensor:
     """(256,): for every byte, its 8 / bits codes as int8, side by side in one integer of as many bytes."""
     fields = torch.arange(256)[:, None] >> torch.arange(0, 8, bits) & (2**bits - 1)
     codes = 2 * fields - 1 if bits == 1 else fields - OFFSET[bits]
-    whole = {1: torch.int64, 2: torch.int32, 4: torch.int16, 8: torch.int8}[bits]
+    whole = {1: torch.int64, 2: torch.int32}[bits]
     return codes.to(torch.int8).view(whole).flatten().to(device)
 
 
@@ -103,7 +101,7 @@ def activation_codes(x: Tensor, clip: float | None = None) -> tuple[Tensor, Tens
         x = x.clamp(-clip, clip)
     x = x.to(torch.promote_types(x.dtype, torch.float32))  # in half precision a code may be 128, which int8 has not
     # per token: scale = max |x| / 127
-    scale = (x.abs().amax(-1, keepdim=True) / ACTIVATION).clamp(min=TINY)
+    scale = (x.abs().amax(-1, keepdim=True) / LARGEST).clamp(min=TINY)
     return (x / scale).round_(), scale
 
 
@@ -132,11 +130,6 @@ def product_with(codes: Tensor, often: bool = False) -> Product:
     return lambda x: F.linear(x, codes.to(x.dtype))
 
 
-def is_exact(bits: int, columns: int) -> bool:
-    """Whether no product of activations with `columns` codes can leave float32's exact integers."""
-    return ACTIVATION * LARGEST[bits] * columns < EXACT
-
-
 class PackedLinear(nn.Module):
     """y = (codes of x . codes of W) (scale of x * scale of W) + adapter + bias, from packed codes. Inference only."""
 
@@ -157,8 +150,7 @@ class PackedLinear(nn.Module):
         """With the weight's codes, which are unpacked here."""
         codes = unpack(self.packed, self.bits, self.in_features)
         # of 8 bits long sums are not exact in floats: they are floats everywhere, so that all processors agree
-        exact = self.bits < 8 and is_exact(self.bits, self.in_features)
-        return product_with(codes, often) if exact else lambda x: F.linear(x, codes.float())
+        return product_with(codes, often) if self.bits < 8 else lambda x: F.linear(x, codes.float())
 
     def forward(self, x: Tensor) -> Tensor:
         x, scale = activation_codes(x, self.clip)
@@ -272,7 +264,7 @@ def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Emb
     for name, module in modules.items():
         by_row = isinstance(module, nn.Embedding)
         largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
-        scale = (largest / LARGEST[8]).clamp(min=TINY)
+        scale = (largest / LARGEST).clamp(min=TINY)
         weights = {"packed": pack((module.weight / scale).round(), 8), "scale": scale}
         small = empty(module, bits=8)
         small.load_state_dict(weights | ({} if getattr(module, "bias", None) is None else {"bias": module.bias}))
