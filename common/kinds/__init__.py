@@ -3,13 +3,9 @@
 import importlib
 import pkgutil
 
-from common.kinds.base import KINDS as KINDS
-from common.kinds.base import Encoded as Encoded
-from common.kinds.base import Kind as Kind
-from common.kinds.base import Rows as Rows
-from common.kinds.base import Split as Split
-from common.kinds.base import Task as Task
-from common.kinds.base import block_examples as block_examples
+from common.kinds.base import KINDS, Encoded, Kind, Rows, Split, Task, block_examples
+
+__all__ = ["KINDS", "OWN", "Encoded", "Kind", "Rows", "Split", "Task", "block_examples"]
 
 for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{module}")
