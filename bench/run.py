@@ -164,8 +164,7 @@ def command(words: tuple[str, ...], log: Path, threads: int) -> None:
     runner = multiprocessing.parent_process()
     if runner is None or not runner.is_alive():  # killed before it could note this process, which nobody would end
         return
-    if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C reaches it through `stop_commands` alone
+    os.setsid()  # Ctrl-C reaches it through `stop_commands` alone
     os.chdir(results.ROOT)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)

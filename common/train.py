@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -85,8 +86,6 @@ def peak_memory() -> int:
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
-    import resource  # which Windows does not have
-
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
