@@ -39,7 +39,6 @@ from bench.rows import load
 from bench.table import budget_of
 from common import data, evaluate, metrics, results
 from common.args import BadInput, CommonArgs, read, split_list
-from common.kinds import Split
 from common.kinds.documents import entity_types, words_of
 from common.tasks import TaskData
 
@@ -363,9 +362,8 @@ def cka_latency(places: str, folder: Path, words: list[str]) -> None:
         model: Any = models.load_model(name, models.load_config(name), task.task.kind, head=True)
         loaded[name] = model.to(parallel.device()), models.load_tokenizer(name)
     for i in range(min(LATENCY_TEXTS + 1, len(split.ids))):
-        one = Split(split.ids[i : i + 1], split.texts[i : i + 1], split.labels[i : i + 1])
         for name, (model, tokenizer) in loaded.items():
-            encoded = data.encode(tokenizer, one, task.task, args.max_length)
+            encoded = data.encode(tokenizer, split.rows([i]), task.task, args.max_length)
             kind, started = task.task.kind, time.perf_counter()
             kind.predict(model, encoded, tokenizer, args.max_length, evaluate.forward)
             times.setdefault(name, []).append(1000 * (time.perf_counter() - started))
