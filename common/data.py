@@ -63,11 +63,7 @@ def load(
 
 
 def from_lists(
-    texts: Sequence[Any],
-    labels: Sequence[Any],
-    name: str = "lists",
-    columns: Columns = NO_COLUMNS,
-    **others: tuple[Sequence[Any], Sequence[Any]],
+    texts: Sequence[Any], labels: Sequence[Any], name: str = "lists", **others: tuple[Sequence[Any], Sequence[Any]]
 ) -> TaskData:
     """The task of texts, or tuples of two texts, and their labels in memory; further splits as `dev=(texts, labels)`.
 
@@ -84,7 +80,7 @@ def from_lists(
                 raise BadInput(f"{split}: tuples must all be of two texts")
             found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
         rows[split] = Rows(found | {"label": answers}, split)
-    return _own(described(name, rows, columns), 0, None, False)
+    return _own(described(name, rows, NO_COLUMNS), 0, None, False)
 
 
 def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
