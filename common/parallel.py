@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, reduce
+from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, gather, reduce
 from torch import Tensor, distributed, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -123,12 +123,9 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        sizes = [torch.zeros((), dtype=torch.long, device=rows.device) for _ in range(processes())]
-        distributed.all_gather(sizes, torch.tensor(len(rows), device=rows.device))
-        counts = [int(size) for size in sizes]
+        counts = gather(torch.tensor([len(rows)], device=rows.device)).tolist()
         padded = torch.cat([rows, rows.new_zeros(max(counts) - len(rows), *rows.shape[1:])])
-        everybody = [torch.empty_like(padded) for _ in counts]
-        distributed.all_gather(everybody, padded.contiguous())
+        everybody = gather(padded).chunk(len(counts))
         ctx.start, ctx.size = sum(counts[: rank()]), len(rows)
         return torch.cat([one[:count] for one, count in zip(everybody, counts, strict=True)])
 
