@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from torch import nn
-from tqdm import tqdm
 
 from common import data, models, parallel
 from common.errors import BadInput
@@ -40,12 +39,6 @@ def save_predictions(folder: Path, predictions: dict[str, np.ndarray]) -> None:
         save_file(predictions, partial)
 
 
-def progress(total: int, label: str) -> tqdm:
-    """A progress bar with the time left; silent when the output is not a terminal."""
-    hidden = None if parallel.main() else True
-    return tqdm(total=total, desc=label, disable=hidden, leave=False, dynamic_ncols=True)
-
-
 @torch.no_grad()
 def forward(
     model: nn.Module, encoded: Encoded, tokenizer: Any, batch_size: int,
@@ -55,7 +48,7 @@ def forward(
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    bar = progress(len(encoded), label)
+    bar = parallel.progress(len(encoded), label)
     for indices, batch in data.eval_batches(encoded, tokenizer, batch_size):
         inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
         yield indices, inputs["input_ids"].shape[1], (call or model)(**inputs)

@@ -31,6 +31,7 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, gather, reduce
 from torch import Tensor, distributed, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from tqdm import tqdm
 
 from common.errors import BadInput, Interrupted
 
@@ -101,6 +102,12 @@ def rank() -> int:
 
 def main() -> bool:
     return rank() == 0
+
+
+def progress(total: int, label: str, done: int = 0) -> tqdm:
+    """A bar with the time left, of the main process; silent when the output is not a terminal."""
+    disable = None if main() else True
+    return tqdm(total=total, initial=done, desc=label, disable=disable, leave=False, dynamic_ncols=True)
 
 
 # --- rows and reductions -------------------------------------------------------------------------------------

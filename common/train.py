@@ -254,10 +254,8 @@ class Loop:
         if signal.getsignal(signal.SIGTERM) is interrupt:  # only under `args.execute`, in the main thread
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._defer)
-        hidden = None if parallel.main() else True
         self.told = time.perf_counter()
-        self.bar = tqdm(total=self.steps, initial=self.step, desc=self.label, disable=hidden, leave=False,
-                        dynamic_ncols=True)  # fmt: skip
+        self.bar = parallel.progress(self.steps, self.label, self.step)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

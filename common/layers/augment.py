@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import evaluate, models, parallel, text
+from common import models, parallel, text
 from common.tasks import Split, TaskData
 from common.train import Ledger
 
@@ -145,7 +145,7 @@ def predicted(
     best: dict[Place, list[str]] = {}
     places = [place for place in places if tokenizer.mask_token not in place.text]
     order = sorted(places, key=lambda place: (-len(place.text), place))  # texts of like length: little padding
-    bar = evaluate.progress(len(order), "augmenting")
+    bar = parallel.progress(len(order), "augmenting")
     for first in range(0, len(order), BATCH):
         batch = order[first : first + BATCH]
         texts = [f"{original[:start]}{tokenizer.mask_token}{original[end:]}" for original, start, end in batch]
