@@ -52,12 +52,12 @@ def planned(table: Table) -> list[Contrast]:
     return corrected(made)
 
 
-def on_half(table: Table, half: str) -> Table:
-    """The table with one split, whose name ends so, of each task that reports several."""
+def on_matched(table: Table) -> Table:
+    """The table with the matched split alone of a task that reports several: mnli."""
 
     def alone(cell: Cell) -> Cell:
         record = cell.record
-        split = next((name for name in record["metrics"] if name.endswith(f"_{half}")), "")
+        split = next((name for name in record["metrics"] if name.endswith("_matched")), "")
         if not split:
             return cell
 

@@ -87,7 +87,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
                       "selected": selected}  # fmt: skip
             results.write_json(place / "svcca.json", record)
             print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
-            heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}", "layer")
+            heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}")
             title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
             series: dict[str, Line] = {"C_T": (range(1, N + 1), sequence)}
             lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
@@ -106,7 +106,7 @@ def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str
     moved = difference[np.triu_indices(len(first), 1)]
     agree = float((np.sign(moved) == np.sign(difference[1, -1])).mean())
     title = f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC"
-    heatmap(difference.tolist(), path, title, "layer", signed=True)
+    heatmap(difference.tolist(), path, title, signed=True)
     print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC does")
 
 

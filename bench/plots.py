@@ -43,15 +43,15 @@ def save(figure: Any, path: Path) -> None:
     print(f"saved: {path}")
 
 
-def heatmap(matrix: list[list[float]], path: Path, title: str, axis: str, signed: bool = False) -> None:
-    """A square matrix, row and column 0 in the upper left, each value in its cell: entries in [0, 1], or `signed`
+def heatmap(matrix: list[list[float]], path: Path, title: str, signed: bool = False) -> None:
+    """A square matrix of layers, 0 in the upper left, each value in its cell: entries in [0, 1], or `signed`
     ones, in red above zero and in green below."""
     size = len(matrix)
     most = max(abs(value) for row in matrix for value in row) or 1.0
     shades = {"vmin": -most, "vmax": most, "cmap": "RdYlGn_r"} if signed else {"vmin": 0, "vmax": 1, "cmap": "viridis"}
     figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 0.9),) * 2, layout="constrained")
     image = axes.imshow(matrix, **shades)
-    axes.set(title=title, xlabel=axis, ylabel=axis, xticks=range(size), yticks=range(size))
+    axes.set(title=title, xlabel="layer", ylabel="layer", xticks=range(size), yticks=range(size))
     if size > 15:
         figure.colorbar(image, shrink=0.8)
     for i, row in enumerate(matrix if size <= 15 else []):

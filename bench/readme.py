@@ -149,7 +149,7 @@ def said(found: Table) -> str:
 
 def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
     """Which of these words change when mnli's mismatched half is left out."""
-    alone = {one.what: one for one in contrasts.planned(contrasts.on_half(found, "matched"))}
+    alone = {one.what: one for one in contrasts.planned(contrasts.on_matched(found))}
     pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
     figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
     where = "Without [mnli's mismatched half](docs/results.md#the-two-halves-of-mnli)"
@@ -170,7 +170,7 @@ def halves(found: Table) -> str:
     lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
              for row in found.arena()]  # fmt: skip
     titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
-    without = contrasts.contrasts(contrasts.on_half(found, "matched"))
+    without = contrasts.contrasts(contrasts.on_matched(found))
     return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 

@@ -228,12 +228,12 @@ class LayerStatistics:
         centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
         return centred / (self.n - 1)
 
-    def whitener(self, i: int, keep: float = 0.99) -> Tensor:
+    def whitener(self, i: int) -> Tensor:
         """(D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
         values, directions = torch.linalg.eigh(self.covariance(i, i))
         values, directions = values.flip(0).clamp(min=0), directions.flip(1)
         share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-        k = int((share < keep).sum()) + 1
+        k = int((share < 0.99).sum()) + 1
         values, directions = values[:k], directions[:, :k]
         return directions[:, values > 0] / values[values > 0].sqrt()
 

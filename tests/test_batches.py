@@ -180,13 +180,13 @@ def pieces(side: str = "right") -> BertTokenizer:
     return made
 
 
-def tagged(count: int = 5) -> Split:
+def tagged() -> Split:
     """Documents of random words and tags."""
     rng = random.Random(0)
-    rows = [[rng.choices(WORDS, k=rng.randint(1, 8)) for _ in range(9)] for _ in range(count)]
+    rows = [[rng.choices(WORDS, k=rng.randint(1, 8)) for _ in range(9)] for _ in range(5)]
     texts = [("\n".join(" ".join(sentence) for sentence in row),) for row in rows]
     labels = [[rng.randrange(len(NER.labels)) for _ in itertools.chain(*row)] for row in rows]
-    return Split([f"doc-{i}" for i in range(count)], texts, labels)
+    return Split([f"doc-{i}" for i in range(5)], texts, labels)
 
 
 def asked(count: int = 6, words: int = 60) -> Split:

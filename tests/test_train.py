@@ -72,10 +72,9 @@ def a_loss(net: nn.Module, batch: train.Batch) -> Tensor:
     return F.cross_entropy(net(batch.inputs["input_ids"][:, 0]), batch.labels)
 
 
-def trained(folder: Path, stop: Callable[[Loop], None] = lambda loop: None, dropout: float = 0.5,
-            **options: Any) -> tuple[Loop, Net]:  # fmt: skip
+def trained(folder: Path, stop: Callable[[Loop], None] = lambda loop: None, **options: Any) -> tuple[Loop, Net]:
     """A loop to its end, whose notes are its losses; `stop` is called before each step."""
-    net = Net(dropout)
+    net = Net()
     loop = a_loop(folder, net, **options)
     with loop:
         for batch in loop:
