@@ -29,7 +29,11 @@ from bench import measure
 from bench.measure import Contenders, attention_reader, in_turn, packed_model, ratio, sentences, timed
 from bench.steps import STEPS_OF_CKA, Sizes, gaps, material, of_library, script
 from common import train
+from common.layers.ccc import ccc
 from common.layers.packed import keep
+from methods import cmow
+from methods.cka import cka_loss, of_pairs
+from methods.mc3kd import total_correlation
 
 
 class Case(NamedTuple):
@@ -97,9 +101,6 @@ def states(tiny: bool) -> tuple[Tensor, Tensor]:
 
 def correlations(folder: Path, tiny: bool) -> Contenders:
     """The CCC of eqs. 4-6 as they stand, and with its gradient in closed form."""
-    from common.layers.ccc import ccc
-    from methods.mc3kd import total_correlation
-
     S, T = states(tiny)
     return gradients({
         "textbook": lambda S: torch.stack([total_correlation(s, t, 1e-3, 1e-3) for s, t in zip(S, T, strict=True)]),
@@ -109,8 +110,6 @@ def correlations(folder: Path, tiny: bool) -> Contenders:
 
 def alignments(folder: Path, tiny: bool) -> Contenders:
     """Linear CKA from the Gram matrices of the tokens (n x n), and from covariances (D x D)."""
-    from methods.cka import cka_loss, of_pairs
-
     S, T = states(tiny)
 
     def grams(S: Tensor) -> Tensor:
@@ -124,8 +123,6 @@ def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:
     """Forward and backward pass over 32 texts of 128 matrices of 20 x 20. Of the loop, which takes each `M[:, i]` as
     the equation reads, most is not arithmetic: their gradients, each as large as M, write and add 2.5 GB. The unbound
     loop is spent in its products, 3 L of them."""
-    from methods import cmow
-
     torch.manual_seed(0)
     shape = (2, 8, 4, 4) if tiny else (32, 128, 20, 20)
     M = (torch.eye(shape[-1]) + 0.01 * torch.randn(shape)).requires_grad_()

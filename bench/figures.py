@@ -30,6 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.numpy import load_file
+from transformers import BertConfig, BertForMaskedLM
 
 from bench import report
 from bench.cli import FOLDER, Parser, reading
@@ -37,10 +40,12 @@ from bench.plots import Line, heatmap, lines, pyplot, save
 from bench.records import folder_of
 from bench.rows import load
 from bench.table import budget_of
-from common import data, evaluate, metrics, results
+from common import data, evaluate, metrics, models, parallel, results
 from common.args import BadInput, CommonArgs, read, split_list
 from common.kinds.documents import entity_types, words_of
+from common.layers import attention as layers
 from common.tasks import TaskData
+from common.teacher import get_teacher
 
 LATENCY_TEXTS = 50  # of table 4, after one that is not counted
 
@@ -55,8 +60,6 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
     (eq. 3, figure 7); RCCC is layer 1 against layer N. Of two models, with a comma, of one depth, figure 9 as well.
     `words`: arguments of methods/mc3kd.py.
     """
-    from common import models
-    from common.teacher import get_teacher
     from methods import mc3kd as method
 
     args = read(method.Args, None, words)
@@ -135,9 +138,6 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
 def xtc(runs: str, folder: Path, words: list[str]) -> None:
     """Figures 5 and 6: of every linear the distance between its float weight, before it had bits, and its quantised one
     after training; and the float weights behind the bits of the first linear, with the values that they become."""
-    import torch
-    from safetensors.numpy import load_file
-
     from methods import xtc as method
 
     series: dict[str, Line] = {}
@@ -201,8 +201,6 @@ def cmow(text: str, folder: Path, words: list[str]) -> None:
     larger spread than a student starts with, whose matrices lie so near the identity that an order shows in the third
     digit.
     """
-    import torch
-
     from methods import cmow as method
 
     names = text.split()
@@ -241,8 +239,6 @@ def cka_curve(width: str, folder: Path, words: list[str]) -> None:
     """Similarity of a layer and the same layer with more and more of another in it, by CKA and by a cosine: as it is,
     turned and three times as large, and projected to a quarter of its width. 2,000 tokens; some dimensions vary much,
     most a little, as in trained models. As it is, CKA says what it says of the turned one."""
-    import torch
-
     from methods import cka as method
 
     D = int(width) if width.isdecimal() else 0
@@ -314,10 +310,6 @@ def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
 
     Over all tokens of 256 examples of the reported split. `words`: arguments of methods/cka.py, where the runs had any.
     """
-    import torch
-
-    from common import models
-    from common.teacher import get_teacher
     from methods import cka as method
 
     found = runs_of(runs)
@@ -351,8 +343,6 @@ def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
 
 def cka_latency(places: str, folder: Path, words: list[str]) -> None:
     """Table 4: milliseconds for one text at a time, written by beam search; the models, runs or hub ids, in turn."""
-    from common import models, parallel
-
     args = read(CommonArgs, None, words)
     parallel.start(args.device, args.precision)
     (task,) = (data.load(name, **args.source) for name in args.tasks)
@@ -396,11 +386,7 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
     A token's value is its own number, one-hot, so that what comes out at a token is what it saw. Queries and keys are
     the positions' sines and cosines: full attention looks at the neighbourhood and, a little, everywhere.
     """
-    import torch
     from matplotlib.colors import LogNorm
-    from transformers import BertConfig, BertForMaskedLM
-
-    from common.layers import attention as layers
 
     chosen = split_list(names)
     if wrong := [name for name in chosen if name not in SMALL] or (not chosen and [names]):

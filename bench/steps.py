@@ -23,6 +23,7 @@ from unittest import mock
 
 import torch
 import transformers
+from accelerate.state import AcceleratorState
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
@@ -93,8 +94,6 @@ def gaps(ends: list[float]) -> list[float]:
 
 def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]:
     """(seconds of every step but the first, the result) of a script that trains one student in a new folder."""
-    from accelerate.state import AcceleratorState
-
     AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
     module, minimise, ends = matrix.module_of(f"methods/{method}.py"), train.Loop.minimise, list[float]()
 

@@ -30,6 +30,7 @@ from transformers import set_seed
 from bench.cli import Parser
 from common import models
 from common.errors import BadInput, refused
+from methods import cmow
 
 
 def tables_of(weights: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -47,8 +48,6 @@ def tables_of(weights: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
 
 def convert(weights: dict[str, Tensor], words: dict[str, int], vocabulary: dict[str, int]) -> tuple[Any, float]:
     """A student of methods/cmow.py whose tables hold the rows of the words, and the share of tokens that have one."""
-    from methods import cmow
-
     vectors, matrices = tables_of(weights)
     side = math.isqrt(matrices.shape[1])
     config = cmow.MatrixEmbeddingConfig(vocab_size=len(vocabulary), vector_size=vectors.shape[1], matrix_size=side,
