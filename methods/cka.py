@@ -138,8 +138,7 @@ class Args(CommonArgs):
     pretraining_minibatches: int | None = arg(None, "pre-training: its B of eq. 4 (default: --minibatches)", low=1)
     pretraining_max_length: int | None = arg(None, "pre-training: tokens kept of a text (default: --max-length)", low=4)
     corpus: str | None = arg(
-        None,
-        f"pre-training: its text, {CORPUS} (default: pocket documents, or the task's own texts)",
+        None, f"pre-training: its text, {CORPUS} (default: pocket documents, or the task's own texts)"
     )
     outputs: Literal["both", "kd", "labels"] = arg(
         "both",

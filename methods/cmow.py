@@ -126,8 +126,7 @@ class Args(CommonArgs):
     general_weights: str = arg("5,2", "--init general: weights of the teacher's soft labels and of the masked words")
     general_clip: float = arg(1.0, "--init general: largest norm of a gradient", above=0)
     corpus: str | None = arg(
-        None,
-        f"--init general: its text, {CORPUS} (default: pocket documents, or the task's own texts)",
+        None, f"--init general: its text, {CORPUS} (default: pocket documents, or the task's own texts)"
     )
 
     def check(self) -> None:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    AutoModel,
-    BartConfig,
-    BertTokenizer,
-    GPT2Config,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModel, BartConfig, BertTokenizer, GPT2Config, PreTrainedModel, PreTrainedTokenizerFast
 
 import pocket
 
