@@ -42,24 +42,23 @@ READY: dict[str, TaskData] = {}  # pocket tasks that were loaded before this pro
 
 
 def load(
-    name: str, data_dir: str | None = None, seed: int = 0, limit: int | None = None, tune: bool = False,
-    columns: Columns = NO_COLUMNS,
-) -> TaskData:  # fmt: skip
+    name: str, data_dir: str | None = None, limit: int | None = None, tune: bool = False, columns: Columns = NO_COLUMNS
+) -> TaskData:
     """Load a task from the source that `name` and `data_dir` say: pocket, hub or local.
 
-    `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a permutation drawn
-    with `seed` for real data, whose files may be sorted; `seed` does nothing else. With `tune`, figures are reported on
-    a split that results are never reported on: where that is a test split, on dev; otherwise on every tenth training
-    example, which is held out. Raises BadInput with the file and line where there is one.
+    `limit` keeps the first N training examples (documents): of the pocket suite's own order, or of a drawn permutation
+    for real data, whose files may be sorted. With `tune`, figures are reported on a split that results are never
+    reported on: where that is a test split, on dev; otherwise on every tenth training example, which is held out.
+    Raises BadInput with the file and line where there is one.
     """
     if name in READY and not (data_dir or columns.own or columns.outputs):
         ready = READY[name]
-        return _made(ready, name, dict(ready.splits), seed, limit, tune)
+        return _made(ready, name, dict(ready.splits), limit, tune)
     found = open_data(name, data_dir, columns)
     if is_data_set(name):
-        return _own(found, seed, limit, tune)
+        return _own(found, limit, tune)
     splits = {split: _to_split(found.task, split, rows) for split, rows in found.rows.items()}
-    return _made(found, name, splits, seed, limit, tune)
+    return _made(found, name, splits, limit, tune)
 
 
 def from_lists(
@@ -80,10 +79,10 @@ def from_lists(
                 raise BadInput(f"{split}: tuples must all be of two texts")
             found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
         rows[split] = Rows(found | {"label": answers}, split)
-    return _own(described(name, rows, NO_COLUMNS), 0, None, False)
+    return _own(described(name, rows, NO_COLUMNS), None, False)
 
 
-def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
+def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:
     """A data set of one's own, a tenth of train held out if there is no other split; what it holds is told in a line,
     and what is wrong with it in warnings. Its name ends with a digest of all splits: a name for every content."""
     task, origin = found.task, found.origin
@@ -93,19 +92,17 @@ def _own(found: DataSet, seed: int, limit: int | None, tune: bool) -> TaskData:
         origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
     _tell(task, origin, found.rows["train"], splits)
     name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
-    return _made(found._replace(origin=origin), name, splits, seed, limit, tune)
+    return _made(found._replace(origin=origin), name, splits, limit, tune)
 
 
-def _made(
-    found: DataSet | TaskData, name: str, splits: dict[str, Split], seed: int, limit: int | None, tune: bool
-) -> TaskData:
+def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit: int | None, tune: bool) -> TaskData:
     """What is read of the splits: `limit`, `tune` and what is reported, as `load` says."""
     task, origin = found.task, found.origin
     if limit is not None and limit < len(splits["train"]):
         order, how = list(range(limit)), f"first {limit} training examples"
         if found.source != "pocket":
-            order = _permutation(len(splits["train"]), seed, 0)[:limit]
-            how = f"{limit} training examples drawn with seed {seed}"
+            order = _permutation(len(splits["train"]), 0, 0)[:limit]
+            how = f"{limit} training examples drawn with seed 0"
         splits["train"] = splits["train"].rows(order)
         origin += f", {how}"
     tests, dev = (tuple(split for split in splits if split.startswith(start)) for start in ("test", "dev"))
