@@ -17,6 +17,7 @@ from scipy.stats import spearmanrho
 
 from bench import sizes, stats
 from bench.cli import FOLDER, saved
+from bench.contrasts import on_matched
 from bench.grid import Grid
 from bench.measure import FULL
 from bench.records import KEPT
@@ -41,9 +42,10 @@ PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))
 
 @functools.cache
 def kept(name: str) -> Table | None:
-    """The table of a checked-in result; None if there is none yet."""
-    path = FOLDER / f"{name}{KEPT}"
-    return load([path]) if path.is_file() else None
+    """The table of a checked-in result, of NAME#matched with the matched half of mnli alone; None if there is none."""
+    path = FOLDER / f"{name.partition('#')[0]}{KEPT}"
+    found = load([path]) if path.is_file() else None
+    return on_matched(found) if found and "#" in name else found
 
 
 @functools.cache
@@ -176,7 +178,7 @@ def shown(found: stats.Interval, answer: dict[str, Any]) -> str:
     """The figure and its interval: points, times, or a rank correlation."""
     if "times" in answer:
         return found.text(".2f", 1, " times")
-    return found.text("+.2f", 1, " rank correlation") if "falls" in answer else found.text()
+    return found.text("+.2f", 1, " rank correlation, over seeds alone") if "falls" in answer else found.text()
 
 
 @functools.cache
@@ -192,8 +194,12 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
     name = answer["results"]
     if "counted" in answer:
         return counted(name, answer["counted"])
-    said, figure = compared(answer) if answer.get("once") else estimated(answer)
-    return said, f"{figure}; `{name}`"
+    if answer.get("once"):
+        said, figure = compared(answer)
+        return said, f"{figure}; `{name}`"
+    said, figure = estimated(answer)
+    other = estimated(answer | {"results": f"{name}#matched"})[0]
+    return said, f"{figure}{f' (mnli matched alone: {other})' * (other != said)}; `{name}`"
 
 
 def estimated(answer: dict[str, Any]) -> tuple[str, str]:
@@ -217,8 +223,8 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Column -> (word, figure). What is counted has no need of the other column."""
-    exact = any("counted" in answer or answer.get("once") == "exact" for answer in claim.get("answers", []))
+    """Column -> (word, figure). Times and counts, which have no interval, need no other column."""
+    exact = any("counted" in answer or answer.get("once") for answer in claim.get("answers", []))
     found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
         found["pocket"] = WORDS[3], f"takes {claim['takes']}"
@@ -241,18 +247,20 @@ def of_paper(paper: str) -> str:
 
 
 def counts() -> str:
-    """How many claims of each paper have which word. What is counted, in which no student is trained, stands apart."""
-    found = {p: [answers(claim) for claim in read()["claims"] if claim["paper"] == p] for p in PAPERS}
-    found["all"] = [one for mine in found.values() for one in mine]
+    """How many claims of each paper have which word. Times and counts, without an interval, stand apart."""
+    claims = {p: [claim for claim in read()["claims"] if claim["paper"] == p] for p in PAPERS}
+    claims["all"] = read()["claims"]
     lines = []
-    for paper, mine in found.items():
+    for paper, some in claims.items():
+        mine, later = [answers(claim) for claim in some], sum("since the" in claim["claim"] for claim in some)
         exact = [one for one in mine if "-" in (said for said, _ in one.values())]
         trained = [one for one in mine if one not in exact]
         each = [sum(one[column][0] == said for one in trained) for column in COLUMNS for said in WORDS]
-        each += [sum(said == one["real"][0] for one in exact) for said in WORDS[:2]]
-        lines.append([paper, *map(str, (len(mine), *each))])
-    header = [f"{column}: {said}" for column in COLUMNS for said in WORDS] + [f"counts: {said}" for said in WORDS[:2]]
-    return Grid(["paper", "claims", *header], lines).markdown()
+        each += [sum(said in (found for found, _ in one.values()) for one in exact) for said in WORDS[:3]]
+        lines.append([paper, *map(str, (len(mine), later, *each))])
+    header = [f"{column}: {said}" for column in COLUMNS for said in WORDS]
+    header += [f"times, counts: {said}" for said in WORDS[:3]]
+    return Grid(["paper", "claims", "since the results", *header], lines).markdown()
 
 
 def sources() -> str:

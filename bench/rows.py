@@ -128,7 +128,9 @@ class Contrast(NamedTuple):
 
     @property
     def alike(self) -> bool:
-        return self.found is not None and self.found.within(ALIKE) < 0.05 and not self.disagree
+        """Within the margin by the mean, where no task by itself tells a difference beyond it."""
+        far = any(abs(one.mean) > ALIKE and one.word in ("higher", "lower") for one in self.tasks.values())
+        return self.found is not None and self.found.within(ALIKE) < 0.05 and not (self.disagree or far)
 
     @property
     def verdict(self) -> str:
