@@ -491,16 +491,33 @@ def words_alone(task: TaskData, together: int = 1, fields: slice = ALL) -> float
 def _bag_of_words(task: TaskData, name: str, together: int, fields: slice) -> float:
     """A linear model over words, of each text apart, and over as many neighbouring ones `together`."""
     from sklearn.feature_extraction.text import CountVectorizer
+
+    def marked(text: tuple[str, ...]) -> str:
+        return " ".join(f"{i}:{word}" for i, part in enumerate(text[fields]) for word in part.split())
+
+    counts = CountVectorizer(ngram_range=(1, together), token_pattern=r"\S+", preprocessor=marked)
+    return _linear(task, name, counts)
+
+
+def overlap_alone(task: TaskData) -> float:
+    """The same model over one number, the share of the words of a pair that both texts have."""
+    from sklearn.preprocessing import FunctionTransformer
+
+    def share(texts: list[tuple[str, ...]]) -> list[list[float]]:
+        pairs = [[set(part.split()) for part in text] for text in texts]
+        return [[len(a & b) / max(1, len(a | b))] for a, b in pairs]
+
+    return float(np.mean([_linear(task, name, FunctionTransformer(share)) for name in task.reported]))
+
+
+def _linear(task: TaskData, name: str, features: Any) -> float:
+    """A linear model over some features of texts, fitted on train."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
 
     linear: Any = Ridge() if task.task.kind == "regression" else LogisticRegression(max_iter=1000)
-    model = make_pipeline(CountVectorizer(ngram_range=(1, together), token_pattern=r"\S+"), linear)
     train, split = task.splits["train"], task.splits[name]
-    marked, asked = ([" ".join(f"{i}:{word}" for i, part in enumerate(text[fields]) for word in part.split())
-                      for text in one.texts] for one in (train, split))  # fmt: skip
-    model.fit(marked, train.labels)
-    predicted = model.predict(asked)
+    predicted = make_pipeline(features, linear).fit(train.texts, train.labels).predict(split.texts)
     return metrics.compute(task.task.metrics, predicted, split.labels)[task.task.metrics[0]]
 
 
@@ -547,10 +564,21 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
         ways = [(1, ALL)]
         if not task.task.kind.windowed:  # tags and answers are guessed of single words
             ways += [(2, ALL), *[(2, slice(1)), (2, slice(1, 2))] * (len(task.task.fields) == 2)]
-        found = [f"{100 * words_alone(task, *way):.1f}" for way in ways]
-        rows.append([name, evaluate.TITLES[task.task.metrics[0]], *found, *["-"] * (4 - len(ways))])
-    header = ["task", "metric", "words alone", "and pairs of neighbours", "of the first text", "of the second"]
+        found = [words_alone(task, *way) for way in ways]
+        found += [overlap_alone(task)] if len(ways) == 4 else []
+        cells = [f"{100 * value:.1f}" for value in found] + ["-"] * (5 - len(found))
+        rows.append([name, evaluate.TITLES[task.task.metrics[0]], *cells])
+    header = [
+        "task",
+        "metric",
+        "words alone",
+        "and pairs of neighbours",
+        "of the first text",
+        "of the second",
+        "overlap",
+    ]
     print(results.columns(rows, header))
+    results.write_json(folder / "words.json", {"header": header, "rows": rows})
 
 
 # --- the command ---------------------------------------------------------------------------------------------

@@ -381,6 +381,7 @@ TABLES: dict[str, Callable[[], str]] = {
        if (FOLDER / f"{file}.json").is_file()},
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "pocket-documents": of("pocket_documents", documents),
+    "words": lambda: Grid(**saved("words")).markdown(),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),

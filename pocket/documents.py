@@ -7,7 +7,7 @@
     squad   a question about one sentence of a paragraph, among others with its roles swapped, its verb opposed, or its
             words in other company
     hotpot  a question over two facts: who did something to whom, and where that person is from. The facts stand in
-            the outer thirds of a document, a thousand words apart. Evaluation questions all need both, and so does a
+            the outer thirds of a document, more than 512 words apart. Evaluation questions all need both, and so does a
             third of the training questions; the others ask for one fact (as the easy level of the real HotpotQA)
 
 Evaluation documents of ner and hotpot have `LONG` words. Of the training documents the share `WHOLE` is as long; the
@@ -241,7 +241,7 @@ def _person(rng: Random, split: Split, name: Noun, city: str, doers: list[Noun])
         deed = f"{say(Clause(NP(doer), verb, NP(name, ''), rng.choice(HOME.places)))} ."
         clause = f"the {doer.sg} {verb.past}"
         whom, both = f"who did the {doer.sg} {verb.base} ?", _where(f"the person who {clause}")
-        if split.owns(deed) and split.owns(whom) and split.owns(both):
+        if split.owns(deed, whom, both):
             doers.append(doer)
             return Person(name.sg, city, clause, deed, "", whom, _where(name.sg), both)
 

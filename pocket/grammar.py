@@ -304,16 +304,18 @@ def same_meaning(noun: Noun, second: Noun) -> bool:
 def another_noun(rng: Random, noun: Noun) -> Noun:
     """A person for a person or a thing for a thing, of another meaning."""
     options = HOME.people if noun.kind == "person" else THINGS
-    pick = rng.choice(options)
-    while same_meaning(noun, pick) or pick.sg == noun.parent:
-        pick = rng.choice(options)
-    return pick
+    return other(rng, options, noun, *(NOUNS[word] for word in SYNONYMS.get(noun.sg, ())))
 
 
 # --- constructions, whole or broken in one place -------------------------------------------------------------
 
 SUBJECTS = (*GRADED_PEOPLE, *HOME.people, *GENDERED)
 _REFLEXIVE = {("f", False): "herself", ("m", False): "himself"}
+
+
+def reflexive(np: NP) -> str:
+    """The pronoun that refers to this subject."""
+    return _REFLEXIVE.get((np.noun.gender, np.plural), "themselves")
 
 
 def _subject(rng: Random, *taken: Noun) -> NP:
@@ -358,10 +360,6 @@ def _gendered(rng: Random, *taken: Noun) -> NP:
 
 def _reflexive(rng: Random, good: bool) -> str:
     """A reflexive refers to the subject of its own clause."""
-
-    def reflexive(np: NP) -> str:
-        return _REFLEXIVE.get((np.noun.gender, np.plural), "themselves")
-
     first = _gendered(rng)
     second = _gendered(rng, first.noun)
     while reflexive(second) == reflexive(first):

@@ -1,17 +1,18 @@
 """Makes the shipped weights of the pocket suite: BERTs of 4, 6 and 12 layers of 128, pre-trained on the suite's text,
 and teachers that were fine-tuned from them.
 
-    python -m pocket.make                 # 4 layers (20 minutes on two cores): pocket/bert/
+    python -m pocket.make                 # 4 layers (40 minutes on two cores): pocket/bert/
     python -m pocket.make --layers 12     # goes on from them, 12 deep: pocket/bert-12/; also 6
     python -m pocket.make --long          # goes on from them, 2,048 positions: pocket/bert-long/
     python -m pocket.make --asked         # goes on from the long one: pocket/bert-asked/
     python -m pocket.make --teachers      # fine-tunes them as the scripts do: pocket/teachers/
-    python -m pocket.make --teachers pocket-cola pocket-6-stsb    # some of them, two minutes each
+    python -m pocket.make --teachers pocket-cola pocket-6-stsb    # some of them, 4 to 18 minutes each
 
 They play the part of public checkpoints: pocket teachers are fine-tuned from them, and students of their width can copy
 their first layers. All learn by masked language modelling of unlabelled documents and of the inputs of the training
-splits; nothing of a dev or test split is read. The deeper ones start as copies of the 4 layers, stacked on each other
-(progressive stacking, Gong et al. 2019), which costs a fraction of a start at random.
+splits, without labels. The documents belong to no split: test sentences of some tasks stand in them, as in text of the
+web (docs/pocket.md). The deeper ones start as copies of the 4 layers, stacked on each other (progressive stacking, Gong
+et al. 2019), which costs a fraction of a start at random.
 
 The long one learns to look up what stands far away. In most of its blocks every sentence stands twice, at any two
 places, so that a masked word can be read off the other copy. Blocks grow from 128 to 2,048 tokens, since attention to

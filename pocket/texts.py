@@ -38,14 +38,10 @@ from pocket.lexicon import Noun, Verb
 from pocket.splits import Split
 
 # These tasks use fewer words than the suite has, so that each comes up often enough to be learnt.
-PEOPLE = HOME.people[:40]
-RELATIVES = FAMILY[:16]
-THINGS = GRADED_THINGS[:50]
-PERSON_VERBS = OPPOSED_PERSON_VERBS[:20]
-THING_VERBS = OPPOSED_THING_VERBS[:20]
-PERSON_ADJECTIVES = lexicon.PERSON_ADJECTIVES[:14]
-THING_ADJECTIVES = lexicon.THING_ADJECTIVES[:14]
-PLACES, TIMES = HOME.places[:14], HOME.times
+PEOPLE, RELATIVES, THINGS = HOME.people[:40], FAMILY, GRADED_THINGS
+PERSON_VERBS, THING_VERBS = OPPOSED_PERSON_VERBS[:20], OPPOSED_THING_VERBS
+PERSON_ADJECTIVES, THING_ADJECTIVES = lexicon.PERSON_ADJECTIVES[:14], lexicon.THING_ADJECTIVES[:14]
+PLACES, TIMES = HOME.places, HOME.times
 
 Answers = tuple[str, str]  # the right one, and what an annotator may write instead
 
@@ -157,12 +153,8 @@ def _changed(rng: Random, clause: Clause) -> Clause:
     return clause.but(verb=other(rng, verbs, clause.verb))
 
 
-def translation(rng: Random, _: Split) -> tuple[tuple[str], Answers]:
+def translation(rng: Random, _: Split | None = None) -> tuple[tuple[str], Answers]:
     """A sentence of one or two clauses; its translation, and that of a sentence a little different."""
-    return _translation(rng)
-
-
-def _translation(rng: Random) -> tuple[tuple[str], Answers]:
     first, passive = _clause(rng), rng.random() < 0.2
     source = say(first, passive=passive, fronted=rng.random() < 0.3)
     answers = [translate(clause, passive) for clause in (first, _changed(rng, first))]
@@ -198,7 +190,7 @@ def unlabelled_bilingual(size: int, seed: int = 0) -> list[str]:
     rng = Dice(f"both languages/{seed}")
     sentences = []
     for number in range(size):
-        (source,), (answer, _) = _translation(rng)
+        (source,), (answer, _) = translation(rng)
         sentences.append(answer if number % 2 else source)
     return sentences
 

@@ -1110,6 +1110,7 @@ def test_words_alone_do_not_know_their_order() -> None:
     pairs = Split([str(i) for i in range(100)], [("one", "good"), ("one", "bad")] * 50, [1, 0] * 50)
     task = TaskData("rte", tasks.TASKS["rte"], "local", "here", {"train": pairs, "dev": pairs}, "0", ("dev",))
     assert [figures.words_alone(task, fields=part) for part in (slice(1), slice(1, 2))] == [0.5, 1.0]
+    assert figures.overlap_alone(task) == 0.5
     train, dev = (Split([word], [(f"{word} is it ?", "it is red .")], [[("red", 6)]]) for word in ("what", "how"))
     task = TaskData("squad", tasks.TASKS["squad"], "local", "here", {"train": train, "dev": dev}, "0", ("dev",))
     assert figures.words_alone(task) == 0  # the training questions have another first word
