@@ -13,7 +13,8 @@ the teacher is its outputs alone (docs/teacher_as_data.md), rows that read its l
 undistilled; rows that start from random weights take the tokenizer of --init. Of tags and spans efficient_attention.py
 trains the baselines. The score is the primary metric on the reported split, in percent, with a 95% interval over seeds;
 milliseconds are those of one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as
-arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice.
+arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice. The best of
+many rows is the best in part by luck: its gap to vanilla KD is not corrected for that.
 """
 
 from __future__ import annotations
