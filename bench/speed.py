@@ -283,7 +283,8 @@ def students() -> dict[str, Any]:
     contenders: dict[str, Any] = {"BERT 12x768": packed_model(32), "DistilBERT": half,
                                   "static embeddings": StaticEmbeddings()}  # fmt: skip
     for name, (size, length) in cmow.PAPER_SIZES.items():
-        config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name)
+        config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name,
+                                            diffcat=False, head="linear")  # fmt: skip
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
     table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
     for batch in (1, 64):
