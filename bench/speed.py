@@ -44,6 +44,7 @@ from common.args import BadInput
 from common.layers import attention, onnx
 
 TOLERANCE = 0.2
+ON_GPU = ("lengths", "training", "encoders")  # tables of a GPU, where there is one
 
 
 # --- packed models -------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def save_onnx(bits: int, folder: Path) -> int:
     from onnxruntime.quantization import quantize_dynamic
 
     folder.mkdir()
-    graph = folder / "model.onnx"
+    graph = folder / "rival.onnx"
     onnx.save(packed_model(bits), lambda *_, **__: measure.sentences(2)[0], graph)
     if bits == 32:
         quantize_dynamic(graph, graph)
@@ -364,12 +365,12 @@ def main(argv: list[str]) -> None:
     given = parser.parse_args(argv)
     if given.table is not None:
         measured, text, name = TABLES[given.table]
-        report = measured() | {"environment": results.environment()}
+        report = measured() | {"environment": results.environment(on_cpu=given.table not in ON_GPU)}
         print(text(report))
         if given.save:
             results.write_json(FOLDER / f"{name}.json", report)
         return
-    machines, environment = saved("kernels")["machines"], results.environment()
+    machines, environment = saved("kernels")["machines"], results.environment(on_cpu=True)
     here = "{device}, {instructions}".format(**environment["hardware"])
     own = machines.get(here, {}).get("ratios", {})
     before = own or next(iter(machines.values()))["ratios"]  # another machine's, if this one has none
