@@ -20,9 +20,11 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from conftest import ENVIRONMENT, ROOT
 from stand_in import cells, stand_in, starts
 
@@ -32,6 +34,7 @@ from bench import rows as compared
 from bench.grid import Grid
 from bench.matrix import Job, Matrix
 from bench.plots import frontier
+from bench.profile import measure as profiled
 from common import data, models, results, tasks
 from common.args import BadInput, CommonArgs
 from common.tasks import Split, TaskData
@@ -677,6 +680,7 @@ init = "{tmp_path}"
     assert re.search(r"^dist .* \d+\.\d", shown, re.MULTILINE)
     assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
     monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
+    (made.parent / "model.onnx").touch()  # docs/ship.md writes one; it is no rival's
     entry.main(["profile", str(out), "--data-dir", str(glue)])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
     assert row["row"] == "dist/dist/dist/student 2x16/random/expert"
@@ -1270,6 +1274,34 @@ def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> No
     assert [*report["encoders"]] == ["BERT-base", "LSG", "LSG, half"]
     assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
     assert len(speed.encoders_text(report).splitlines()) == 5
+
+
+def test_memory_is_of_the_device_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's, of what it is handed to; of all else a process's, whatever GPU is there."""
+    for name, value in {"is_available": True, "memory_allocated": 1000, "max_memory_allocated": 1100}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(measure, "in_own_process", lambda *_: 7)
+    assert [measure.memory_of(lambda device: print, device) for device in ("cuda", "cpu")] == [100, 7]
+    here, on_cpu = (results.environment(on_cpu)["hardware"]["device"] for on_cpu in (False, True))
+    assert here == "a GPU" != on_cpu
+
+
+def test_times_are_of_texts_whatever_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two rows that cut 40 texts into windows of unlike length; a batch of windows takes a second here."""
+    for what, value in {
+        "load_student": lambda *_: None, "AutoTokenizer": SimpleNamespace(from_pretrained=lambda *_, **__: None),
+        "batches": lambda task, tokenizer, max_length, size, count: [{}] * (1000 // max_length),
+        "medians": lambda calls, _: {name: float(len(call.args[1])) for name, call in calls.items()},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(f"bench.profile.{what}", value)
+    monkeypatch.setattr(results, "load", lambda path: {"settings": {"max_length": int(path.parent.name)},
+                                                       "student": {"parameters": 1, "bytes": 4}})  # fmt: skip
+    task: Any = SimpleNamespace(task=SimpleNamespace(kind=""), splits={"dev": range(40)}, reported=["dev"])
+    rows: Any = [(SimpleNamespace(path=length), Path(length)) for length in ("10", "50")]
+    found = [line["milliseconds"] for line in profiled(rows, task, memory=False)]
+    assert found == [{"1": 1000 * n / 16, "32": 1000 * n * 32 / 40} for n in (100, 20)]
 
 
 def test_windows_are_measured_beside_attentions(monkeypatch: pytest.MonkeyPatch) -> None:
