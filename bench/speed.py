@@ -11,10 +11,11 @@
     python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, 16 texts on a GPU
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
 
-Contenders take turns, so that a noisy machine is noisy for all of them, and ratios are medians over the turns. Of
-"... / ours" and "... / fast" larger is better, of all other ratios smaller. bench/results/kernels.json has a column for
-each machine; a ratio that is more than 20% worse than there is called so, and the exit code is 1. Random weights change
-no speed.
+Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases, steps and peers are medians
+over the turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all
+threads, but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
+bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than there is called so,
+and the exit code is 1. Random weights change no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
 onnx onnxscript onnxruntime`), and named with their versions.
 """
