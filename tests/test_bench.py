@@ -29,7 +29,22 @@ from conftest import ENVIRONMENT, ROOT
 from stand_in import cells, stand_in, starts
 
 from bench import __main__ as entry
-from bench import claims, figures, matrix, measure, papers, readme, records, report, run, sizes, speed, sweep, table
+from bench import (
+    claims,
+    figures,
+    matrix,
+    measure,
+    papers,
+    readme,
+    records,
+    report,
+    run,
+    sizes,
+    speed,
+    sweep,
+    table,
+    transfer,
+)
 from bench import rows as compared
 from bench.grid import Grid
 from bench.matrix import Job, Matrix
@@ -306,6 +321,7 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("papers mc3kd --results nowhere", "--results 'nowhere': no such folder"),
         ("figures xtc nowhere", "nowhere: holds no result.json"),
         ("figures ner-data pocket/rte", "pocket/rte: is classification"),
+        ("sizes cmow --save", "keeps the table of xtc alone"),
         ("speed nothing", "nothing: no case has this word"),
         ("paper", "no such command; there is run, "),
     ],
@@ -945,6 +961,13 @@ def test_an_order_that_holds_elsewhere_and_one_that_does_not(
     said = capsys.readouterr().out
     assert "| the first, mean | the second, rte | -1.00 | [-1.00, -1.00] |" in said
     assert "| 0 in one order | [0, 0] |" in said
+    first, turned = (compared.load([tmp_path / name]) for name in ("first", "turned"))
+    for seed in (1, 2):
+        for row in turned.rows:
+            for of_seed in row.cells.values():
+                del of_seed[seed]
+    with pytest.raises(BadInput, match="one seed: "):
+        transfer.both(first, turned)
     shutil.rmtree(tmp_path / "turned" / "theirs")
     said = refused(capsys, "transfer", str(tmp_path / "first"), str(tmp_path / "turned"))
     assert "undistilled, kd, ours: in both matrices; 4 rows or more" in said
@@ -1056,8 +1079,8 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
         assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
 
 
-def test_scores_by_size(tmp_path: Path, capsys: Capture) -> None:
-    """Means over seeds, by rising size; runs on two tasks are no picture."""
+def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means over seeds, by rising size; every run has its line, and runs on two tasks or budgets are no picture."""
     for variant, size, seed, score in (("cka", 2e6, 0, 0.5), ("cka", 1e6, 0, 0.2), ("cka", 1e6, 1, 0.4),
                                        ("woh", 1e6, 0, 0.1)):  # fmt: skip
         student = {"shape": f"{size:.0f}x8", "parameters": int(size)}
@@ -1068,6 +1091,17 @@ def test_scores_by_size(tmp_path: Path, capsys: Capture) -> None:
     write(tmp_path / "runs", 0.1, 0, "cka", "cola", "cka")
     with pytest.raises(BadInput, match="several tasks, "):
         figures.cka_size(str(tmp_path / "runs"), tmp_path, [])
+    for amount in (640, 6400):
+        write(tmp_path / str(amount), 0.1, 0, budget={"amount": amount}, analysis={"validation": {"task": [1.0]}})
+    runs = f"{tmp_path}/640,{tmp_path}/6400"
+    with pytest.raises(BadInput, match="several budgets, 640, 6400"):
+        figures.cka_size(runs, tmp_path, [])
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "lines", lambda series, *_: drawn.append(series))
+    figures.cka(f"{runs},{tmp_path}/640/mc3kd", tmp_path, [])  # of one name, and one of them twice
+    assert [len(series) for series in drawn] == [2]
+    with pytest.raises(BadInput, match="no run has a validation loss"):
+        figures.cka(str(tmp_path / "runs" / "cka" / "rte"), tmp_path, [])
 
 
 def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capture) -> None:
