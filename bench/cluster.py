@@ -98,11 +98,13 @@ class Cluster:
             line = first_line(error)
             raise BadInput(f"--address {address}: no cluster there ({line}); `ray start --head` makes one") from error
         there = ray.cluster_resources()
-        self.places = int(min(there.get(kind, 0) // n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n))
+        asked = [(kind, n) for kind, n in (("CPU", cpus), ("GPU", gpus)) if n]
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # a command runs on one of them
+        self.places = sum(int(min(has.get(kind, 0) / n for kind, n in asked) + 1e-9) for has in machines)
         if not self.places:
             ray.shutdown()
             raise BadInput(f"--cpus {cpus:g} --gpus {gpus:g}: the cluster has {there.get('CPU', 0):g} processors and"
-                           f" {there.get('GPU', 0):g} GPUs; ask for fewer")  # fmt: skip
+                           f" {there.get('GPU', 0):g} GPUs, no machine so many; ask for fewer")  # fmt: skip
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(command)
 
     def start(self, words: tuple[str, ...], log: Path, threads: int, patience: float) -> Command:

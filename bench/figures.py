@@ -1,4 +1,4 @@
-"""The papers' figures and analyses, as PNG and JSON files under OUT/figures.
+"""The papers' figures and analyses, as PNG and JSON files under --out.
 
     python -m bench figures cmow "man bites dog"             # every order of these words: what CBOW and CMOW make of it
     python -m bench figures attention lsg,bigbird            # what a token sees
@@ -41,7 +41,7 @@ from bench.records import folder_of
 from bench.rows import load
 from bench.table import budget_of
 from common import data, evaluate, metrics, models, parallel, results
-from common.args import BadInput, CommonArgs, read, split_list
+from common.args import BadInput, CommonArgs, read, split_list, student_shape
 from common.kinds.documents import entity_types, words_of
 from common.layers import attention as layers
 from common.tasks import TaskData
@@ -81,7 +81,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             for (i, j), value in zip(pairs, statistics.svcca(), strict=True):
                 matrix[i, j] = matrix[j, i] = value
             sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
-            selected = method.select_layers(sequence, min(N, int(args.student.split("x")[0])))
+            selected = method.select_layers(sequence, min(N, student_shape(args.student)[0]))
             ends = -3 if (Path(name) / "result.json").exists() else -1  # a run's folder: variant, settings, seed
             label, rccc = "-".join(Path(name).parts[ends:]), float(matrix[1, N])
             place = folder / "mc3kd" / task.name / label
@@ -108,9 +108,9 @@ def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str
     difference = second - first
     moved = difference[np.triu_indices(len(first), 1)]
     agree = float((np.sign(moved) == np.sign(difference[1, -1])).mean())
-    title = f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC"
+    title = f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC, itself included"
     heatmap(difference.tolist(), path, title, signed=True)
-    print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC does")
+    print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC, itself included")
 
 
 def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
@@ -124,7 +124,7 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
         if not rows:
             raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
         label, epochs = f"{record['variant']} from {record['teacher']['name']}", [row["epoch"] for row in rows]
-        label += f", seed {record['seed']}" * (label in rccc)
+        label += f" ({run})" * (label in rccc)
         rccc[label], scores[label] = ((epochs, [row[key] for row in rows]) for key in ("rccc", "score"))
     task, primary = (found[0][1][key] for key in ("task", "primary"))
     place, title = folder / "mc3kd" / task, evaluate.TITLES[primary["name"]]
@@ -185,6 +185,8 @@ def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> No
             axes.text(value, 1.12 * height, f"{count / len(quantised):.0%}", ha="center", fontsize=9, color="C3")
         axes.set(ylim=(0, 1.35 * height), yticks=[])
         axes.set_title(title, fontsize=9)
+    for axes in grid.flat[len(matrices) :]:
+        axes.set_visible(False)
     for axes in grid[-1]:
         axes.set_xlabel("value of a weight", fontsize=9)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
@@ -268,16 +270,21 @@ def cka_curve(width: str, folder: Path, words: list[str]) -> None:
 
 def cka(runs: str, folder: Path, words: list[str]) -> None:
     """Figures 3a and 4: the validation loss along pre-training and along the task."""
-    records = [record for _, record in runs_of(runs)]
+    found, drawn = runs_of(runs), False
+    task = found[0][1]["task"]
     for stage in ("pretraining", "task"):
         series: dict[str, Line] = {}
-        for record in records:
+        for place, record in found:
             if curve := record["analysis"].get("validation", {}).get(stage):
                 label = f"{record['variant']} {record['student']['shape']} seed {record['seed']}"
+                label += f" ({place})" * (label in series)
                 series[label] = ([100 * (i + 1) / len(curve) for i in range(len(curve))], curve)
         if series:
-            lines(series, folder / "cka" / records[0]["task"] / f"{stage}.png", f"{stage}, {records[0]['task']}",
-                  "% of the stage", "validation loss")  # fmt: skip
+            drawn = True
+            lines(series, folder / "cka" / task / f"{stage}.png", f"{stage}, {task}", "% of the stage",
+                  "validation loss")  # fmt: skip
+    if not drawn:
+        raise BadInput(f"{runs}: no run has a validation loss; methods/cka.py writes it")
 
 
 def cka_size(runs: str, folder: Path, words: list[str]) -> None:
@@ -286,8 +293,8 @@ def cka_size(runs: str, folder: Path, words: list[str]) -> None:
     """
     records = [record for _, record in runs_of(runs)]
     task, split = records[0]["task"], next(iter(records[0]["metrics"]))
-    if others := {record["task"] for record in records} - {task}:
-        raise BadInput(f"{runs}: are of several tasks, {task} and {', '.join(sorted(others))}; give runs on one")
+    if len(amounts := {record["budget"]["amount"] for record in records}) > 1:
+        raise BadInput(f"{runs}: are of several budgets, {', '.join(map(str, sorted(amounts)))}; give runs of one")
     for name in records[0]["metrics"][split]:
         points: dict[str, dict[float, list[float]]] = {}
         for record in records:
@@ -359,7 +366,8 @@ def cka_latency(places: str, folder: Path, words: list[str]) -> None:
             times.setdefault(name, []).append(1000 * (time.perf_counter() - started))
     rows = [[name, f"{np.median(ms[1:]):.1f}", *(f"{q:.1f}" for q in np.percentile(ms[1:], (10, 90)))]
             for name, ms in times.items()]  # fmt: skip
-    print(results.columns(rows, [f"{task.name}, {LATENCY_TEXTS} texts", "median ms", "10%", "90%"]))
+    texts = len(next(iter(times.values()))) - 1
+    print(results.columns(rows, [f"{task.name}, {texts} texts", "median ms", "10%", "90%"]))
 
 
 def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
@@ -367,7 +375,10 @@ def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
     paths = {place: sorted(Path(place).rglob("result.json")) for place in split_list(runs) or [runs]}
     for wrong in (place for place, found in paths.items() if not found):
         raise BadInput(f"{wrong}: holds no result.json; give the folder of a finished run, or one above some")
-    return [(path.parent, results.load(path)) for found in paths.values() for path in found]
+    found = {path.parent: results.load(path) for some in paths.values() for path in some}  # each once
+    if len(tasks := {record["task"] for record in found.values()}) > 1:
+        raise BadInput(f"{runs}: are of several tasks, {', '.join(sorted(tasks))}; give runs on one")
+    return list(found.items())
 
 
 # --- efficient attention: what a token sees; what named-entity data are made of ------------------------------
@@ -434,14 +445,8 @@ def tag_proportions(task: TaskData) -> dict[str, dict[str, float | None]]:
     """Table 9: how often each tag occurs, its share p of all words, and p1 of those with another tag than O."""
     counts = Counter(task.task.labels[tag] for split in task.splits.values() for row in split.labels for tag in row)
     named = max(1, counts.total() - counts["O"])
-    return {
-        tag: {
-            "count": counts[tag],
-            "p": counts[tag] / counts.total(),
-            "p1": None if tag == "O" else counts[tag] / named,
-        }
-        for tag in task.task.labels
-    }
+    return {tag: {"count": counts[tag], "p": counts[tag] / counts.total(),
+                  "p1": None if tag == "O" else counts[tag] / named} for tag in task.task.labels}  # fmt: skip
 
 
 def ner_data(names: str, folder: Path, words: list[str]) -> None:
@@ -559,7 +564,7 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
     rows = []
     for name in args.tasks:
         task = data.load(name, **args.source)
-        if task.task.kind.written or task.task.kind.causal:
+        if task.task.kind not in ("classification", "regression", "token classification", "span QA"):
             raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
         ways = [(1, ALL)]
         if not task.task.kind.windowed:  # tags and answers are guessed of single words
@@ -587,11 +592,12 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
     """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
     and the trials by learning rate, of a file whose trials are kept beside it."""
-    found = load([folder_of(name) for name in split_list(names)], budget_of(split_list(names)))
+    places = split_list(names)
+    found = load(map(folder_of, places), budget_of(places))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")
     report.draw_ladder(found, folder / "ladder.png")
-    trials = FOLDER / f"{Path(split_list(names)[0]).name.partition('.')[0]}_trials.json"
+    trials = FOLDER / f"{Path(places[0]).name.partition('.')[0]}_trials.json"
     if trials.is_file():
         with reading(trials, "trials of `python -m bench sweep`") as text:
             report.draw_trials(json.loads(text)["rows"], [row.name for row in found.arena()], folder / "trials.png")

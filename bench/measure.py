@@ -69,18 +69,18 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def memory_of(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
-    """Bytes that the call `make(*arguments)` adds: of a GPU's memory; else to a new process, which has done nothing
-    larger than to make it."""
-    return added(make, *arguments) if torch.cuda.is_available() else in_own_process(added, make, *arguments)
+    """Bytes that the call `make(*arguments)` adds: of a GPU's memory, if "cuda" is an argument; else to a new process,
+    which has done nothing larger than to make it."""
+    return added(make, *arguments) if "cuda" in arguments else in_own_process(added, make, *arguments)
 
 
 def added(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
-    call, on_gpu = make(*arguments), torch.cuda.is_available()
+    call, on_gpu = make(*arguments), "cuda" in arguments
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated() if on_gpu else psutil.Process().memory_info().rss
     call()
-    return max(1, train.peak_memory() - before)
+    return max(1, (torch.cuda.max_memory_allocated() if on_gpu else train.peak_memory()) - before)
 
 
 def version(*packages: str) -> str:
@@ -96,14 +96,14 @@ def load_student(folder: Path, kind: str = "classification") -> Any:
     """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
     import methods.cmow  # noqa: F401  # makes its models known to the library
 
-    if (folder / "model.onnx").exists():
+    if (folder / "rival.onnx").exists():  # a student may have a model.onnx beside it, as docs/ship.md writes one
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         # else its threads go on turning after a call, in the next contender's time
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(folder / "rival.onnx", options, providers=["CPUExecutionProvider"])
         return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
     family: Any = Kind.of(kind).auto
     if hasattr(models.load_config(str(folder)), "efficient_attention"):

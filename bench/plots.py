@@ -166,9 +166,10 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
 def crosses(points: Mapping[str, Sequence[tuple[float, float, float]]], path: Path, title: str, x: str, y: str) -> None:
     """Of each name two values, each with its interval, as a cross."""
     with phone(path, title, 3.4) as (figure, axes):
-        for name, (across, up) in points.items():
+        for number, (name, (across, up)) in enumerate(points.items()):
             ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
-            axes.errorbar(across[0], up[0], ends[1], ends[0], fmt="o", markersize=3, linewidth=0.8, label=name)
+            mark = "osD^v"[number // 10 % 5]  # there are ten colours
+            axes.errorbar(across[0], up[0], ends[1], ends[0], fmt=mark, markersize=3, linewidth=0.8, label=name)
         for line in (axes.axhline, axes.axvline):
             line(0, color="grey", linewidth=0.6, zorder=0)
         axes.set(title=title, xlabel=x, ylabel=y)
@@ -185,16 +186,16 @@ def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
     names = list(dict.fromkeys(name for lines in groups.values() for name in lines))
     styles = {name: (f"C{i % 10}", ("-", "--", ":")[i // 10 % 3]) for i, name in enumerate(names)}
     height = 1.5 * rows + 0.13 * len(names) + 0.4
+    ticks = sorted({value for lines in groups.values() for xs, _ in lines.values() for value in xs})
+    ticks = ticks[:: -(-len(ticks) // 6)]
     with phone(path, path.stem, height, rows, 2, sharex=True, sharey=True, squeeze=False) as (figure, axes):
         for axis, (title, lines) in zip(axes.flat, groups.items(), strict=False):
             for name, (xs, ys) in lines.items():
                 colour, line = styles[name]
                 axis.plot(xs, ys, color=colour, linestyle=line, linewidth=1, marker="o", markersize=2)
-            if title in (marked or {}):
-                axis.axhline((marked or {})[title], color="grey", linewidth=0.8, linestyle="-.")
-            ticks = sorted({value for xs, _ in lines.values() for value in xs})
+            if marked and title in marked:
+                axis.axhline(marked[title], color="grey", linewidth=0.8, linestyle="-.")
             axis.set_xscale("log")
-            ticks = ticks[:: -(-len(ticks) // 6)]
             axis.set_xticks(ticks, [f"{t / 1000:g}k" if t >= 1000 else f"{t:g}" for t in ticks], rotation=45)
             axis.set_xticks([], minor=True)
             axis.set_title(title, fontsize=8)

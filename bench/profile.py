@@ -6,8 +6,9 @@
 
 The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
 throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take
-turns, so that a noisy machine is noisy for all. Memory: the peak of a process that loads a student and reads one batch,
-beyond that of a process that only imports the libraries. All with the processors that OMP_NUM_THREADS names.
+turns, so that a noisy machine is noisy for all. A document counts once, in however many windows it is read. Memory: the
+peak of a process that loads a student and reads one batch, beyond that of a process that only imports the libraries.
+All with the processors that OMP_NUM_THREADS names.
 OUT/profile.json keeps it, and `python -m bench report` draws from it. What a step of training takes, `python -m bench
 speed --table profile` measures.
 """
@@ -43,7 +44,8 @@ def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, cou
 def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = True) -> list[dict[str, Any]]:
     """Latency, throughput and, with `memory`, which takes a process for each, memory of each row's student."""
     calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
-    counts = dict.fromkeys(calls, 1)
+    reported = len(task.splits[task.reported[0]])
+    texts = {size: min(size * count, reported) for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES))}
     found: list[dict[str, Any]] = []
     for row, folder in rows:
         model = load_student(folder, task.task.kind)
@@ -51,14 +53,13 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
         record = results.load(folder / "result.json")
         for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
-            counts[size] = len(inputs)
             calls[size][row.path] = partial(forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
         peak = memory_of(partial, load_and_forward, folder, task.task.kind, inputs[:1]) if memory else None
         found.append({"row": row.path, "memory": peak} | student)
     seconds = {size: medians(some, TURNS) for size, some in calls.items()}
     for line in found:
-        line["milliseconds"] = {str(size): 1000 * seconds[size][line["row"]] / counts[size] for size in calls}
+        line["milliseconds"] = {str(size): 1000 * seconds[size][line["row"]] * size / texts[size] for size in calls}
     return found
 
 
@@ -104,8 +105,8 @@ def main(argv: list[str]) -> None:
     found = load(folders, budget_of(options.results))
     name, rows = chosen(found, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
-    report = {"task": name, "rows": measured, "environment": results.environment()}
+    report = {"task": name, "rows": measured, "environment": results.environment(on_cpu=True)}
     print(text(found, report))
-    path = folders[0] / "profile.json"
+    path = next(folder for folder in folders if folder.is_dir()) / "profile.json"
     results.write_json(path, report)
     print(f"saved: {path}")

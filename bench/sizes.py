@@ -272,6 +272,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("method", choices=sorted(COUNTED), help="whose paper")
     parser.add_argument("--save", action="store_true", help="xtc: write bench/results/xtc_sizes.json")
     asked = parser.parse_args(argv)
+    if asked.save and asked.method != "xtc":
+        parser.error("--save: keeps the table of xtc alone")
     found = cells(asked.method)
     if asked.method == "xtc":
         rows = xtc_on_disk()

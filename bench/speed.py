@@ -11,10 +11,11 @@
     python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, 16 texts on a GPU
     python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
 
-Contenders take turns, so that a noisy machine is noisy for all of them, and ratios are medians over the turns. Of
-"... / ours" and "... / fast" larger is better, of all other ratios smaller. bench/results/kernels.json has a column for
-each machine; a ratio that is more than 20% worse than there is called so, and the exit code is 1. Random weights change
-no speed.
+Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases, steps and peers are medians
+over the turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all
+threads, but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
+bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than there is called so,
+and the exit code is 1. Random weights change no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
 onnx onnxscript onnxruntime`), and named with their versions.
 """
@@ -44,6 +45,7 @@ from common.args import BadInput
 from common.layers import attention, onnx
 
 TOLERANCE = 0.2
+ON_GPU = ("lengths", "training", "encoders")  # tables of a GPU, where there is one
 
 
 # --- packed models -------------------------------------------------------------------------------------------
@@ -72,7 +74,7 @@ def save_onnx(bits: int, folder: Path) -> int:
     from onnxruntime.quantization import quantize_dynamic
 
     folder.mkdir()
-    graph = folder / "model.onnx"
+    graph = folder / "rival.onnx"
     onnx.save(packed_model(bits), lambda *_, **__: measure.sentences(2)[0], graph)
     if bits == 32:
         quantize_dynamic(graph, graph)
@@ -283,7 +285,8 @@ def students() -> dict[str, Any]:
     contenders: dict[str, Any] = {"BERT 12x768": packed_model(32), "DistilBERT": half,
                                   "static embeddings": StaticEmbeddings()}  # fmt: skip
     for name, (size, length) in cmow.PAPER_SIZES.items():
-        config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name)
+        config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name,
+                                            diffcat=False, head="linear")  # fmt: skip
         contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
     table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
     for batch in (1, 64):
@@ -363,12 +366,12 @@ def main(argv: list[str]) -> None:
     given = parser.parse_args(argv)
     if given.table is not None:
         measured, text, name = TABLES[given.table]
-        report = measured() | {"environment": results.environment()}
+        report = measured() | {"environment": results.environment(on_cpu=given.table not in ON_GPU)}
         print(text(report))
         if given.save:
             results.write_json(FOLDER / f"{name}.json", report)
         return
-    machines, environment = saved("kernels")["machines"], results.environment()
+    machines, environment = saved("kernels")["machines"], results.environment(on_cpu=True)
     here = "{device}, {instructions}".format(**environment["hardware"])
     own = machines.get(here, {}).get("ratios", {})
     before = own or next(iter(machines.values()))["ratios"]  # another machine's, if this one has none

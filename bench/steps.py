@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
 import random
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import torch
 import transformers
 from accelerate.state import AcceleratorState
@@ -88,10 +88,6 @@ def of_library(folder: Path, width: int) -> tuple[Any, list[dict[str, Any]], Any
     return transformers.DataCollatorWithPadding(tokenizer), encoded, teacher, student
 
 
-def gaps(ends: list[float]) -> list[float]:
-    return [later - earlier for earlier, later in itertools.pairwise(ends)]
-
-
 def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]:
     """(seconds of every step but the first, the result) of a script that trains one student in a new folder."""
     AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
@@ -107,7 +103,7 @@ def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]
         parallel.start(args.device, args.precision)
         module.main(args)
         (path,) = Path(folder).rglob("result.json")
-        return gaps(ends), results.load(path)
+        return np.diff(ends).tolist(), results.load(path)
 
 
 def script(method: str, words: list[str], steps: int, last: int | None = None) -> float:
@@ -310,32 +306,35 @@ def textbrewer(folder: Path) -> float:
             return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.Options.clip, **how))
 
 
-def ours(more: str, folder: Path) -> float:
-    """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: checkpoints, log and ledger included."""
+def ours(more: str, words: list[str]) -> float:
+    """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: kept outputs and ledger included, log and
+    checkpoints not. A rival's are of its whole call."""
     shape = f"--variant kd --student 2x256 --lr {LR} --alpha {ALPHA} --temperature {TEMPERATURE}"
     given = f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}"
-    return float(trained("mc3kd", [*peer_material(folder), *given.split()])[1]["ledger"]["seconds"])
+    return float(trained("mc3kd", [*words, *given.split()])[1]["ledger"]["seconds"])
 
 
 def peers() -> dict[str, Any]:
     """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
     trainer = f"Trainer of transformers {version('transformers')}"
-    calls: dict[str, Callable[[Path], float]] = {
-        "ours": partial(ours, ""), "ours, teacher at every step": partial(ours, "--teacher-cache off"),
-        "ours, shuffled": partial(ours, "--batches shuffled"),
-        f"{trainer}, by length": partial(library, "group_by_length"), trainer: partial(library, "random"),
-    }  # fmt: skip
-    if found := version("textbrewer", "tensorboard"):
-        calls[f"TextBrewer {found}"] = textbrewer
     table = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        peer_material(folder)
-        spent = in_turn({name: partial(call, folder) for name, call in calls.items()}, 3)
+        words = peer_material(folder)
+        calls = {
+            "ours": partial(ours, "", words),
+            "ours, teacher at every step": partial(ours, "--teacher-cache off", words),
+            "ours, shuffled": partial(ours, "--batches shuffled", words),
+            f"{trainer}, by length": partial(library, "group_by_length", folder),
+            trainer: partial(library, "random", folder),
+        }  # fmt: skip
+        if found := version("textbrewer", "tensorboard"):
+            calls[f"TextBrewer {found}"] = partial(textbrewer, folder)
+        spent = in_turn({**calls}, 3)
         for name, values in spent.items():
             speed = EPOCHS * EXAMPLES / statistics.median(values)
             table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
-                           "megabytes": round(memory_of(partial, calls[name], folder) / 1e6, 1)}  # fmt: skip
+                           "megabytes": round(memory_of(partial, calls[name]) / 1e6, 1)}  # fmt: skip
     return {"peers": table}
 
 

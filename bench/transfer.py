@@ -27,6 +27,7 @@ from bench.grid import Grid
 from bench.records import folder_of
 from bench.rows import Row, Table, load, short
 from bench.stats import Sample
+from bench.table import budget_of
 from common.args import BadInput
 
 DRAWS = 2000
@@ -75,6 +76,8 @@ def scores_of(table: Table, names: list[str], marked: bool = False) -> Scores:
             samples[task] = [sample for sample in found if sample is not None]
     if not samples:
         raise BadInput("no task on which all rows have the same seeds, and none is †")
+    if min(len(row.values) for some in samples.values() for row in some) < 2:
+        raise BadInput("one seed: its draws are all the same; two or more are needed")
     return Scores(table, rows, samples)
 
 
@@ -145,8 +148,7 @@ def gains(scores: Scores) -> list[tuple[float, float, float]]:
         raise BadInput("no vanilla KD among the rows that both have")
     found = []
     for row in scores.rows:
-        over = scores.table.over(row, kd, scores.samples).interval
-        mean, low, high = over if over and row is not kd else (0.0, 0.0, 0.0)
+        mean, low, high = scores.table.over(row, kd, scores.samples).interval or (0.0, 0.0, 0.0)
         found.append((100 * mean, 100 * (mean if low is None else low), 100 * (mean if high is None else high)))
     return found
 
@@ -157,7 +159,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("second", nargs="+", help="the matrix that is predicted")
     parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
     given = parser.parse_args(argv)
-    one, two = both(load([folder_of(given.first)]), load(map(folder_of, given.second)))
+    first, second = (load(map(folder_of, names), budget_of(names)) for names in ([given.first], given.second))
+    one, two = both(first, second)
     print(transfer(one, two, "the first", "the second").markdown())
     if given.figure:
         points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}

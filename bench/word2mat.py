@@ -74,6 +74,8 @@ def main(argv: list[str]) -> None:
     with refused(f"{asked.weights}, {asked.words}: cannot be read", OSError, ValueError, SafetensorError):
         weights, words = load_file(asked.weights), json.loads(asked.words.read_text(encoding="utf-8"))
     tokenizer = models.load_tokenizer(models.source(asked.tokenizer))
-    model, share = convert(weights, words, tokenizer.get_vocab())
+    wrong = AttributeError, TypeError, ValueError, IndexError, RuntimeError
+    with refused(f"{asked.weights}, {asked.words}: not a table and its rows", *wrong):
+        model, share = convert(weights, words, tokenizer.get_vocab())
     models.save(model, tokenizer, asked.to, "# Embeddings of Mai et al.\n\nMade by `python -m bench word2mat`.\n")
     print(f"saved: {asked.to}; {share:.0%} of the tokens have an embedding")

@@ -114,13 +114,13 @@ def load(path: Path) -> dict[str, Any]:
     return record
 
 
-def environment() -> dict[str, Any]:
-    """Versions, hardware and the state of the code, as recorded in every result."""
+def environment(on_cpu: bool = False) -> dict[str, Any]:
+    """Versions, hardware and the state of the code, as recorded in every result. `on_cpu`: no GPU did the work."""
     import torch
 
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in LIBRARIES}
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() and not on_cpu else cpu_name()
     hardware = {
         "device": device,
         "instructions": torch.backends.cpu.get_cpu_capability(),  # of the processor

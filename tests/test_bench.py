@@ -20,18 +20,36 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from conftest import ENVIRONMENT, ROOT
 from stand_in import cells, stand_in, starts
 
 from bench import __main__ as entry
-from bench import claims, figures, matrix, measure, papers, readme, records, report, run, sizes, speed, sweep, table
+from bench import (
+    claims,
+    figures,
+    matrix,
+    measure,
+    papers,
+    readme,
+    records,
+    report,
+    run,
+    sizes,
+    speed,
+    sweep,
+    table,
+    transfer,
+)
 from bench import rows as compared
 from bench.grid import Grid
 from bench.matrix import Job, Matrix
 from bench.plots import frontier
+from bench.profile import measure as profiled
 from common import data, models, results, tasks
 from common.args import BadInput, CommonArgs
 from common.tasks import Split, TaskData
@@ -303,6 +321,7 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("papers mc3kd --results nowhere", "--results 'nowhere': no such folder"),
         ("figures xtc nowhere", "nowhere: holds no result.json"),
         ("figures ner-data pocket/rte", "pocket/rte: is classification"),
+        ("sizes cmow --save", "keeps the table of xtc alone"),
         ("speed nothing", "nothing: no case has this word"),
         ("paper", "no such command; there is run, "),
     ],
@@ -677,6 +696,7 @@ init = "{tmp_path}"
     assert re.search(r"^dist .* \d+\.\d", shown, re.MULTILINE)
     assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
     monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
+    (made.parent / "model.onnx").touch()  # docs/ship.md writes one; it is no rival's
     entry.main(["profile", str(out), "--data-dir", str(glue)])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
     assert row["row"] == "dist/dist/dist/student 2x16/random/expert"
@@ -941,6 +961,13 @@ def test_an_order_that_holds_elsewhere_and_one_that_does_not(
     said = capsys.readouterr().out
     assert "| the first, mean | the second, rte | -1.00 | [-1.00, -1.00] |" in said
     assert "| 0 in one order | [0, 0] |" in said
+    first, turned = (compared.load([tmp_path / name]) for name in ("first", "turned"))
+    for seed in (1, 2):
+        for row in turned.rows:
+            for of_seed in row.cells.values():
+                del of_seed[seed]
+    with pytest.raises(BadInput, match="one seed: "):
+        transfer.both(first, turned)
     shutil.rmtree(tmp_path / "turned" / "theirs")
     said = refused(capsys, "transfer", str(tmp_path / "first"), str(tmp_path / "turned"))
     assert "undistilled, kd, ours: in both matrices; 4 rows or more" in said
@@ -1052,8 +1079,8 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
         assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
 
 
-def test_scores_by_size(tmp_path: Path, capsys: Capture) -> None:
-    """Means over seeds, by rising size; runs on two tasks are no picture."""
+def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means over seeds, by rising size; every run has its line, and runs on two tasks or budgets are no picture."""
     for variant, size, seed, score in (("cka", 2e6, 0, 0.5), ("cka", 1e6, 0, 0.2), ("cka", 1e6, 1, 0.4),
                                        ("woh", 1e6, 0, 0.1)):  # fmt: skip
         student = {"shape": f"{size:.0f}x8", "parameters": int(size)}
@@ -1064,6 +1091,17 @@ def test_scores_by_size(tmp_path: Path, capsys: Capture) -> None:
     write(tmp_path / "runs", 0.1, 0, "cka", "cola", "cka")
     with pytest.raises(BadInput, match="several tasks, "):
         figures.cka_size(str(tmp_path / "runs"), tmp_path, [])
+    for amount in (640, 6400):
+        write(tmp_path / str(amount), 0.1, 0, budget={"amount": amount}, analysis={"validation": {"task": [1.0]}})
+    runs = f"{tmp_path}/640,{tmp_path}/6400"
+    with pytest.raises(BadInput, match="several budgets, 640, 6400"):
+        figures.cka_size(runs, tmp_path, [])
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "lines", lambda series, *_: drawn.append(series))
+    figures.cka(f"{runs},{tmp_path}/640/mc3kd", tmp_path, [])  # of one name, and one of them twice
+    assert [len(series) for series in drawn] == [2]
+    with pytest.raises(BadInput, match="no run has a validation loss"):
+        figures.cka(str(tmp_path / "runs" / "cka" / "rte"), tmp_path, [])
 
 
 def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capture) -> None:
@@ -1271,6 +1309,34 @@ def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> No
     assert [*report["encoders"]] == ["BERT-base", "LSG", "LSG, half"]
     assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
     assert len(speed.encoders_text(report).splitlines()) == 5
+
+
+def test_memory_is_of_the_device_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's, of what it is handed to; of all else a process's, whatever GPU is there."""
+    for name, value in {"is_available": True, "memory_allocated": 1000, "max_memory_allocated": 1100}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(measure, "in_own_process", lambda *_: 7)
+    assert [measure.memory_of(lambda device: print, device) for device in ("cuda", "cpu")] == [100, 7]
+    here, on_cpu = (results.environment(on_cpu)["hardware"]["device"] for on_cpu in (False, True))
+    assert here == "a GPU" != on_cpu
+
+
+def test_times_are_of_texts_whatever_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two rows that cut 40 texts into windows of unlike length; a batch of windows takes a second here."""
+    for what, value in {
+        "load_student": lambda *_: None, "AutoTokenizer": SimpleNamespace(from_pretrained=lambda *_, **__: None),
+        "batches": lambda task, tokenizer, max_length, size, count: [{}] * (1000 // max_length),
+        "medians": lambda calls, _: {name: float(len(call.args[1])) for name, call in calls.items()},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(f"bench.profile.{what}", value)
+    monkeypatch.setattr(results, "load", lambda path: {"settings": {"max_length": int(path.parent.name)},
+                                                       "student": {"parameters": 1, "bytes": 4}})  # fmt: skip
+    task: Any = SimpleNamespace(task=SimpleNamespace(kind=""), splits={"dev": range(40)}, reported=["dev"])
+    rows: Any = [(SimpleNamespace(path=length), Path(length)) for length in ("10", "50")]
+    found = [line["milliseconds"] for line in profiled(rows, task, memory=False)]
+    assert found == [{"1": 1000 * n / 16, "32": 1000 * n * 32 / 40} for n in (100, 20)]
 
 
 def test_windows_are_measured_beside_attentions(monkeypatch: pytest.MonkeyPatch) -> None:
