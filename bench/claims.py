@@ -43,9 +43,11 @@ PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))
 @functools.cache
 def kept(name: str) -> Table | None:
     """The table of a checked-in result, of NAME#matched with the matched half of mnli alone; None if there is none."""
-    path = FOLDER / f"{name.partition('#')[0]}{KEPT}"
-    found = load([path]) if path.is_file() else None
-    return on_matched(found) if found and "#" in name else found
+    whole, half, _ = name.partition("#")
+    if half:
+        return on_matched(found) if (found := kept(whole)) else None
+    path = FOLDER / f"{name}{KEPT}"
+    return load([path]) if path.is_file() else None
 
 
 @functools.cache
@@ -198,7 +200,9 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
         said, figure = compared(answer)
         return said, f"{figure}; `{name}`"
     said, figure = estimated(answer)
-    other = estimated(answer | {"results": f"{name}#matched"})[0]
+    other = said
+    if (whole := kept(name)) and "mnli" in map(short, whole.tasks):
+        other, _ = estimated(answer | {"results": f"{name}#matched"})
     return said, f"{figure}{f' (mnli matched alone: {other})' * (other != said)}; `{name}`"
 
 

@@ -20,7 +20,6 @@ RUN is the folder of a finished run, or one above several. `python -m bench spee
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections import Counter
@@ -488,12 +487,13 @@ ALL = slice(None)
 def words_alone(task: TaskData, together: int = 1, fields: slice = ALL) -> float:
     """The primary metric, mean over the reported splits, of what knows the words but not their order; with `together`
     = 2 neighbouring pairs, too. `fields`: which texts of a pair it sees."""
-    bag = functools.partial(_bag_of_words, together=together, fields=fields)
-    guess = {"token classification": _guess_names, "span QA": _guess_answers}.get(task.task.kind, bag)
-    return float(np.mean([guess(task, name) for name in task.reported]))
+    if task.task.kind.windowed:
+        guess = _guess_names if task.task.kind == "token classification" else _guess_answers
+        return float(np.mean([guess(task, name) for name in task.reported]))
+    return _bag_of_words(task, together, fields)
 
 
-def _bag_of_words(task: TaskData, name: str, together: int, fields: slice) -> float:
+def _bag_of_words(task: TaskData, together: int, fields: slice) -> float:
     """A linear model over words, of each text apart, and over as many neighbouring ones `together`."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -501,7 +501,7 @@ def _bag_of_words(task: TaskData, name: str, together: int, fields: slice) -> fl
         return " ".join(f"{i}:{word}" for i, part in enumerate(text[fields]) for word in part.split())
 
     counts = CountVectorizer(ngram_range=(1, together), token_pattern=r"\S+", preprocessor=marked)
-    return _linear(task, name, counts)
+    return _linear(task, counts)
 
 
 def overlap_alone(task: TaskData) -> float:
@@ -512,18 +512,19 @@ def overlap_alone(task: TaskData) -> float:
         pairs = [[set(part.split()) for part in text] for text in texts]
         return [[len(a & b) / max(1, len(a | b))] for a, b in pairs]
 
-    return float(np.mean([_linear(task, name, FunctionTransformer(share)) for name in task.reported]))
+    return _linear(task, FunctionTransformer(share))
 
 
-def _linear(task: TaskData, name: str, features: Any) -> float:
-    """A linear model over some features of texts, fitted on train."""
+def _linear(task: TaskData, features: Any) -> float:
+    """A linear model over some features of texts, fitted once on train."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
 
     linear: Any = Ridge() if task.task.kind == "regression" else LogisticRegression(max_iter=1000)
-    train, split = task.splits["train"], task.splits[name]
-    predicted = make_pipeline(features, linear).fit(train.texts, train.labels).predict(split.texts)
-    return metrics.compute(task.task.metrics, predicted, split.labels)[task.task.metrics[0]]
+    train, reported = task.splits["train"], [task.splits[name] for name in task.reported]
+    model = make_pipeline(features, linear).fit(train.texts, train.labels)
+    found = [metrics.compute(task.task.metrics, model.predict(split.texts), split.labels) for split in reported]
+    return float(np.mean([one[task.task.metrics[0]] for one in found]))
 
 
 def _guess_names(task: TaskData, name: str) -> float:
