@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
-from common import data, evaluate, losses, models, parallel, results, text, train
+from common import corpus, data, evaluate, losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import refused, tell
 from common.kinds import Encoded
@@ -79,8 +79,8 @@ class Run:
         self.by_length = like_length and not task.task.kind.causal
         if self.by_length:
             settings["batches"] = "by-length"
-        if corpus := getattr(args, "corpus", None):
-            settings.setdefault("corpus", text.named(corpus))
+        if given := getattr(args, "corpus", None):
+            settings.setdefault("corpus", corpus.named(given))
         self.settings = dict(sorted((args.settings() | settings).items()))
         self.comparable = results.one_line({
             "task": task.name,

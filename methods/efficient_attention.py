@@ -34,7 +34,7 @@ What the paper has -> code
     appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
-    sections 3.2 and 4.5: what to distil on    common/text.py, `--corpus`
+    sections 3.2 and 4.5: what to distil on    common/corpus.py, `--corpus`
     tables 2 and 4; appendix A             python -m bench sizes, speed and figures ner-data
 
 Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers
@@ -173,7 +173,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
-from common import models, text
+from common import corpus, models, text
 from common.data import load
 from common.layers import attention, long
 from common.losses import baseline, kl_loss, label_loss, term
@@ -397,7 +397,7 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
         "arguments": {"max_length": plan.length, "student": student, "init": init},
         "order": ", ".join(plan.stages) + " from random weights" * (args.init == "random" and bool(plan.stages)),
         "corpus": texts.signature if plan.stages else None,
-        "convert_corpus": text.named(args.convert_corpus) if args.convert_corpus and "convert" in plan.stages else None,
+        "convert_corpus": corpus.named(own) if (own := args.convert_corpus) and "convert" in plan.stages else None,
         "document_length": args.max_length,
         "pattern": plan.pattern,
         "labels_alone": not plan.soft,

@@ -363,7 +363,7 @@ def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Their commands are ones that the scripts take, for as many cells of every row."""
     for module in (tasks, matrix):  # the data of real tasks are not here
         monkeypatch.setattr(module, "find_files", lambda task, folder: {})
-    monkeypatch.setattr("common.text.corpora", lambda *_: [])
+    monkeypatch.setattr("common.corpus.corpora", lambda *_: [])
     content = matrix.read_file(path)
     content["tasks"] = ["pocket/rte" if task.startswith("data/") else task for task in content["tasks"]]
     for row in content["rows"]:  # nor are the runs that others go on from

@@ -28,7 +28,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from bench import papers
-from common import data, models, results, run, teacher, text, train
+from common import corpus, data, models, results, run, teacher, text, train
 from common.evaluate import Evaluation
 from common.kinds import Kind
 from common.sources import HUB
@@ -166,7 +166,7 @@ class Hub:
         patch.setattr(datasets, "load_dataset", load)
         info = lambda *_, **how: type("Info", (), {"sha": how.get("revision") or "5" * 40})  # noqa: E731
         patch.setattr(huggingface_hub.HfApi, "dataset_info", info)
-        text._commit.cache_clear()
+        corpus.commit.cache_clear()
         patch.setattr(text, "HEAD", 32)
         patch.setattr(text, "BUFFER", 16)
 

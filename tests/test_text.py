@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 import pocket
-from common import data, models, text
+from common import corpus, data, models, text
 from common.args import CommonArgs
 from common.tasks import TASKS, Split, TaskData
 from common.train import Stage
@@ -106,11 +106,11 @@ def oscar(content: str = "some text", **changes: Any) -> dict[str, Any]:
 )
 def test_filters(changes: dict[str, Any], reason: str | None) -> None:
     record = oscar(**changes)
-    assert text.dropped_by(record["metadata"]) == reason
+    assert corpus.dropped_by(record["metadata"]) == reason
     of_the_hub = {"id": 0, "text": record["content"], "meta": record["metadata"]}
     for one in (record, of_the_hub):
         dropped = Counter[str]()
-        assert list(text._text_of(one, "here", dropped)) == ([] if reason else ["some text"])
+        assert list(corpus._text_of(one, "here", dropped)) == ([] if reason else ["some text"])
         assert dropped == ({reason: 1} if reason else {})
 
 
@@ -123,7 +123,7 @@ def test_mixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [*(f"good {i}" for i in range(5)), "one\nchapter", "another", "a text", "b", "c"]
     assert sorted(made.head) == sorted(expected) != made.head
     assert made.signature.startswith("oscar:5+books:2+task:3#")
-    monkeypatch.setattr(text, "SHORT", 50)
+    monkeypatch.setattr(corpus, "SHORT", 50)
     monkeypatch.setattr(pocket, "generate", lambda name, split, size=60: GENERATE(name, split, size))
     short, long = (text.open_texts(name, task).head for name in ("pocket-short", "pocket-long"))
     assert (len(short), len(long)) == (50, 120)
@@ -174,11 +174,11 @@ def test_a_corpus_is_named_by_its_content(tmp_path: Path) -> None:
     for folder, content in (("a", "one"), ("b", "one"), ("c", "two")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.txt").write_text(content)
-        names.append(text.named(f"stream:books:9={tmp_path / folder}/x.txt,task"))
+        names.append(corpus.named(f"stream:books:9={tmp_path / folder}/x.txt,task"))
     assert names[0] == names[1] != names[2]
     assert names[0].startswith("stream:books:9@")
-    assert text.named("pocket-short, pocket-long") == "pocket-short,pocket-long"
-    assert text.named("stream:hub:some/set:en") == "stream:hub:some/set:en"
+    assert corpus.named("pocket-short, pocket-long") == "pocket-short,pocket-long"
+    assert corpus.named("stream:hub:some/set:en") == "stream:hub:some/set:en"
 
 
 def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     task = real("rte", [("a", "b")], [0])
     hub = f"stream:hub:{tmp_path / 'repo'}"
     spec = f"stream:oscar:5={tmp_path}/o.jsonl,stream:books={tmp_path}/b.txt,task,{hub}"
-    text.corpora(spec)
+    corpus.corpora(spec)
     made = text.open_texts(spec, task)
     assert [*made.start()] == [
         *("web 0", "book\n0", "a", "web 0", "web 1", "book\n1", "b", "web 1", "web 2", "book\n2", "web 3", "web 4")

@@ -13,10 +13,11 @@ from safetensors.torch import save_file
 from transformers import MBart50Tokenizer, MBartTokenizer, T5Config
 
 from common import data, evaluate, metrics, models
+from common.corpus import Text
 from common.kinds import Split
 from common.kinds.texts import BEAMS
 from common.tasks import TASKS
-from common.text import Text, encode
+from common.text import encode
 
 FOUND = ["the cat sat on a mat .", "two dogs run quickly home", "no"]
 TRUE = ["the cat sat on the mat .", "the dog runs home", "nothing at all"]
