@@ -341,7 +341,7 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     parser = Parser("run", __doc__)
     parser.add_argument("file", type=Path, help="the matrix, for example bench/quick.toml")
     parser.add_argument("--rows", help="rows, with commas (default: the file's)")
-    parser.add_argument("--tasks", help="tasks, with commas (default: the file's)")
+    parser.add_argument("--tasks", help="those of the rows' tasks, with commas (default: all)")
     parser.add_argument("--seeds", help="seeds, with commas (default: the file's)")
     parser.add_argument("--budget", help="examples through each student, or as in the scripts (default: the file's)")
     parser.add_argument("--kept", type=Path, help="leave out the cells that this file of `table --save` has")
@@ -353,11 +353,14 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     if options.budget is not None:
         ladder = [budget for budget in table.pop("budgets", []) if str(budget) == options.budget]
         changes = {"budgets": ladder} if ladder else {"budget": options.budget}
-    if options.tasks is not None:
-        changes["tasks"] = split_list(options.tasks)
     if options.seeds is not None:
         changes["seeds"] = seeds_of(options.seeds)
     plan = build(table | changes, options.out or out_of(options.file), str(options.file))
+    if options.tasks is not None:
+        only, known = split_list(options.tasks), {job.task for job in plan.jobs}
+        if wrong := set(only) - known:
+            raise BadInput(f"--tasks {wrong.pop()}: {options.file} has {', '.join(sorted(known))}")
+        plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if job.task in only])
     if options.kept is not None:
         from bench import records  # which imports torch
 

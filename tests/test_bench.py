@@ -265,6 +265,20 @@ def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
         assert refused(capsys, "run", str(part), "--dry-run").startswith(f"error: {said}")
 
 
+def test_some_of_the_rows_tasks(tmp_path: Path, capsys: Capture) -> None:
+    """`--tasks` gives no row a task that it does not have, here one without tasks of its own."""
+    file = tmp_path / "a.toml"
+    file.write_text(
+        GOOD.replace("pocket/rte", "pocket/cola")
+        .replace(', "pocket/translate"', "")
+        .replace("seeds = [3]", 'tasks = ["pocket/translate"]')
+    )
+    line = ["run", str(file), "--tasks"]
+    jobs = run.plan_of([*line[1:], "pocket/translate"])[0].jobs
+    assert {(job.row, job.task) for job in jobs} == {("narrow", "pocket/translate")}
+    assert "--tasks rte: " in refused(capsys, *line, "rte")
+
+
 def test_a_row_goes_on_from_another_file_s_runs(tmp_path: Path) -> None:
     """Each seed from its own; what lies there is part of what was asked."""
     whole = tomllib.loads(GOOD.replace(', "pocket/translate"', ""))
