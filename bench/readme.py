@@ -394,7 +394,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
-        "xtc_real", "cka_pocket", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm", "pocket_suite",
+        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",
+        "pocket_suite",
     )},
     "claims-count": claims.counts,
     **{f"claims-{paper}": functools.partial(claims.of_paper, paper) for paper in claims.PAPERS},
