@@ -165,6 +165,14 @@ def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, An
     return table | {"rows": [row for name, row in known.items() if rows is None or name in wanted]}
 
 
+def tasks_of(tasks: str, known: set[str], where: str) -> set[str]:
+    """The tasks that `--tasks` names, with commas; `BadInput` for one that no row has."""
+    wanted = set(split_list(tasks))
+    if wrong := sorted(wanted - known):
+        raise BadInput(f"--tasks {wrong[0]}: {where} has {', '.join(sorted(known))}")
+    return wanted
+
+
 def named(table: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
     """The rows of a table by what they are called: their name, or their script's."""
     rows = table.get("rows")

@@ -59,9 +59,9 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench.cli import Parser, add_engine, seeds_of
-from bench.matrix import Job, Matrix, build, out_of, part_of, read_file
+from bench.matrix import Job, Matrix, build, out_of, part_of, read_file, tasks_of
 from common import results
-from common.args import BadInput, Interrupted, split_list
+from common.args import BadInput, Interrupted
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster
@@ -357,9 +357,7 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         changes["seeds"] = seeds_of(options.seeds)
     plan = build(table | changes, options.out or out_of(options.file), str(options.file))
     if options.tasks is not None:
-        only, known = split_list(options.tasks), {job.task for job in plan.jobs}
-        if wrong := set(only) - known:
-            raise BadInput(f"--tasks {wrong.pop()}: {options.file} has {', '.join(sorted(known))}")
+        only = tasks_of(options.tasks, {job.task for job in plan.jobs}, str(options.file))
         plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if job.task in only])
     if options.kept is not None:
         from bench import records  # which imports torch

@@ -248,10 +248,8 @@ def main(argv: list[str]) -> None:
         table, out = table_of(script, words, split_list(options.variants), options.trials)
         file, kept = Path(out) / "trials.json", matrix.NOTHING_TRIED
     search = Search(table, Path(out), options.what, kept)
-    search.only = set(split_list(options.tasks or ""))
     known = {job.task for row in search.rows.values() for trial in search.steps(row)[0] for job in trial.jobs}
-    if wrong := search.only - known:
-        raise BadInput(f"--tasks {wrong.pop()}: {options.what} has {', '.join(sorted(known))}")
+    search.only = matrix.tasks_of(options.tasks or "", known, options.what)
 
     def write() -> dict[str, Any]:
         found = search.found()
