@@ -23,6 +23,7 @@ from bench.measure import FULL
 from bench.records import KEPT
 from bench.rows import Row, Table, load, short, teacher_score
 from common import results
+from common.args import BadInput
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
 COLUMNS = ("pocket", "real")
@@ -59,7 +60,10 @@ def rows(name: str) -> dict[str, Row]:
     rungs = [row for rung in whole.ladder.values() for row in rung.rows]
     found = whole.rows + [row for row in rungs if not whole.same(row)]
     places = [row.place for row in found]
-    return {row.place if places.count(row.place) == 1 else f"{row.place}/{row.variant}": row for row in found}
+    named = {row.place if places.count(row.place) == 1 else f"{row.place}/{row.variant}": row for row in found}
+    if len(named) < len(found):
+        raise BadInput(f"{name}: two of its rows have one name; give each a name of its own in its file")
+    return named
 
 
 @functools.cache

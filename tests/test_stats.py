@@ -18,6 +18,7 @@ from test_bench import RECORD, row, write
 from bench import claims, contrasts, coverage, records, report, stats, table
 from bench.stats import Estimate, Sample
 from common import evaluate, metrics
+from common.args import BadInput
 
 SCORES = {"accuracy": metrics.accuracy, "f1": metrics.f1}
 SCORES |= dict.fromkeys(("matthews", "pearson"), coverage.correlation)
@@ -288,3 +289,12 @@ def test_a_claim_may_compare_rows_of_two_budgets(arena: Path, tmp_path: Path, mo
     expected = [np.mean(long.values(task)) - np.mean(short.values(task)) for task in ("cola", "stsb")]
     assert (change.word, change.found.mean) == ("higher", pytest.approx(np.mean(expected)))
     assert claims.judged({"results": "made", "more": "long", "than": "short"})[0] == "held"
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_claim_needs_rows_with_names_of_their_own(arena: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = table.load([arena], 640)
+    found.rows.append(found.rows[0])
+    monkeypatch.setattr(claims, "kept", lambda name: found)
+    with pytest.raises(BadInput, match="made: two of its rows have one name"):
+        claims.rows("made")
