@@ -240,6 +240,12 @@ def litbank(found: Table) -> str:
     return paragraphs(listed(scores), compared(found, named, ("off - windows", "long - windows", "long - off")))
 
 
+def passages(found: Table) -> str:
+    """What has run of a matrix whose teacher is made for the question alone, with nothing between."""
+    (record, *_), task = (row := claims.rows("attention_passages")["near"]).records(), short(*row.cells)
+    return listed(claims.scores("attention_passages") | {"teacher": {task: {0: teacher_score(record)}}})
+
+
 def documents(found: Table) -> Grid:
     """What the teacher reaches with each length of input, task by task, and what its student of two layers does."""
     tasks = sorted(found.tasks, key=short)
@@ -376,6 +382,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "coverage": lambda: coverage.text(saved("coverage")),
     "grammar-factors": lambda: grammar.text(saved("grammar_factors")),
     "attention-litbank": of("attention_litbank", litbank),
+    "attention-passages": of("attention_passages", passages),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
        if (FOLDER / f"{file}.json").is_file()},
