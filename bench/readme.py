@@ -232,18 +232,23 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
     return of(name, text)
 
 
+def and_teacher(scores: Scores, row: Row) -> str:
+    """All rows, and last the teacher of this one, on its tasks."""
+    teacher = {short(task): {0: teacher_score(row.records(task)[0])} for task in row.cells}
+    return listed(scores | {"teacher": teacher})
+
+
 def litbank(found: Table) -> str:
     """`short` has the others' examples and steps, `windows` their tokens."""
     scores = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
-    scores["teacher"] = {"litbank": {0: teacher_score(claims.rows("attention_litbank")["long"].records()[0])}}
     named = claims.rows("attention_litbank") | {"windows": claims.rows("attention_windows")["short"]}
-    return paragraphs(listed(scores), compared(found, named, ("off - windows", "long - windows", "long - off")))
+    pairs = compared(found, named, ("off - windows", "long - windows", "long - off"))
+    return paragraphs(and_teacher(scores, named["long"]), pairs)
 
 
 def passages(found: Table) -> str:
-    """What has run of a matrix whose teacher is made for the question alone, with nothing between."""
-    (record, *_), task = (row := claims.rows("attention_passages")["near"]).records(), short(*row.cells)
-    return listed(claims.scores("attention_passages") | {"teacher": {task: {0: teacher_score(record)}}})
+    """What has run; the teacher is made for the question alone, with nothing between."""
+    return and_teacher(claims.scores("attention_passages"), claims.rows("attention_passages")["near"])
 
 
 def documents(found: Table) -> Grid:
