@@ -29,11 +29,9 @@ from bench import measure
 from bench.measure import Contenders, attention_reader, in_turn, packed_model, ratio, sentences, timed
 from bench.steps import STEPS_OF_CKA, Sizes, material, of_library, script
 from common import train
-from common.layers.ccc import ccc
 from common.layers.packed import keep
 from methods import cmow
 from methods.cka import cka_loss, of_pairs
-from methods.mc3kd import total_correlation
 
 
 class Case(NamedTuple):
@@ -97,15 +95,6 @@ def states(tiny: bool) -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
     n, D = (20, 8) if tiny else (512, 128)
     return torch.randn(2, n, D, requires_grad=True), torch.randn(2, n, D)
-
-
-def correlations(folder: Path, tiny: bool) -> Contenders:
-    """The CCC of eqs. 4-6 as they stand, and with its gradient in closed form."""
-    S, T = states(tiny)
-    return gradients({
-        "textbook": lambda S: torch.stack([total_correlation(s, t, 1e-3, 1e-3) for s, t in zip(S, T, strict=True)]),
-        "fast": lambda S: torch.stack([ccc(s, t, 1e-3) for s, t in zip(S, T, strict=True)]),
-    }, S)  # fmt: skip
 
 
 def alignments(folder: Path, tiny: bool) -> Contenders:
@@ -185,7 +174,6 @@ CASES = {
        for name, sizes, student, steps, turns in (("pocket", SMALL, "2x64", 20, 10), ("MiniLM", MINILM, "3x192", 4, 4),
                                                   ("encoder-decoder", WRITES, "4x64", 20, 10))},
     "loop": Case(loop_and_bare, (("loop", "bare"),), 12),
-    "mc3kd loss": Case(correlations, (("textbook", "fast"),), 15),
     "cka loss": Case(alignments, (("grams", "fast"),), 15),
     "cmow product (pooled)": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
     "cmow product (prefix)": Case(partial(compositions, "prefix_products"), COMPOSED, 15),

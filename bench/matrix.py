@@ -103,9 +103,10 @@ class Job:
     @functools.cached_property
     def asked(self) -> str:
         """A digest of the script, the variant and the settings, but for the seed, that are not the script's defaults:
-        an option more or less does not change it, a later version of the training does."""
+        an option more or less does not change it, a later version of the training or of the variant's loss does."""
         default = type(self.args)().settings()
         others = {key: value for key, value in self.args.settings().items() if key != "seed" and value != default[key]}
+        others |= self.args.versions(self.args.variant)
         return results.digest([self.words[0], self.args.variant, others, *range(1, results.TRAINING_VERSION)])[:12]
 
     @property

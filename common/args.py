@@ -300,6 +300,10 @@ class CommonArgs:
         """The arguments that decide what comes out, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["help"].rules["setting"]}
 
+    def versions(self, variant: str) -> dict[str, Any]:
+        """The settings that tell a variant's runs from those of an earlier version of its own loss."""
+        return {}
+
 
 # --- parsing, and running a script ---------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class Run:
             settings["batches"] = "by-length"
         if given := getattr(args, "corpus", None):
             settings.setdefault("corpus", corpus.named(given))
-        self.settings = dict(sorted((args.settings() | settings).items()))
+        self.settings = dict(sorted((args.settings() | args.versions(variant) | settings).items()))
         self.comparable = results.one_line({
             "task": task.name,
             "data": f"{task.origin}#{task.fingerprint}",

@@ -49,9 +49,10 @@ Differences from the paper, and how its gaps are read (more, table by table: `py
       stage as well. Its rate is 1e-3; the paper's are 2e-4 for BERT and 3e-5 for mBART and T5 (B.2, B.3). The rows that
       run by default have no such stage.
     - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
-    - eq. 4's sum is "added to the final batch" (B.3): by default only the last minibatch carries its gradient;
-      `--history exact` takes that of the whole, in two passes. Lin, cosine and MSE are means over a minibatch's tokens,
-      weighed by its share of the batch's predictions: not quite the mean over all tokens of the batch.
+    - eq. 4's sum is "added to the final batch" (B.3), and the paper is silent about its gradient: by default only the
+      last minibatch carries it, B times, as it stands for all B; `--history exact` takes eq. 4's gradient, in two
+      passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed by its share of the batch's predictions:
+      not quite the mean over all tokens of the batch.
     - layer i of m is matched with layer ceil(i N / m) of N, the last always: of 12, 8 skip 1, 4, 7 and 10. The paper's
       "skip every third" drops 3, 6, 9 and 12 (`--layer-map`). The loss is the mean over pairs; theirs may be the sum.
     - AdamW with the decay of all scripts (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
@@ -179,6 +180,11 @@ class Args(CommonArgs):
             hidden = "none"
         return Variant(outputs, hidden, pretrained)
 
+    def versions(self, variant: str) -> dict[str, Any]:
+        """Version 1 of eq. 4's detached gradient was 1 / B of the exact one."""
+        divided = max(self.minibatches, self.pretraining_minibatches or 1) > 1 and self.history == "detached"
+        return {"minibatch_cka": 2} if divided and VARIANTS[variant].hidden == "cka" else {}
+
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
     """Appendix B.3's learning rates, 3e-5 to 1e-4: its ends, and one between; they scale with 768 / width."""
@@ -246,8 +252,9 @@ def cka_loss(sums: Covariances) -> Tensor:
 class MinibatchCKA:
     """Eq. 4: L_H of the covariances that are summed over a batch's minibatches, which `add` takes one by one.
 
-    Detached: the minibatches before it have no gradient, and the last one's loss is the batch's. Exact, where `total`
-    gives the sums over all minibatches: each one's loss is the batch's, with its own part of the gradient.
+    Detached: the last minibatch's loss is the batch's, and those before it have no gradient. The last one's stands for
+    all B, so it is multiplied by B: its mean over divisions of a batch is then about the exact one. Exact, where
+    `total` gives the sums over all minibatches: each one's loss is the batch's, with its own part of the gradient.
     """
 
     def __init__(self, total: Covariances | None = None) -> None:
@@ -259,7 +266,8 @@ class MinibatchCKA:
             # d L(C_1 + ... + C_B) = sum_b L'(C) d C_b. C_b - C_b.detach() is zero and has C_b's gradient: the value
             # is L(C), the gradient L'(C) d C_b. The loop multiplies it by the share, so here it is divided by it
             return cka_loss(self.total.plus(Covariances(*((C - C.detach()) / batch.share for C in part))))
-        sums = self.sums.plus(part)
+        B = batch.number + 1  # at the last minibatch
+        sums = self.sums.plus(Covariances(*(torch.lerp(C.detach(), C, B) for C in part)))
         self.sums = Covariances(*(C.detach() for C in sums))
         return cka_loss(sums) / batch.share if batch.last else torch.zeros_like(part.TS[:, 0, 0])
 
@@ -436,7 +444,8 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
         texts, args.pretraining_lr, batch_size, length, args.seed, steps=max(1, examples // batch_size),
         written=written, everywhere=True,  # L_Dist at every token, masked or not
         held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
-        more={name: getattr(args, name) for name in named} | {"hidden": hidden, "init": run.settings["init"]},
+        more={name: getattr(args, name) for name in named} | {"hidden": hidden, "init": run.settings["init"]}
+        | args.versions(run.variant),
     )  # fmt: skip
     made = text.pretrain(
         run, "pretraining", recipe, build, objective, args.pretraining_teacher, partial(watch, objective)

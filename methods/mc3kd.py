@@ -30,7 +30,7 @@ Equation -> code
     (1) vanilla KD                     baseline, of all scripts: common/losses.py
     (2) C_T(l), layer against layer    LayerStatistics.svcca, layer_correlations
     (3) the m smallest, in order       select_layers
-    (4)-(6) whitening, correlation     total_correlation; in training the kernel common/layers/ccc.py, equal by a test
+    (4)-(6) whitening, correlation     total_correlation, by `ccc`
     (7), (8) the whole loss            step_loss
     tables 4 and 8: TAKD, DynaKD       takd, dynakd
     figures 2, 4-9                     python -m bench figures mc3kd; `--track`
@@ -64,9 +64,10 @@ Differences from the paper, and how its gaps are read (more, table by table: `py
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
@@ -157,6 +158,10 @@ class Args(CommonArgs):
         given = {key: getattr(self, key) for key in ("beta", "tokens", "last")}
         return VARIANTS[name]._replace(**{key: value for key, value in given.items() if value is not None})
 
+    def versions(self, variant: str) -> dict[str, Any]:
+        """Version 1 of the CCC had another gradient: less exact, and with `--memory` a smaller one."""
+        return {"ccc": 2} if VARIANTS[variant].hidden == "ccc" else {}
+
 
 def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
     """Appendix A's search space, for BERT-base, without what a variant does not use; rates scale with 768 / width. The
@@ -181,7 +186,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from common.data import Encoded, collate, encode, load
-from common.layers.ccc import Memory, ccc
+from common.errors import warn
 from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
@@ -322,20 +327,105 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
     return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
 
 
-def total_correlation(S: Tensor, T: Tensor, r_s: Tensor | float, r_t: Tensor | float) -> Tensor:
-    """Eqs. 4-6 as they stand: the total canonical correlation of (n, D_S) and (n, D_T), at most min(n - 1, D_S, D_T).
+def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
+    """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
 
-    Training calls `ccc` in its place: the same, with its gradient in closed form. Cholesky factors L L' = S_ss stand in
-    for the paper's symmetric roots: they differ by rotations, which change no singular value.
+    With n <= D and a small ridge it is nearly n - 1, whatever the layers, of which a line warns; `shrinkage` sets a
+    ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds the batches before. Raises
+    `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
     """
-    n, (S, T) = len(S), (X - X.mean(0) for X in (S, T))
+    n, D = len(S), max(S.shape[1], T.shape[1])
+    if n < 2:
+        return S.sum() * 0.0  # one vector has no covariance
+    if memory is not None:
+        n = round(n / (1 - memory.kept))
+    if n <= D and shrinkage is None:
+        warn_of_few_vectors(D)
+    with torch.autocast(S.device.type, enabled=False):
+        try:
+            return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
+        except torch.linalg.LinAlgError as error:
+            if S.isfinite().all() and T.isfinite().all():
+                larger = max(1e-3, 10 * ridge)
+                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; try {larger:g}") from error
+            return S.sum() * math.nan  # the loop says at which batch
+
+
+@cache
+def warn_of_few_vectors(D: int) -> None:
+    warn(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
+         " --shrinkage 1, or a larger --batch-size")  # fmt: skip
+
+
+def total_correlation(
+    S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None
+) -> Tensor:
+    """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
+    if S.device.type == "mps":  # Apple's GPUs have no float64
+        S, T = S.cpu(), T.cpu()
+    S, T = S.double(), T.double()
+    S, T = S - S.mean(0), T - T.mean(0)
+    if memory is None:
+        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), len(S)
+    else:
+        (SS, TT, TS), n = memory.join(S, T)
+    S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
     # eq. 5: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
-    S_ss, S_tt = (X.T @ X / (n - 1) + r * torch.eye(X.shape[1]).to(X) for X, r in ((S, r_s), (T, r_t)))
+    r_s = r_t = ridge
+    if shrinkage is not None:
+        r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
+    S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
+    S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
+    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
+    # symmetric roots by rotations, which change no singular value
     L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
-    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2
-    W = torch.linalg.inv(L_t) @ (T.T @ S / (n - 1)) @ torch.linalg.inv(L_s).T
+    W = torch.linalg.solve_triangular(L_t, S_ts, upper=False)
+    W = torch.linalg.solve_triangular(L_s.T, W, upper=True, left=False)
     # eq. 6: ||W||_tr, the sum of its singular values
     return torch.linalg.matrix_norm(W, "nuc")
+
+
+def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
+    """S'S, T'T and T'S of centred vectors."""
+    return [S.T @ S, T.T @ T, T.T @ S]
+
+
+def in_row_space(X: Tensor) -> Tensor:
+    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
+
+    The basis needs no gradient: moved out of that space, a vector changes no correlation to first order.
+    """
+    return X if len(X) >= X.shape[1] else X @ torch.linalg.qr(X.detach().T).Q
+
+
+class Memory(torch.nn.Module):
+    """`--memory`: S'S, T'T and T'S of the batches before, with which a batch of few vectors is judged.
+
+    A batch multiplies them by `kept` before it joins: of n vectors a batch, n / (1 - kept) count in the end. Each is
+    centred by its own mean.
+    """
+
+    n: Tensor
+
+    def __init__(self, kept: float, D_S: int, D_T: int) -> None:
+        super().__init__()
+        self.kept = kept
+        for name, shape in (("SS", (D_S, D_S)), ("TT", (D_T, D_T)), ("TS", (D_T, D_S)), ("n", ())):
+            self.register_buffer(name, torch.zeros(shape))
+
+    def join(self, S: Tensor, T: Tensor) -> tuple[list[Tensor], float]:
+        """S'S, T'T and T'S of a batch and of those before it, and the number of vectors that count.
+
+        The batch's own n vectors alone have a gradient. Theirs is n / count of what they would have alone: it is scaled
+        by count / n, so that beta means the same with a memory and without. No value changes.
+        """
+        n = len(S) + float(self.kept * self.n)
+        S = torch.lerp(S.detach(), S, n / len(S))
+        past: list[Tensor] = [self.SS, self.TT, self.TS]  # type: ignore[list-item]
+        joined = [now + self.kept * before.to(now) for now, before in zip(scatters(S, T), past, strict=True)]
+        for before, now in zip([*past, self.n], [*joined, torch.tensor(n)], strict=True):
+            before.copy_(now.detach())
+        return joined, n
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
@@ -351,7 +441,7 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher,
     if row.hidden == "pkd":
         loss = loss + row.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
     elif row.hidden == "ccc":
-        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value; `ccc` is `total_correlation`
+        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value
         L_CCC: Any = 0.0  # without --memory there are no `memories`, and each is None
         for (S, T), memory in zip_longest(pairs, memories):
             L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])

@@ -323,7 +323,7 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("run bench/quick.toml --engine ray --cpus 0", "--cpus 0"),
         ("sweep mc3kd --variants nothing", "--variant 'nothing': must be one or several of"),
         ("sweep mc3kd --variants kd --trials 0", "--trials 0: must be 1 or more"),
-        ("sweep bench/mc3kd_few.toml", "bench/mc3kd_few.toml: needs [tune] with seeds"),
+        ("sweep bench/mc3kd_claims.toml", "bench/mc3kd_claims.toml: needs [tune] with seeds"),
         ("sweep bench/arena.toml --lr 1", "--lr: no such argument"),
         ("sweep mc3kd", "--variants: of which variants?"),
         ("table none", "none: no such folder"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import inspect
 import textwrap
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from conftest import ran
 
+from bench.matrix import Job
 from common import data, losses, parallel, results, teacher, train
+from common.args import CommonArgs, read
 from common.kinds import KINDS
 
 # The sources that decide what comes out of a training, and a digest of their code at each version. Where it differs and
@@ -69,3 +72,31 @@ def test_after_an_edit_all_is_trained_anew(
     for place in ("cache/teachers", "cache/general", "cmow/"):
         old, new = (sum(path.startswith(place) for path in paths) for paths in (first, both))
         assert new == 2 * old > 0, place
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "renewed"),
+    [("mc3kd", "--variant kd,mc3kd", "mc3kd"), ("mc3kd", "--variant kd,mc3kd --memory 0.9", "mc3kd"),
+     ("cka", "--variant kd,wopt --minibatches 2", "wopt")],
+)  # fmt: skip
+def test_runs_with_an_earlier_gradient_are_not_found(
+    method: str, words: str, renewed: str, easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the CCC and of CKA's parts alone: all others are found again, and a matrix asks for them as before."""
+    Args = importlib.import_module(f"methods.{method}").Args
+    argv = [*easy, *f"{words} --student 2x32 --budget 64 --out-dir {tmp_path}".split()]
+
+    def asked() -> dict[str, str]:
+        options = [word for pair in zip(argv[::2], argv[1::2], strict=True) if pair[0] != "--variant" for word in pair]
+        rows = {name: read(Args, None, [*options, "--variant", name]) for name in ("kd", renewed)}
+        return {name: Job(name, args.task, 3, (f"methods/{method}.py",), args).asked for name, args in rows.items()}
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Args, "versions", CommonArgs.versions)
+        ran(method, *argv)
+        before = asked()
+    out, after = ran(method, *argv), asked()
+    assert out.count("finished before") == 1
+    assert after["kd"] == before["kd"]
+    assert after[renewed] != before[renewed]
+    assert ran(method, *argv).count("finished before") == 2

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from common import parallel, results, train
 from common.args import BadInput, Interrupted
-from common.layers.ccc import ccc
 from common.teacher import Teacher
 from methods import mc3kd
+from methods.mc3kd import ccc
 
 # --- reductions ----------------------------------------------------------------------------------------------
 

@@ -89,7 +89,9 @@ def reference(case: Any) -> Any:
         if hidden == "cka":  # eq. 4: each part has its own mean
             sizes = valid.sum(1).view(parts, -1).sum(1).tolist()
             C = [torch.cov(torch.cat(part, 1).T) for part in zip(T.split(sizes), S.split(sizes), strict=True)]
-            C = sum(c.detach() if history == "detached" else c for c in C[:-1]) + C[-1]  # type: ignore[assignment]
+            if history == "detached":  # the last part's gradient stands for all
+                C = [*(c.detach() for c in C[:-1]), C[-1].detach() + parts * (C[-1] - C[-1].detach())]
+            C = sum(C)  # type: ignore[assignment]
             terms.append(1 - C[:16, 16:].norm() / (C[:16, :16].norm() * C[16:, 16:].norm()).sqrt())  # type: ignore
         elif hidden != "none":
             cosine = (1 - (F.normalize(S) * F.normalize(T)).sum(-1)).mean()
@@ -108,6 +110,28 @@ CASES += [("both", "cka", 4, history) for history in ("detached", "exact")]
 def test_a_step_is_the_sum_of_its_losses_whatever_the_padding(case: Any) -> None:
     close(step(case), reference(case))
     close(step(case, padding=4), reference(case))
+
+
+@pytest.mark.parametrize("B", [2, 4, 8])
+def test_a_detached_gradient_is_the_exact_one_on_average(B: int) -> None:
+    """Over divisions of a batch at random, within 5%: their projection on the mean of eq. 4's exact gradients."""
+    S, T, rng = draw(1, 256, 8), draw(1, 256, 8, seed=1), torch.Generator().manual_seed(0)
+    T = T + S  # related
+    detached, exact = torch.zeros_like(S), torch.zeros_like(S)
+    for _ in range(200):
+        order = torch.randperm(256, generator=rng).chunk(B)
+        for history, total in (("detached", detached), ("exact", exact)):
+            x = S.clone().requires_grad_()
+            parts = [cka.covariances(x[:, some], T[:, some]) for some in order]
+            sums = cka.Covariances()
+            for part in parts:
+                sums = sums.plus(cka.Covariances(*(C.detach() for C in part)))
+            joined = cka.MinibatchCKA(sums if history == "exact" else None)
+            rows = {"input_ids": torch.zeros(B, 1), "attention_mask": torch.ones(B, 1), "labels": torch.zeros(B)}
+            batches = split_batch(rows, [""] * B, B, "classification", 0, Ledger(), CPU)
+            sum(b.share * joined.add(part, b).sum() for part, b in zip(parts, batches, strict=True)).backward()
+            total += x.grad
+    assert float((detached * exact).sum() / exact.square().sum()) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.forks
