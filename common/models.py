@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils.hub import cached_file, extract_commit_hash
 
 from common import parallel
 from common.errors import BadInput, first_line, refused
@@ -329,10 +330,11 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
-    """A model with random weights, for tasks of a kind or of one of the library's Auto classes.
+    """A model with random weights in float32, for tasks of a kind or of one of the library's Auto classes.
 
     A T5 whose decoder's states are not scaled, a Flan-T5, has an output layer of its own, which the library would tie.
     """
+    config.dtype = torch.float32  # the checkpoint's may be another
     model = (Kind.of(head).auto if isinstance(head, str) else head).from_config(config)
     if config.model_type == "t5" and not config.scale_decoder_outputs and hasattr(model, "lm_head"):
         words = model.get_input_embeddings().weight
@@ -453,19 +455,34 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     return sum(f.stat().st_size for f in files)
 
 
-def file_digest(folder: Path) -> str:
-    """Short SHA-256 of the weights and the configuration in a model folder."""
+# Beside weights and configuration, what decides the outputs of a checkpoint, of those files that are there
+BESIDE = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model",
+          "generation_config.json", "1_Pooling/config.json")  # fmt: skip
+
+
+def file_digest(folder: Path, *beside: str) -> str:
+    """Short SHA-256 of the weights and the configuration in a model folder, and of files of other names in it."""
     total = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
+    weights = [path for pattern in ("*.safetensors", "2_Dense/*.safetensors") for path in folder.glob(pattern)]
+    others = sorted(path for pattern in beside for path in folder.glob(pattern))
+    for path in [*sorted([*weights, folder / "config.json"]), *others]:
         if path.exists():
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: total)
     return total.hexdigest()[:12]
 
 
-def model_name(source: str) -> str:
-    """A hub id or a pocket model as it is; a folder by its name and its digest."""
+def model_name(source: str, whole: bool = False) -> str:
+    """What keys and signatures call a model: a pocket model as it is, a folder by its name and the digest of its
+    weights and configuration, or of the `whole` checkpoint, a repository of the hub with its commit."""
     name, _ = parse_model(source)
-    if name in POCKET or not Path(name).is_dir():
+    layers = source.removeprefix(name)
+    if name in POCKET:
         return source
-    return f"{Path(name).name}@{file_digest(Path(name))}{source.removeprefix(name)}"
+    if Path(name).is_dir():
+        return f"{Path(name).name}@{file_digest(Path(name), *(BESIDE if whole else ()))}{layers}"
+    ask_hub(name)
+    with contextlib.suppress(Exception):  # whoever loads it says what is wrong
+        if commit := extract_commit_hash(cached_file(name, "config.json"), None):
+            return f"{name}@{commit[:12]}{layers}"
+    return source

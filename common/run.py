@@ -170,6 +170,8 @@ class Run:
         """A stage that other runs share, made by `make` or found; this run is charged what it has cost."""
         if self.args.accumulate > 1:  # a mean over the tokens of a part is not the whole batch's
             recipe = recipe | {"accumulate": self.args.accumulate}
+        if self.teacher.checkpoint:
+            recipe = recipe | {"checkpoint": self.teacher.checkpoint}
         stage = train.shared(self.args, kind, recipe, self.teacher.tokenizer, make)
         self.ledger.add(stage.ledger)
         self.shared_steps += -(-stage.ledger.student_examples // self.args.batch_size)  # its batches may be larger

@@ -93,6 +93,7 @@ class Teacher:
     layers: tuple[int, ...] = ()  # whose hidden states every call gives
     # of one that is outputs alone, in `kept`: whose they are, () of a file. Its model says how a student is built
     sources: tuple[Teacher, ...] | None = None
+    checkpoint: str = ""  # in keys: what its tokens, and those of what is made of it, are of; "" of a pocket model
 
     @property
     def bytes(self) -> int:
@@ -134,8 +135,9 @@ class Teacher:
         model = copy.deepcopy(model).eval().requires_grad_(False)
         in_task_order(model, order)
         found = evaluate.evaluate(model, tokenizer, task, max_length)
-        weights = train.weights_digest(model.state_dict())
-        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", *found, ready=True)
+        said = [train.weights_digest(model.state_dict()), model.config.to_json_string(), str(data.identity(tokenizer))]
+        signature = f"{name}#{results.digest(said)[:12]}"
+        return cls(name, model, tokenizer, signature, *found, ready=True, checkpoint=signature)
 
 
 class Start(NamedTuple):
@@ -146,6 +148,11 @@ class Start(NamedTuple):
     config: Any
     tokenizer: Any
     origin: str  # what signatures call it
+
+    @property
+    def checkpoint(self) -> str:
+        """`Teacher.checkpoint`."""
+        return "" if parse_model(self.name)[0] in POCKET else self.origin
 
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headless: bool = False) -> Teacher:
@@ -163,7 +170,8 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
     start, kind = get_start(args, task, name), task.task.kind
     order = head_order(args, start, task.task)
     if order is None and headless and args.teacher_epochs == 0 and start.name not in POCKET:
-        return Teacher(start.name, never_run(start, task), start.tokenizer, start.origin, pretrained=start.source)
+        return Teacher(start.name, never_run(start, task), start.tokenizer, start.origin, pretrained=start.source,
+                       checkpoint=start.checkpoint)  # fmt: skip
     if order is not None:  # it is used as it is
         folder, config, signature = start.name, start.config, start.origin
         pretrained = start.name if kind.causal or kind.written else None
@@ -176,8 +184,9 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
     in_task_order(model, order or [])
     if args.teacher_precision != "fp32":
         signature += f"@{args.teacher_precision}"
-    found = evaluated(args, model, start.tokenizer, task)
-    return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None)
+    found = evaluated(args, model, start, task, signature)
+    return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None,
+                   checkpoint=start.checkpoint)  # fmt: skip
 
 
 def never_run(start: Start, task: TaskData) -> PreTrainedModel:
@@ -200,7 +209,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     else:
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
-        start = Start(name, source, config, tokenizer, models.model_name(name))
+        start = Start(name, source, config, tokenizer, models.model_name(name, whole=True))
         if args.label_map and kind.sized and name in split_list(args.teacher) and args.teacher_outputs is None:
             config.id2label = dict(enumerate(renamed(args.label_map, list(map(str, range(config.num_labels))))))
             start = start._replace(origin=f"{start.origin}[{args.label_map}]")
@@ -280,14 +289,17 @@ def weights_of(model: PreTrainedModel) -> dict[str, str]:
     return {"weights": train.weights_digest(model.state_dict())} | ({"embedding_pooling": found} if found else {})
 
 
-def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
+def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: TaskData, signature: str) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
+    tokenizer = start.tokenizer
     recipe = {
         **weights_of(model),
         "task": [task.name, task.fingerprint, *task.reported, *task.task.metrics],
         "tokens": [results.digest(str(data.identity(tokenizer))), args.max_length],
         "how": [parallel.device().type, torch.__version__],
     }
+    if start.checkpoint:  # its configuration, too
+        recipe["teacher"] = signature
 
     def write(stage: Stage, folder: Path) -> None:
         found = evaluate.evaluate(model, tokenizer, task, args.max_length)
@@ -361,9 +373,7 @@ def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:
 
 def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData) -> PreTrainedModel:
     """A finished teacher in the precision that the arguments name."""
-    model = models.load_model(name, config, task.task.kind, head=True, dtype=DTYPES[args.teacher_precision])
-    model.config.dtype = torch.float32  # of the students whose configuration is made from it
-    return frozen(args, model)
+    return frozen(args, models.load_model(name, config, task.task.kind, True, DTYPES[args.teacher_precision]))
 
 
 def frozen(args: CommonArgs, model: PreTrainedModel) -> PreTrainedModel:
@@ -453,16 +463,17 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
         name, signature = file.name, f"{file.name}#{train.weights_digest({'logits': torch.from_numpy(logits)})[:12]}"
     if base is None:
         model, tokenizer, pretrained = teachers[0].model, teachers[0].tokenizer, teachers[0].pretrained
+        checkpoint = teachers[0].checkpoint
     else:
         model, tokenizer, pretrained = never_run(base, task), base.tokenizer, base.source
-        signature = f"{signature}, read by {base.origin}"
+        signature, checkpoint = f"{signature}, read by {base.origin}", base.checkpoint
     encoded = data.encode(tokenizer, examples, task.task, args.max_length)
     rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
     metrics = {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()}
     predictions = {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None}
     return Teacher(
         name, model, tokenizer, signature, metrics, min((one.speed for one in teachers), default=0.0), predictions,
-        pretrained, sources=tuple(teachers),
+        pretrained, sources=tuple(teachers), checkpoint=checkpoint,
         kept=KeptOutputs(Path(signature), encoded, tokenizer.padding_side, {"logits": torch.from_numpy(logits)}, cost),
     )  # fmt: skip
 

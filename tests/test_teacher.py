@@ -331,7 +331,67 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     assert teacher.own_base(some(teacher=str(expert), init=str(other)), sst2) is not None
 
 
+def other_words(folder: Path) -> None:
+    words = list(reversed(word_tokenizer().get_vocab()))
+    type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
+
+
+def other_activation(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | {"hidden_act": "relu"})
+
+
+@pytest.mark.parametrize("of_hub", [False, True])
+@pytest.mark.parametrize("repair", [other_words, other_activation])
+def test_whatever_decides_a_checkpoints_outputs_is_in_its_keys(
+    repair: Callable[[Path], None], of_hub: bool, expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As it is or fine-tuned, in a folder or in the hub's cache: after a repair no evaluation, no stage, no run and no
+    teacher that was made before is used."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found: list[tuple[Run, Any, Any]] = []
+    for checkpoint in (expert, backbone):
+        place, name = tmp_path / checkpoint.name, str(tmp_path / checkpoint.name)
+        for commit in ("a" * 40, "b" * 40):
+            if of_hub:
+                repository, name = tmp_path / "hub" / f"models--some--{checkpoint.name}", f"some/{checkpoint.name}"
+                place = repository / "snapshots" / commit
+                (repository / "refs").mkdir(parents=True, exist_ok=True)
+                (repository / "refs/main").write_text(commit)
+            shutil.copytree(checkpoint, place, dirs_exist_ok=True)
+            if commit[0] == "b":
+                repair(place)
+            made = get_teacher(args := some(teacher=name, out_dir=str(tmp_path)), sst2)
+            now = evaluate.evaluate(made.model, made.tokenizer, sst2, 16)
+            assert (made.predictions["dev"] == now.predictions["dev"]).all()
+            stage = (one := Run(args, "some", "kd", sst2, made, 1)).shared("some", {"seed": 0}, lambda _: tiny_bert())
+            found.append((one.folder, stage.folder, made.signature))
+    for kind in zip(*found, strict=True):
+        assert len(set(kind)) == 4, kind
+    assert len(list(tmp_path.glob("cache/teachers/*/made.json"))) == 2
+
+
 # --- students of it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_student_is_float32_whatever_its_checkpoint_is(
+    dtype: torch.dtype, expert: Path, sst2: TaskData, tmp_path: Path
+) -> None:
+    """Of a teacher in memory; with a checkpoint's family and tokenizer beside a teacher of other tokens; of texts'
+    vectors."""
+    folder = saved(tmp_path / "half", tiny_bert(3, 32).to(dtype))
+    other_words(folder)
+    args = some(teacher=str(expert), tokenizer=str(folder), out_dir=str(tmp_path), init="random")
+    for made in (Teacher.of(swapped_outputs(expert).to(dtype), word_tokenizer(), sst2, 16), get_teacher(args, sst2)):
+        student = Run(args, "some", "kd", sst2, made, 1).student()
+        assert {weights.dtype for weights in student.parameters()} == {torch.float32}
+    config = models.load_config(str(folder))
+    assert config.dtype == dtype
+    vectors = models.build(config, "text embedding")
+    assert {weights.dtype for weights in vectors.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("init", ["pretrained", "teacher"])
