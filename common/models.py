@@ -80,6 +80,11 @@ def load_tokenizer(name: str, argument: str = "--teacher") -> Any:
     return tokenizer
 
 
+def vocabulary_size(tokenizer: Any) -> int:
+    """The largest id and 1: more than there are words where ids have holes."""
+    return max(tokenizer.get_vocab().values(), default=0) + 1
+
+
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
                dtype: torch.dtype = torch.float32, argument: str = "--teacher") -> PreTrainedModel:  # fmt: skip
     """A model with the head of a task, of which a head of another task, or size, is left at random. With `head` every
@@ -436,10 +441,21 @@ def checkpoint_activations(model: Any) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
+def shipped(tokenizer: Any, max_length: int | None = None) -> Any:
+    """A tokenizer as it is saved: without the truncation and the padding of its last call, which its file would hold,
+    and where `max_length` is given with that as its limit."""
+    made = copy.copy(tokenizer)
+    if made.is_fast:  # every call sets both anew
+        made.backend_tokenizer.no_truncation()
+        made.backend_tokenizer.no_padding()
+    made.model_max_length = max_length or made.model_max_length
+    return made
+
+
+def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_length: int | None = None) -> int:
     """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
 
-    Of several processes the main one writes.
+    `max_length`: the tokens of an example that it was trained on. Of several processes the main one writes.
     """
     if not parallel.main():
         return 0
@@ -447,7 +463,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     # in the layout of the family's oldest files, which put weights together that are packed apart
     model.save_pretrained(folder, save_original_format=not hasattr(model.config, "quantization_config"))
     mark_own(folder)
-    tokenizer.save_pretrained(folder)
+    shipped(tokenizer, max_length).save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
     files = [*folder.glob("model*.safetensors"), *folder.glob("*/model.safetensors")]  # not the checkpoint's
     for file in files:

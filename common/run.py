@@ -331,7 +331,7 @@ class Run:
         said, splits = found.predictions, task.splits
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
-            size = models.save(student, teacher.tokenizer, Path(place), card)
+            size = models.save(student, teacher.tokenizer, Path(place), card, args.max_length)
         if said:
             evaluate.save_predictions(self.folder, said)
         if args.write_test:

@@ -216,7 +216,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     if models.is_decoder(config.model_type) and not kind.causal:
         pad(name, config, tokenizer)
     check_length(args.max_length, config, tokenizer)
-    words = max(tokenizer.get_vocab().values(), default=0) + 1
+    words = models.vocabulary_size(tokenizer)
     if words > getattr(config, "vocab_size", words):
         said = f"{argument} {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings"
         if set(range(config.vocab_size, words)) - set(tokenizer.added_tokens_decoder):
