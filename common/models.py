@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils.hub import cached_file, extract_commit_hash
 
@@ -347,6 +347,22 @@ def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
     if hasattr(config, "efficient_attention"):
         attention.install(model)
     return model
+
+
+def usable_positions(config: PreTrainedConfig, decoder: bool = False) -> int:
+    """How many tokens a model can read, or its `decoder` write; -1 without an end, as of T5 and XLNet.
+
+    RoBERTa and its kin count positions from the one after their padding's: the table says so.
+    """
+    names = f"max_{'decoder' if decoder else 'encoder'}_position_embeddings", "max_position_embeddings"
+    count = next(filter(None, (getattr(config, name, None) for name in names)), -1)
+    if count > 0:
+        with torch.device("meta"):
+            model = build(copy.deepcopy(config), AutoModel)
+        for name, table in model.named_modules():
+            if "position" in name and getattr(table, "padding_idx", None) is not None and hasattr(table, "weight"):
+                count = min(count, len(table.weight) - attention.first_position(table))
+    return count
 
 
 def no_hidden_states(model: PreTrainedModel) -> NoReturn:

@@ -216,6 +216,8 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     if models.is_decoder(config.model_type) and not kind.causal:
         pad(name, config, tokenizer)
     check_length(args.max_length, config, tokenizer)
+    if kind.written:
+        check_length(task.task.target_length or args.max_length, config, tokenizer, "--target-max-length", decoder=True)
     words = models.vocabulary_size(tokenizer)
     if words > getattr(config, "vocab_size", words):
         said = f"{argument} {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings"
@@ -402,13 +404,11 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
         config.label2id = {name: i for i, name in config.id2label.items()}
 
 
-def check_length(max_length: int, config: Any, tokenizer: Any, argument: str = "--max-length") -> None:
-    """`BadInput` if the model has too few positions; RoBERTa's last ones are not for use, as its tokenizer knows.
-
-    T5 and XLNet have relative positions, without an end.
-    """
-    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet says -1
-    positions = min(positions, tokenizer.model_max_length)
+def check_length(
+    max_length: int, config: Any, tokenizer: Any, argument: str = "--max-length", decoder: bool = False
+) -> None:
+    """`BadInput` if the model, or its `decoder`, has too few positions, or its tokenizer says less."""
+    positions = min(models.usable_positions(config, decoder), tokenizer.model_max_length)
     if max_length > positions > 0:
         raise BadInput(f"{argument} {max_length}: the teacher has {positions} positions; give that or less")
 

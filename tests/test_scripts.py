@@ -317,6 +317,12 @@ WRONG = [
     ("cka", "--variant mse --student 2x16", "--student 2x32"),
     ("cka", "--variant cka --student 2x16 --layer-map 1,9", "--layer-map 1,9"),
     ("cka", "--variant cka --student 2x16 --budget 32", "--budget 32"),
+    (
+        "cka",
+        "--variant cka --student 2x16 --pretraining-max-length 65",
+        "--pretraining-max-length 65: the teacher has 64",
+    ),
+    ("efficient_attention", "--max-length 128 --short-length 65", "--short-length 65: the teacher has 64 positions"),
     ("cmow", "--student hybrid-3-9 --init general --budget 32", "--budget 32"),
     ("xtc", "--student 2x16", "--student 2x16"),
     ("xtc", "--student 2x32 --keep 1,9", "--keep 1,9"),

@@ -21,7 +21,7 @@ from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped,
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification, T5Config
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
 
 from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
@@ -560,6 +560,39 @@ def test_a_t5_is_copied_as_wide_as_it_is(tmp_path: Path) -> None:
     other.d_ff = 40
     with pytest.raises(BadInput, match="weights are not in its file"):
         models.load_model(str(tmp_path), other, "translation")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "beyond"),
+    [("roberta", {"pad_token_id": 1}, 2), ("xlm-roberta", {"pad_token_id": 3}, 4), ("mpnet", {}, 2),
+     ("camembert", {"pad_token_id": 0}, 1), ("longformer", {"attention_window": 4}, 2), ("ibert", {}, 2),
+     ("bert", {}, 0), ("distilbert", {}, 0), ("nystromformer", {}, 0)],
+)  # fmt: skip
+def test_positions_that_a_family_does_not_use(family: str, changes: dict[str, Any], beyond: int) -> None:
+    """As many tokens are read as the model can, whatever its tokenizer says, and no more."""
+    config = AutoConfig.for_model(family, **FAMILIES.get(family, WIDE), vocab_size=31, max_position_embeddings=40)
+    config.update(changes)
+    model, tokenizer = models.build(config, AutoModel).eval(), SimpleNamespace(model_max_length=10**30)
+    teacher.check_length(40 - beyond, config, tokenizer)
+    model(input_ids=torch.full((1, 40 - beyond), 7))
+    with pytest.raises(
+        BadInput, match=f"--x {41 - beyond}: the teacher has {40 - beyond} positions; give that or less"
+    ):
+        teacher.check_length(41 - beyond, config, tokenizer, "--x")
+    with pytest.raises((IndexError, RuntimeError)):
+        model(input_ids=torch.full((1, 41 - beyond), 7))
+
+
+def test_texts_to_be_written_fit_the_decoder() -> None:
+    """Which may have other positions than the encoder, as LED's has."""
+    task = data.load("pocket/xsum", limit=9)
+    long = replace(task, task=replace(task.task, target_length=129))
+    teacher.get_start(some(), task, "pocket")
+    with pytest.raises(BadInput, match="--target-max-length 129: the teacher has 128 positions"):
+        teacher.get_start(some(), long, "pocket")
+    sides = {"max_encoder_position_embeddings": 96, "max_decoder_position_embeddings": 40, "attention_window": [4] * 2}
+    led = AutoConfig.for_model("led", d_model=16, encoder_layers=2, decoder_layers=2, vocab_size=31, **sides)
+    assert [models.usable_positions(led, decoder) for decoder in (False, True)] == [96, 40]
 
 
 def test_relative_positions_have_no_end() -> None:
