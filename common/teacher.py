@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate.utils import convert_to_fp32
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file
@@ -39,7 +41,7 @@ from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_model, split_list
-from common.errors import warn
+from common.errors import first_line, warn
 from common.evaluate import Evaluation
 from common.kinds import Encoded, Kind, Task
 from common.kinds.sentences import label_order, renamed
@@ -496,6 +498,7 @@ def mean_logits(kind: Kind, logits: list[np.ndarray]) -> np.ndarray:
 
 BATCH = 128  # examples
 MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
+PIECE = 2**24  # bytes that are written at once
 
 
 def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int) -> KeptOutputs | None:
@@ -527,8 +530,12 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
     def write(stage: Stage, folder: Path) -> None:
         stage.ledger.teacher_examples = len(encoded)
         folder.mkdir()
-        with stage.ledger.clock():
-            write_outputs(folder, teacher, encoded, layers)
+        try:
+            with stage.ledger.clock():
+                write_outputs(folder, teacher, encoded, layers)
+        except (OSError, SafetensorError) as error:  # of a full disk, whose room others need
+            shutil.rmtree(folder)
+            raise OSError(f"{folder.parent}: {first_line(error)}") from error
 
     made = parallel.on_main(lambda: train.kept(args, "outputs", recipe, write))
     file = made.folder / "outputs.safetensors"
@@ -558,13 +565,22 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
                 value = value[~padding]
             if name not in tensors:  # written to disk as it comes
                 shape = (int(encoded.ends[-1]) if per_token else len(encoded), *value.shape[1:])
-                raw = torch.from_file(str(folder / f"{name}.raw"), True, torch.Size(shape).numel())
-                tensors[name] = raw.view(shape)
+                tensors[name] = mapped(folder / f"{name}.raw", shape)
             tensors[name][tokens if per_token else indices] = value
     save_file(tensors, folder / "outputs.safetensors")
     results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()
+
+
+def mapped(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """A new file's float32 numbers, 0 at first. Its room on the disk is taken now: where there is none later, a write
+    into memory would end the process without a line."""
+    count = math.prod(shape)
+    with path.open("wb") as file:
+        for start in range(0, 4 * count, PIECE):
+            file.write(bytes(min(PIECE, 4 * count - start)))
+    return torch.from_file(str(path), shared=True, size=count).view(shape)
 
 
 class KeptOutputs:

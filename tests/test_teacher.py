@@ -19,6 +19,7 @@ import pytest
 import torch
 from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped, tiny_bart, tiny_bert, word_tokenizer
 from huggingface_hub.errors import HFValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
@@ -311,6 +312,26 @@ def test_every_run_is_charged_and_damage_is_made_again(
     kept(tiny_bert(), tmp_path, replace(encoded, ids=encoded.ids[::-1]))
     assert len(list(tmp_path.glob("outputs/*/outputs.safetensors"))) == 3
     assert not list(tmp_path.glob("outputs/*/*.raw"))
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])
+def test_a_full_disk_under_outputs_is_a_line(
+    error: Exception, encoded: data.Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file has all of its room before it is written through memory; what cannot be finished leaves none taken."""
+    values = teacher.mapped(tmp_path / "raw", (1000, 7))
+    assert (values.shape, values.count_nonzero()) == ((1000, 7), 0)
+    assert 512 * (tmp_path / "raw").stat().st_blocks >= 4 * values.numel()
+
+    def full(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(teacher, "mapped" if isinstance(error, OSError) else "save_file", full)
+        with pytest.raises(OSError, match=r"outputs: .*No space left on device"):
+            kept(tiny_bert(), tmp_path, encoded)
+    assert not [path for path in (tmp_path / "outputs").iterdir() if path.is_dir()]
+    assert kept(tiny_bert(), tmp_path, encoded).tensors["logits"].count_nonzero()
 
 
 def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
