@@ -18,8 +18,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils.hub import cached_file, extract_commit_hash
 
 from common import parallel
 from common.errors import BadInput, first_line, refused
@@ -77,6 +78,11 @@ def load_tokenizer(name: str, argument: str = "--teacher") -> Any:
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes of a folder without one
         raise BadInput(f"{argument} {name}: has no tokenizer; its files have to be in the same folder")
     return tokenizer
+
+
+def vocabulary_size(tokenizer: Any) -> int:
+    """The largest id and 1: more than there are words where ids have holes."""
+    return max(tokenizer.get_vocab().values(), default=0) + 1
 
 
 def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = False,
@@ -329,10 +335,11 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
-    """A model with random weights, for tasks of a kind or of one of the library's Auto classes.
+    """A model with random weights in float32, for tasks of a kind or of one of the library's Auto classes.
 
     A T5 whose decoder's states are not scaled, a Flan-T5, has an output layer of its own, which the library would tie.
     """
+    config.dtype = torch.float32  # the checkpoint's may be another
     model = (Kind.of(head).auto if isinstance(head, str) else head).from_config(config)
     if config.model_type == "t5" and not config.scale_decoder_outputs and hasattr(model, "lm_head"):
         words = model.get_input_embeddings().weight
@@ -340,6 +347,22 @@ def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
     if hasattr(config, "efficient_attention"):
         attention.install(model)
     return model
+
+
+def usable_positions(config: PreTrainedConfig, decoder: bool = False) -> int:
+    """How many tokens a model can read, or its `decoder` write; -1 without an end, as of T5 and XLNet.
+
+    RoBERTa and its kin count positions from the one after their padding's: the table says so.
+    """
+    names = f"max_{'decoder' if decoder else 'encoder'}_position_embeddings", "max_position_embeddings"
+    count = next(filter(None, (getattr(config, name, None) for name in names)), -1)
+    if count > 0:
+        with torch.device("meta"):
+            model = build(copy.deepcopy(config), AutoModel)
+        for name, table in model.named_modules():
+            if "position" in name and getattr(table, "padding_idx", None) is not None and hasattr(table, "weight"):
+                count = min(count, len(table.weight) - attention.first_position(table))
+    return count
 
 
 def no_hidden_states(model: PreTrainedModel) -> NoReturn:
@@ -434,10 +457,21 @@ def checkpoint_activations(model: Any) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int:
+def shipped(tokenizer: Any, max_length: int | None = None) -> Any:
+    """A tokenizer as it is saved: without the truncation and the padding of its last call, which its file would hold,
+    and where `max_length` is given with that as its limit."""
+    made = copy.copy(tokenizer)
+    if made.is_fast:  # every call sets both anew
+        made.backend_tokenizer.no_truncation()
+        made.backend_tokenizer.no_padding()
+    made.model_max_length = max_length or made.model_max_length
+    return made
+
+
+def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_length: int | None = None) -> int:
     """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
 
-    Of several processes the main one writes.
+    `max_length`: the tokens of an example that it was trained on. Of several processes the main one writes.
     """
     if not parallel.main():
         return 0
@@ -445,7 +479,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     # in the layout of the family's oldest files, which put weights together that are packed apart
     model.save_pretrained(folder, save_original_format=not hasattr(model.config, "quantization_config"))
     mark_own(folder)
-    tokenizer.save_pretrained(folder)
+    shipped(tokenizer, max_length).save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
     files = [*folder.glob("model*.safetensors"), *folder.glob("*/model.safetensors")]  # not the checkpoint's
     for file in files:
@@ -453,19 +487,34 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str) -> int
     return sum(f.stat().st_size for f in files)
 
 
-def file_digest(folder: Path) -> str:
-    """Short SHA-256 of the weights and the configuration in a model folder."""
+# Beside weights and configuration, what decides the outputs of a checkpoint, of those files that are there
+BESIDE = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model",
+          "generation_config.json", "1_Pooling/config.json")  # fmt: skip
+
+
+def file_digest(folder: Path, *beside: str) -> str:
+    """Short SHA-256 of the weights and the configuration in a model folder, and of files of other names in it."""
     total = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
+    weights = [path for pattern in ("*.safetensors", "2_Dense/*.safetensors") for path in folder.glob(pattern)]
+    others = sorted(path for pattern in beside for path in folder.glob(pattern))
+    for path in [*sorted([*weights, folder / "config.json"]), *others]:
         if path.exists():
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: total)
     return total.hexdigest()[:12]
 
 
-def model_name(source: str) -> str:
-    """A hub id or a pocket model as it is; a folder by its name and its digest."""
+def model_name(source: str, whole: bool = False) -> str:
+    """What keys and signatures call a model: a pocket model as it is, a folder by its name and the digest of its
+    weights and configuration, or of the `whole` checkpoint, a repository of the hub with its commit."""
     name, _ = parse_model(source)
-    if name in POCKET or not Path(name).is_dir():
+    layers = source.removeprefix(name)
+    if name in POCKET:
         return source
-    return f"{Path(name).name}@{file_digest(Path(name))}{source.removeprefix(name)}"
+    if Path(name).is_dir():
+        return f"{Path(name).name}@{file_digest(Path(name), *(BESIDE if whole else ()))}{layers}"
+    ask_hub(name)
+    with contextlib.suppress(Exception):  # whoever loads it says what is wrong
+        if commit := extract_commit_hash(cached_file(name, "config.json"), None):
+            return f"{name}@{commit[:12]}{layers}"
+    return source

@@ -170,6 +170,8 @@ class Run:
         """A stage that other runs share, made by `make` or found; this run is charged what it has cost."""
         if self.args.accumulate > 1:  # a mean over the tokens of a part is not the whole batch's
             recipe = recipe | {"accumulate": self.args.accumulate}
+        if self.teacher.checkpoint:
+            recipe = recipe | {"checkpoint": self.teacher.checkpoint}
         stage = train.shared(self.args, kind, recipe, self.teacher.tokenizer, make)
         self.ledger.add(stage.ledger)
         self.shared_steps += -(-stage.ledger.student_examples // self.args.batch_size)  # its batches may be larger
@@ -329,7 +331,7 @@ class Run:
         said, splits = found.predictions, task.splits
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
-            size = models.save(student, teacher.tokenizer, Path(place), card)
+            size = models.save(student, teacher.tokenizer, Path(place), card, args.max_length)
         if said:
             evaluate.save_predictions(self.folder, said)
         if args.write_test:

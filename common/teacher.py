@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate.utils import convert_to_fp32
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file
@@ -39,7 +41,7 @@ from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_model, split_list
-from common.errors import warn
+from common.errors import first_line, warn
 from common.evaluate import Evaluation
 from common.kinds import Encoded, Kind, Task
 from common.kinds.sentences import label_order, renamed
@@ -93,6 +95,7 @@ class Teacher:
     layers: tuple[int, ...] = ()  # whose hidden states every call gives
     # of one that is outputs alone, in `kept`: whose they are, () of a file. Its model says how a student is built
     sources: tuple[Teacher, ...] | None = None
+    checkpoint: str = ""  # in keys: what its tokens, and those of what is made of it, are of; "" of a pocket model
 
     @property
     def bytes(self) -> int:
@@ -134,8 +137,9 @@ class Teacher:
         model = copy.deepcopy(model).eval().requires_grad_(False)
         in_task_order(model, order)
         found = evaluate.evaluate(model, tokenizer, task, max_length)
-        weights = train.weights_digest(model.state_dict())
-        return cls(name, model, tokenizer, f"{name}#{weights[:12]}", *found, ready=True)
+        said = [train.weights_digest(model.state_dict()), model.config.to_json_string(), str(data.identity(tokenizer))]
+        signature = f"{name}#{results.digest(said)[:12]}"
+        return cls(name, model, tokenizer, signature, *found, ready=True, checkpoint=signature)
 
 
 class Start(NamedTuple):
@@ -146,6 +150,11 @@ class Start(NamedTuple):
     config: Any
     tokenizer: Any
     origin: str  # what signatures call it
+
+    @property
+    def checkpoint(self) -> str:
+        """`Teacher.checkpoint`."""
+        return "" if parse_model(self.name)[0] in POCKET else self.origin
 
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headless: bool = False) -> Teacher:
@@ -163,7 +172,8 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
     start, kind = get_start(args, task, name), task.task.kind
     order = head_order(args, start, task.task)
     if order is None and headless and args.teacher_epochs == 0 and start.name not in POCKET:
-        return Teacher(start.name, never_run(start, task), start.tokenizer, start.origin, pretrained=start.source)
+        return Teacher(start.name, never_run(start, task), start.tokenizer, start.origin, pretrained=start.source,
+                       checkpoint=start.checkpoint)  # fmt: skip
     if order is not None:  # it is used as it is
         folder, config, signature = start.name, start.config, start.origin
         pretrained = start.name if kind.causal or kind.written else None
@@ -176,8 +186,9 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
     in_task_order(model, order or [])
     if args.teacher_precision != "fp32":
         signature += f"@{args.teacher_precision}"
-    found = evaluated(args, model, start.tokenizer, task)
-    return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None)
+    found = evaluated(args, model, start, task, signature)
+    return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None,
+                   checkpoint=start.checkpoint)  # fmt: skip
 
 
 def never_run(start: Start, task: TaskData) -> PreTrainedModel:
@@ -200,14 +211,16 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     else:
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
-        start = Start(name, source, config, tokenizer, models.model_name(name))
+        start = Start(name, source, config, tokenizer, models.model_name(name, whole=True))
         if args.label_map and kind.sized and name in split_list(args.teacher) and args.teacher_outputs is None:
             config.id2label = dict(enumerate(renamed(args.label_map, list(map(str, range(config.num_labels))))))
             start = start._replace(origin=f"{start.origin}[{args.label_map}]")
     if models.is_decoder(config.model_type) and not kind.causal:
         pad(name, config, tokenizer)
     check_length(args.max_length, config, tokenizer)
-    words = max(tokenizer.get_vocab().values(), default=0) + 1
+    if kind.written:
+        check_length(task.task.target_length or args.max_length, config, tokenizer, "--target-max-length", decoder=True)
+    words = models.vocabulary_size(tokenizer)
     if words > getattr(config, "vocab_size", words):
         said = f"{argument} {name}: its tokenizer has {words} words, the model {config.vocab_size} embeddings"
         if set(range(config.vocab_size, words)) - set(tokenizer.added_tokens_decoder):
@@ -280,14 +293,17 @@ def weights_of(model: PreTrainedModel) -> dict[str, str]:
     return {"weights": train.weights_digest(model.state_dict())} | ({"embedding_pooling": found} if found else {})
 
 
-def evaluated(args: CommonArgs, model: PreTrainedModel, tokenizer: Any, task: TaskData) -> Evaluation:
+def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: TaskData, signature: str) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
+    tokenizer = start.tokenizer
     recipe = {
         **weights_of(model),
         "task": [task.name, task.fingerprint, *task.reported, *task.task.metrics],
         "tokens": [results.digest(str(data.identity(tokenizer))), args.max_length],
         "how": [parallel.device().type, torch.__version__],
     }
+    if start.checkpoint:  # its configuration, too
+        recipe["teacher"] = signature
 
     def write(stage: Stage, folder: Path) -> None:
         found = evaluate.evaluate(model, tokenizer, task, args.max_length)
@@ -361,9 +377,7 @@ def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:
 
 def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData) -> PreTrainedModel:
     """A finished teacher in the precision that the arguments name."""
-    model = models.load_model(name, config, task.task.kind, head=True, dtype=DTYPES[args.teacher_precision])
-    model.config.dtype = torch.float32  # of the students whose configuration is made from it
-    return frozen(args, model)
+    return frozen(args, models.load_model(name, config, task.task.kind, True, DTYPES[args.teacher_precision]))
 
 
 def frozen(args: CommonArgs, model: PreTrainedModel) -> PreTrainedModel:
@@ -392,13 +406,11 @@ def in_task_order(model: PreTrainedModel, order: list[int]) -> None:
         config.label2id = {name: i for i, name in config.id2label.items()}
 
 
-def check_length(max_length: int, config: Any, tokenizer: Any, argument: str = "--max-length") -> None:
-    """`BadInput` if the model has too few positions; RoBERTa's last ones are not for use, as its tokenizer knows.
-
-    T5 and XLNet have relative positions, without an end.
-    """
-    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet says -1
-    positions = min(positions, tokenizer.model_max_length)
+def check_length(
+    max_length: int, config: Any, tokenizer: Any, argument: str = "--max-length", decoder: bool = False
+) -> None:
+    """`BadInput` if the model, or its `decoder`, has too few positions, or its tokenizer says less."""
+    positions = min(models.usable_positions(config, decoder), tokenizer.model_max_length)
     if max_length > positions > 0:
         raise BadInput(f"{argument} {max_length}: the teacher has {positions} positions; give that or less")
 
@@ -453,16 +465,17 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
         name, signature = file.name, f"{file.name}#{train.weights_digest({'logits': torch.from_numpy(logits)})[:12]}"
     if base is None:
         model, tokenizer, pretrained = teachers[0].model, teachers[0].tokenizer, teachers[0].pretrained
+        checkpoint = teachers[0].checkpoint
     else:
         model, tokenizer, pretrained = never_run(base, task), base.tokenizer, base.source
-        signature = f"{signature}, read by {base.origin}"
+        signature, checkpoint = f"{signature}, read by {base.origin}", base.checkpoint
     encoded = data.encode(tokenizer, examples, task.task, args.max_length)
     rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
     metrics = {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()}
     predictions = {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None}
     return Teacher(
         name, model, tokenizer, signature, metrics, min((one.speed for one in teachers), default=0.0), predictions,
-        pretrained, sources=tuple(teachers),
+        pretrained, sources=tuple(teachers), checkpoint=checkpoint,
         kept=KeptOutputs(Path(signature), encoded, tokenizer.padding_side, {"logits": torch.from_numpy(logits)}, cost),
     )  # fmt: skip
 
@@ -485,6 +498,7 @@ def mean_logits(kind: Kind, logits: list[np.ndarray]) -> np.ndarray:
 
 BATCH = 128  # examples
 MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
+PIECE = 2**24  # bytes that are written at once
 
 
 def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int) -> KeptOutputs | None:
@@ -516,8 +530,12 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
     def write(stage: Stage, folder: Path) -> None:
         stage.ledger.teacher_examples = len(encoded)
         folder.mkdir()
-        with stage.ledger.clock():
-            write_outputs(folder, teacher, encoded, layers)
+        try:
+            with stage.ledger.clock():
+                write_outputs(folder, teacher, encoded, layers)
+        except (OSError, SafetensorError) as error:  # of a full disk, whose room others need
+            shutil.rmtree(folder)
+            raise OSError(f"{folder.parent}: {first_line(error)}") from error
 
     made = parallel.on_main(lambda: train.kept(args, "outputs", recipe, write))
     file = made.folder / "outputs.safetensors"
@@ -547,13 +565,22 @@ def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tupl
                 value = value[~padding]
             if name not in tensors:  # written to disk as it comes
                 shape = (int(encoded.ends[-1]) if per_token else len(encoded), *value.shape[1:])
-                raw = torch.from_file(str(folder / f"{name}.raw"), True, torch.Size(shape).numel())
-                tensors[name] = raw.view(shape)
+                tensors[name] = mapped(folder / f"{name}.raw", shape)
             tensors[name][tokens if per_token else indices] = value
     save_file(tensors, folder / "outputs.safetensors")
     results.apply_umask(folder / "outputs.safetensors")
     for name in tensors:
         (folder / f"{name}.raw").unlink()
+
+
+def mapped(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """A new file's float32 numbers, 0 at first. Its room on the disk is taken now: where there is none later, a write
+    into memory would end the process without a line."""
+    count = math.prod(shape)
+    with path.open("wb") as file:
+        for start in range(0, 4 * count, PIECE):
+            file.write(bytes(min(PIECE, 4 * count - start)))
+    return torch.from_file(str(path), shared=True, size=count).view(shape)
 
 
 class KeptOutputs:

@@ -257,8 +257,8 @@ class Masked:
         self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
         self.encoded, self.ids = batches.encoded, batches.ids  # as they are
         # (V,): how readily each token is chosen; special ones never are
-        tokens = torch.from_numpy(batches.encoded.flat["input_ids"])
-        weights = torch.bincount(tokens, minlength=len(tokenizer)).clamp(min=1).double() ** -smoothing
+        tokens, V = torch.from_numpy(batches.encoded.flat["input_ids"]), models.vocabulary_size(tokenizer)
+        weights = torch.bincount(tokens, minlength=V).clamp(min=1).double() ** -smoothing
         weights[tokenizer.all_special_ids] = 0
         self.weights = weights.float()
 

@@ -496,7 +496,10 @@ def main(args: Args) -> None:
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
         teacher = get_teacher(args, task)
         plans = {variant: args.plan(variant, name) for variant in args.variants}
-        rows = {variant: {"labels_alone": plan[:2] == ("labels", "none")} for variant, plan in plans.items()}
+        source, named = args.pretraining_teacher, dict[str, Any]()
+        if source:
+            named["pretraining_teacher"] = models.model_name(source, whole=True)
+        rows = {variant: named | {"labels_alone": plan[:2] == ("labels", "none")} for variant, plan in plans.items()}
         for run in task_runs(args, "cka", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
             plan, config = plans[run.variant], teacher.model.config
             student = run.student(**student_settings(args, config))

@@ -464,7 +464,7 @@ def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddi
     """The student that the arguments describe, over the tokenizer's vocabulary."""
     settings |= encoder_sizes(args.student) | {"head": args.head, "mlp_width": args.mlp_width}
     settings |= {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id", "pad_token_id")}
-    return MatrixEmbeddingConfig(vocab_size=len(tokenizer), **settings)
+    return MatrixEmbeddingConfig(vocab_size=models.vocabulary_size(tokenizer), **settings)
 
 
 # --- general distillation ------------------------------------------------------------------------------------
@@ -501,12 +501,14 @@ def general_distillation(args: Args, run: Run) -> Path:
     soft, hard = map(float, args.general_weights.split(","))
     dropout = {name: getattr(args, f"general_{name}") for name in ("embedding_dropout", "hidden_dropout")}
 
+    V = models.vocabulary_size(run.teacher.tokenizer)  # a teacher may have embeddings to spare, which are no words
+
     def build(_: PreTrainedModel) -> PreTrainedModel:
         return MatrixEmbeddingForMaskedLM(student_config(args, run.teacher.tokenizer, **dropout))
 
     def loss(student: nn.Module, bert: Teacher, batch: Batch) -> Tensor:
-        # at every token, as in DistilBERT's recipe; a teacher may have embeddings to spare, which are no words
-        T = bert(batch).logits[batch.mask][:, : len(run.teacher.tokenizer)]
+        # at every token, as in DistilBERT's recipe
+        T = bert(batch).logits[batch.mask][:, :V]
         labels = batch.labels[batch.mask]
         return general_loss(student(**batch.inputs), T, labels, (soft, hard), batch.mean_of_tokens)
 

@@ -180,7 +180,7 @@ from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import mean
 from common.run import Loading, Run, task_runs
 from common.tasks import TaskData
-from common.teacher import Teacher, get_teacher
+from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
 
 # Shapes: B batch, L length, D width, V vocabulary.
@@ -284,7 +284,7 @@ def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
     def build(model: PreTrainedModel) -> PreTrainedModel:
         if args.init == "random":
             model.load_state_dict(AutoModelForMaskedLM.from_config(copy.deepcopy(model.config)).state_dict())
-        attention.convert(model, args.attention, length, run.teacher.tokenizer, **settings)
+        attention.convert(model, args.attention, max(length, args.max_length), run.teacher.tokenizer, **settings)
         return model
 
     size, steps = args.batch_size, run.steps_for(share, args.batch_size)
@@ -367,7 +367,9 @@ def teacher_length(args: Args, task: TaskData) -> int:
     """The fine-tuned teacher has full attention: over whole documents of the pocket suite, where that is cheap, and
     otherwise as far as its positions reach. A long teacher reads what its students read. `BadInput` where its soft
     labels would be of less text than the student reads."""
-    if attention.kind_of(models.load_config(models.source(args.teacher))):
+    source = models.source(args.teacher)
+    if attention.kind_of(config := models.load_config(source)):
+        check_length(args.stage_length or 0, config, models.load_tokenizer(source), "--stage-length")
         return args.max_length
     if args.teacher in models.POCKET:
         return args.max_length if task.task.kind.windowed else min(args.max_length, 128)
@@ -377,6 +379,8 @@ def teacher_length(args: Args, task: TaskData) -> int:
             f"--variant convert-distil-kd: the teacher reads {length} tokens and the student {args.max_length}; give a"
             f" --teacher that is long, or --short-length {args.max_length} if it has so many positions"
         )
+    if length < args.max_length:
+        check_length(length, config, models.load_tokenizer(source), "--short-length")
     return length
 
 

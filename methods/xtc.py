@@ -464,9 +464,9 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
 def export(args: Args, run: Run) -> None:
     """What `--export` asks for, of a finished run: its student as one file, which knows the names of its texts."""
     if args.export and parallel.main() and any(row.label == run.variant for row in args.exported):
-        model, _ = packed.load(run.folder)
+        model, tokenizer = packed.load(run.folder)
         model.config.fields = list(run.task.task.fields)
-        size = packed.save(model, run.teacher.tokenizer, Path(args.export), half=args.export_rest == "fp16")
+        size = packed.save(model, tokenizer, Path(args.export), half=args.export_rest == "fp16")
         print(f"exported: {args.export}, {size / 2**20:.2f} MiB")
 
 

@@ -55,12 +55,12 @@ def case(request: pytest.FixtureRequest, easy: list[str], tmp_path_factory: pyte
     argv, logits = [*easy, *words_of(method, easy)], dict[Path, torch.Tensor]()
     save = models.save
 
-    def saved(model: Any, tokenizer: Any, folder: Path, card: str) -> int:
+    def saved(model: Any, tokenizer: Any, folder: Path, *more: Any) -> int:
         if out in folder.parents:  # no stage in the cache
             inputs = tokenizer("sentence", truncation=True, max_length=16, return_tensors="pt")
             with torch.no_grad():
                 logits[folder] = model.eval()(**inputs).logits
-        return save(model, tokenizer, folder, card)
+        return save(model, tokenizer, folder, *more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "save", saved)
@@ -115,9 +115,13 @@ def test_it_ends_with_a_table_and_reaches_its_floor(case: Case) -> None:
 
 
 def test_the_card_loads_the_same_predictions(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snippet of each card runs as it stands, in the folder of the card."""
+    """The snippet of each card runs as it stands, in the folder of the card. Its tokenizer knows the length of the
+    training, and nothing of its last call."""
     for record in records(case.out):
         folder = results.folder_of(case.out, record)
+        state = json.loads((folder / "tokenizer.json").read_text())
+        assert (state["truncation"], state["padding"]) == (None, None)
+        assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == 16
         card, scope = (folder / "README.md").read_text(), dict[str, Any]()
         assert record["signature"] in card
         monkeypatch.chdir(folder)
@@ -313,6 +317,12 @@ WRONG = [
     ("cka", "--variant mse --student 2x16", "--student 2x32"),
     ("cka", "--variant cka --student 2x16 --layer-map 1,9", "--layer-map 1,9"),
     ("cka", "--variant cka --student 2x16 --budget 32", "--budget 32"),
+    (
+        "cka",
+        "--variant cka --student 2x16 --pretraining-max-length 65",
+        "--pretraining-max-length 65: the teacher has 64",
+    ),
+    ("efficient_attention", "--max-length 128 --short-length 65", "--short-length 65: the teacher has 64 positions"),
     ("cmow", "--student hybrid-3-9 --init general --budget 32", "--budget 32"),
     ("xtc", "--student 2x16", "--student 2x16"),
     ("xtc", "--student 2x32 --keep 1,9", "--keep 1,9"),

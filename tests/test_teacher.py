@@ -19,9 +19,10 @@ import pytest
 import torch
 from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped, tiny_bart, tiny_bert, word_tokenizer
 from huggingface_hub.errors import HFValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification, T5Config
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
 
 from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
@@ -313,6 +314,26 @@ def test_every_run_is_charged_and_damage_is_made_again(
     assert not list(tmp_path.glob("outputs/*/*.raw"))
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])
+def test_a_full_disk_under_outputs_is_a_line(
+    error: Exception, encoded: data.Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file has all of its room before it is written through memory; what cannot be finished leaves none taken."""
+    values = teacher.mapped(tmp_path / "raw", (1000, 7))
+    assert (values.shape, values.count_nonzero()) == ((1000, 7), 0)
+    assert 512 * (tmp_path / "raw").stat().st_blocks >= 4 * values.numel()
+
+    def full(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(teacher, "mapped" if isinstance(error, OSError) else "save_file", full)
+        with pytest.raises(OSError, match=r"outputs: .*No space left on device"):
+            kept(tiny_bert(), tmp_path, encoded)
+    assert not [path for path in (tmp_path / "outputs").iterdir() if path.is_dir()]
+    assert kept(tiny_bert(), tmp_path, encoded).tensors["logits"].count_nonzero()
+
+
 def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
@@ -331,7 +352,67 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     assert teacher.own_base(some(teacher=str(expert), init=str(other)), sst2) is not None
 
 
+def other_words(folder: Path) -> None:
+    words = list(reversed(word_tokenizer().get_vocab()))
+    type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
+
+
+def other_activation(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | {"hidden_act": "relu"})
+
+
+@pytest.mark.parametrize("of_hub", [False, True])
+@pytest.mark.parametrize("repair", [other_words, other_activation])
+def test_whatever_decides_a_checkpoints_outputs_is_in_its_keys(
+    repair: Callable[[Path], None], of_hub: bool, expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As it is or fine-tuned, in a folder or in the hub's cache: after a repair no evaluation, no stage, no run and no
+    teacher that was made before is used."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found: list[tuple[Run, Any, Any]] = []
+    for checkpoint in (expert, backbone):
+        place, name = tmp_path / checkpoint.name, str(tmp_path / checkpoint.name)
+        for commit in ("a" * 40, "b" * 40):
+            if of_hub:
+                repository, name = tmp_path / "hub" / f"models--some--{checkpoint.name}", f"some/{checkpoint.name}"
+                place = repository / "snapshots" / commit
+                (repository / "refs").mkdir(parents=True, exist_ok=True)
+                (repository / "refs/main").write_text(commit)
+            shutil.copytree(checkpoint, place, dirs_exist_ok=True)
+            if commit[0] == "b":
+                repair(place)
+            made = get_teacher(args := some(teacher=name, out_dir=str(tmp_path)), sst2)
+            now = evaluate.evaluate(made.model, made.tokenizer, sst2, 16)
+            assert (made.predictions["dev"] == now.predictions["dev"]).all()
+            stage = (one := Run(args, "some", "kd", sst2, made, 1)).shared("some", {"seed": 0}, lambda _: tiny_bert())
+            found.append((one.folder, stage.folder, made.signature))
+    for kind in zip(*found, strict=True):
+        assert len(set(kind)) == 4, kind
+    assert len(list(tmp_path.glob("cache/teachers/*/made.json"))) == 2
+
+
 # --- students of it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_student_is_float32_whatever_its_checkpoint_is(
+    dtype: torch.dtype, expert: Path, sst2: TaskData, tmp_path: Path
+) -> None:
+    """Of a teacher in memory; with a checkpoint's family and tokenizer beside a teacher of other tokens; of texts'
+    vectors."""
+    folder = saved(tmp_path / "half", tiny_bert(3, 32).to(dtype))
+    other_words(folder)
+    args = some(teacher=str(expert), tokenizer=str(folder), out_dir=str(tmp_path), init="random")
+    for made in (Teacher.of(swapped_outputs(expert).to(dtype), word_tokenizer(), sst2, 16), get_teacher(args, sst2)):
+        student = Run(args, "some", "kd", sst2, made, 1).student()
+        assert {weights.dtype for weights in student.parameters()} == {torch.float32}
+    config = models.load_config(str(folder))
+    assert config.dtype == dtype
+    vectors = models.build(config, "text embedding")
+    assert {weights.dtype for weights in vectors.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("init", ["pretrained", "teacher"])
@@ -500,6 +581,39 @@ def test_a_t5_is_copied_as_wide_as_it_is(tmp_path: Path) -> None:
     other.d_ff = 40
     with pytest.raises(BadInput, match="weights are not in its file"):
         models.load_model(str(tmp_path), other, "translation")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "beyond"),
+    [("roberta", {"pad_token_id": 1}, 2), ("xlm-roberta", {"pad_token_id": 3}, 4), ("mpnet", {}, 2),
+     ("camembert", {"pad_token_id": 0}, 1), ("longformer", {"attention_window": 4}, 2), ("ibert", {}, 2),
+     ("bert", {}, 0), ("distilbert", {}, 0), ("nystromformer", {}, 0)],
+)  # fmt: skip
+def test_positions_that_a_family_does_not_use(family: str, changes: dict[str, Any], beyond: int) -> None:
+    """As many tokens are read as the model can, whatever its tokenizer says, and no more."""
+    config = AutoConfig.for_model(family, **FAMILIES.get(family, WIDE), vocab_size=31, max_position_embeddings=40)
+    config.update(changes)
+    model, tokenizer = models.build(config, AutoModel).eval(), SimpleNamespace(model_max_length=10**30)
+    teacher.check_length(40 - beyond, config, tokenizer)
+    model(input_ids=torch.full((1, 40 - beyond), 7))
+    with pytest.raises(
+        BadInput, match=f"--x {41 - beyond}: the teacher has {40 - beyond} positions; give that or less"
+    ):
+        teacher.check_length(41 - beyond, config, tokenizer, "--x")
+    with pytest.raises((IndexError, RuntimeError)):
+        model(input_ids=torch.full((1, 41 - beyond), 7))
+
+
+def test_texts_to_be_written_fit_the_decoder() -> None:
+    """Which may have other positions than the encoder, as LED's has."""
+    task = data.load("pocket/xsum", limit=9)
+    long = replace(task, task=replace(task.task, target_length=129))
+    teacher.get_start(some(), task, "pocket")
+    with pytest.raises(BadInput, match="--target-max-length 129: the teacher has 128 positions"):
+        teacher.get_start(some(), long, "pocket")
+    sides = {"max_encoder_position_embeddings": 96, "max_decoder_position_embeddings": 40, "attention_window": [4] * 2}
+    led = AutoConfig.for_model("led", d_model=16, encoder_layers=2, decoder_layers=2, vocab_size=31, **sides)
+    assert [models.usable_positions(led, decoder) for decoder in (False, True)] == [96, 40]
 
 
 def test_relative_positions_have_no_end() -> None:

@@ -18,7 +18,8 @@ import datasets
 import huggingface_hub
 import pytest
 import torch
-from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, word_tokenizer
+from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, ran, word_tokenizer
+from safetensors.torch import load_file
 from test_input import refused, zstd
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
@@ -323,6 +324,23 @@ def test_labels_and_weights_of_texts() -> None:
     encoded = text.encode(tokenizer, ["the film", "a"], 8, written=True)
     ids = encoded.features["input_ids"]
     assert encoded.labels.tolist() == [ids[0], ids[1] + [-100]]
+
+
+def test_ids_with_holes(glue: Path, tmp_path: Path) -> None:
+    """A vocabulary may have larger ids than words: a student's table, and the masks, reach to the largest."""
+    ids = {word: i + 10 * (i > 12) for word, i in word_tokenizer().get_vocab().items()}
+    tokenizer = type(word_tokenizer())(vocab=ids, model_max_length=64)
+    largest = max(ids, key=lambda word: ids[word])
+    assert len(tokenizer) < models.vocabulary_size(tokenizer) == ids[largest] + 1 == 41
+    masked = text.Masked(data.Batches(text.encode(tokenizer, ["the film"] * 4, 8), tokenizer, 4, 0), tokenizer)
+    batch = data.Batches(text.encode(tokenizer, [f"{largest} {largest}"], 8), tokenizer, 1, 0)[0]
+    assert (masked.mask(batch)["labels"] == ids[largest]).sum() == 1
+    models.save(BertForMaskedLM(bert_config(2, 32, vocab=41)), tokenizer, tmp_path / "holes", "")
+    argv = f"--task sst2 --data-dir {glue} --teacher {tmp_path / 'holes'} --teacher-epochs 0.1 --max-length 16"
+    argv += f" --student hybrid-3-9 --init random,general --variant kd --budget 640 --out-dir {tmp_path / 'runs'}"
+    ran("cmow", *argv.split())
+    tables = [load_file(path)["embeddings.vectors.weight"] for path in tmp_path.glob("runs/cmow/**/model.safetensors")]
+    assert [len(table) for table in tables] == [41, 41]
 
 
 # --- masked language models ----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def long_teacher(args: Any, task: Task) -> str:
     if name is None or hasattr(config, "efficient_attention"):
         return args.teacher
     tokenizer = models.load_tokenizer(source)
-    recipe = {"parent": models.model_name(source), "stage": "as it is", "kind": task.kind, "seed": 0}
+    recipe = {"parent": models.model_name(source, whole=True), "stage": "as it is", "kind": task.kind, "seed": 0}
 
     def make(_: Any) -> PreTrainedModel:
         theirs, has_head = models.load_masked_lm(source)

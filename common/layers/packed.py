@@ -52,6 +52,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from common.errors import BadInput, refused
 from common.layers.embedding import TextEmbedder
+from common.models import shipped
 from common.results import replacing
 from common.train import weights_digest
 
@@ -310,7 +311,7 @@ def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False)
         floats = [n for n, value in tensors.items() if value.is_floating_point() and not n.endswith(".scale")]
         tensors |= {name: tensors[name].half() for name in floats}
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
+        shipped(tokenizer).save_pretrained(folder)
         files = {file.name: file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())}
     blob = zlib.compress(json.dumps(files).encode(), 9)
     tensors["tokenizer"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
