@@ -190,9 +190,16 @@ def named(table: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def out_of(path: Path) -> str:
-    """Where the results of a file go."""
-    return str(read_file(path).get("out", f"runs/{path.stem}"))
+def out_of(path: Path, given: str | None = None) -> str:
+    """Where the results of a file go: `--out`, or what it says, or its name. `BadInput` for where a script that is
+    called alone leaves its own: a table of the folder would be without these."""
+    table, runs = read_file(path), results.ROOT / "runs"
+    out = given or str(table.get("out", f"runs/{path.stem}"))
+    scripts = [*methods(), *(Path(str(row.get("method"))).stem for row in named(table, str(path)).values())]
+    if (results.ROOT / out).resolve() in (runs, *(runs / script for script in scripts)):
+        raise BadInput(f"{path}: its results would go to {out}, where scripts leave theirs; call the file otherwise, or"
+                       f" give --out runs/{path.stem}-table")  # fmt: skip
+    return out
 
 
 class Entry(NamedTuple):

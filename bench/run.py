@@ -355,7 +355,7 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         changes = {"budgets": ladder} if ladder else {"budget": options.budget}
     if options.seeds is not None:
         changes["seeds"] = seeds_of(options.seeds)
-    plan = build(table | changes, options.out or out_of(options.file), str(options.file))
+    plan = build(table | changes, out_of(options.file, options.out), str(options.file))
     if options.tasks is not None:
         only = tasks_of(options.tasks, {job.task for job in plan.jobs}, str(options.file))
         plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if job.task in only])

@@ -114,8 +114,10 @@ class CommonArgs:
                              setting=False)  # fmt: skip
     teacher: str = arg(
         "pocket",
-        "pocket, pocket-6, pocket-12 (embedded), a hub id, or a folder with config.json, model.safetensors;"
-        " NAME:6: its first 6 layers, fine-tuned; A,B: the mean of their probabilities",
+        "pocket, pocket-6, pocket-12 (embedded; docs/pocket.md lists the tasks for which they are shipped fine-tuned,"
+        " with the default --max-length and --precision and without --limit; otherwise they are fine-tuned first), a"
+        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned; A,B: the"
+        " mean of their probabilities",
     )
     label_map: str | None = arg(
         None, "of a teacher whose outputs are called LABEL_0, ...: the class of each, as 0=negative,1=positive",

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from common.parallel import mean
 
-TERMS: dict[str, Tensor] = {}  # of the loss at hand; the loop empties it
+TERMS: dict[str, tuple[Tensor, int]] = {}  # of the loss at hand, sum and number of rows; the loop empties it
 
 
 def term(name: str, value: Tensor) -> Tensor:
-    """A part of a loss, as it is; the log of a run has its mean under this name."""
-    TERMS[name] = value.detach().mean()
+    """A part of a loss, as it is; the log of a run has its mean over everybody's rows under this name."""
+    TERMS[name] = value.detach().sum(dtype=torch.float32), value.numel()
     return value
 
 

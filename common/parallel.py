@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, gather, reduce
+from accelerate.utils import InitProcessGroupKwargs, broadcast, broadcast_object_list, gather, gather_object, reduce
 from torch import Tensor, distributed, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from tqdm import tqdm
@@ -182,6 +182,11 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 def largest(value: int) -> int:
     """The largest of the processes' values."""
     return value if processes() == 1 else int(reduce(torch.tensor(int(value), device=device()), "max"))
+
+
+def of_all(value: T) -> list[T]:
+    """The processes' values, which may be any."""
+    return [value] if processes() == 1 else gather_object([value])
 
 
 @torch.no_grad()

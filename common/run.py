@@ -211,7 +211,7 @@ class Run:
         loop = train.Loop(
             modules, batches, steps, lr, self.folder / stage, f"{self.signature}|{stage}", kind=kind,
             label=f"{self.variant} {stage} seed {args.seed}".replace("  ", " "), first=self.taken, log=self.log,
-            total=self.ledger, **options,
+            total=self.ledger, seed=args.seed, **options,
         )  # fmt: skip
         if selects:
             loop.done = lambda: self.selection(loop)
@@ -423,6 +423,7 @@ def task_runs(
         given = settings | own
         run = Run(replace(args, **given.pop("arguments", {})), method, variant, task, teacher, **given)
         if (record := run.finished) is None:
+            set_seed(args.seed, deterministic=False)  # of what a method makes before its student
             yield run
             record = parallel.on_main(functools.partial(results.load, run.folder / "result.json"))
         each(run)

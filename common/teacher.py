@@ -41,7 +41,7 @@ from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_model, split_list
-from common.errors import first_line, warn
+from common.errors import first_line, tell, warn
 from common.evaluate import Evaluation
 from common.kinds import Encoded, Kind, Task
 from common.kinds.sentences import label_order, renamed
@@ -57,6 +57,7 @@ from pocket.models import (
     pocket_gpt2,
     pocket_recipe,
     shipped_teacher,
+    why_not_shipped,
 )
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
@@ -253,6 +254,9 @@ def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
     def make(stage: Stage) -> PreTrainedModel:
         if shipped is not None:
             return packed.unpacked(packed.load(shipped)[0])
+        why = why_not_shipped(start.name, recipe) if own else "none with these settings is in the cache"
+        tell(f"teacher {start.name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"
+             f" {recipe['batch_size']} examples")  # fmt: skip
         start.config.update(kind.settings(task.task))
         if start.source is not None:
             model = models.load_model(start.source, start.config, kind)

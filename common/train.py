@@ -13,11 +13,13 @@ schedule, progress, log, checkpoints and signals are here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
 import math
 import os
+import random
 import resource
 import shutil
 import signal
@@ -28,6 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
@@ -120,6 +123,12 @@ class Batch:
     examples: int  # of all processes
     ledger: Ledger
     rest: list[Batch] = field(default_factory=list)  # of the first part: those that follow it
+    seed: int = 0
+
+    @functools.cached_property
+    def generator(self) -> torch.Generator:
+        """For what a method draws at a step: a function of seed and step, the same in every process and part."""
+        return torch.Generator().manual_seed(self.seed * 1_000_003 + self.step)
 
     @property
     def mask(self) -> Tensor:
@@ -195,17 +204,18 @@ class Loop:
 
     `first`: where in the stream of batches it begins. `folder`: of its checkpoint, which has this `identity`. `notes`
     are lists of numbers that the caller fills and checkpoints keep. `log` takes the step and the loss. `total`: the
-    ledger that is charged when it has ended.
+    ledger that is charged when it has ended. `seed`: of its batches' generators.
     """
 
     def __init__(
         self, modules: dict[str, nn.Module], batches: Stream, steps: int, lr: float, folder: Path, identity: str, *,
         kind: str = "classification", label: str = "", first: int = 0, log: Callable[..., None] | None = None,
-        total: Ledger | None = None, **options: Any,
+        total: Ledger | None = None, seed: int = 0, **options: Any,
     ) -> None:  # fmt: skip
         self.modules, self.batches, self.steps, self.lr = modules, batches, steps, lr
         self.path, self.identity = folder / "checkpoint.safetensors", identity
         self.kind, self.label, self.first_step, self.log, self.total = kind, label, first, log, total
+        self.seed = seed
         self.options = Options(**options)
         self.engine, self.device = parallel.engine(), parallel.device()
         for module in modules.values():
@@ -227,7 +237,7 @@ class Loop:
         self.saved, self.saved_step, self.pause = time.perf_counter(), 0, self.options.save_every
         self.stop: int | None = None  # the signal that asked for it
         self._loss = self._norm = torch.zeros((), device=self.device)  # of the last batch; of its gradient, unclipped
-        self._terms: dict[str, Tensor] = {}  # the parts of that loss that have a name
+        self._terms: dict[tuple[str, int], tuple[Tensor, int]] = {}  # by name and part: sum, number of rows
         self._watched: list[tuple[Tensor, int]] = []  # losses that were not looked at yet, and their steps
         self._set_rate()
 
@@ -307,6 +317,7 @@ class Loop:
     def _split(self, batch: dict[str, Tensor], ids: list[str], parts: int, step: int, ledger: Ledger) -> list[Batch]:
         made = split_batch(batch, ids, parts, self.kind, step, ledger, self.device)
         for part in made:
+            part.seed = self.seed
             part.inputs |= part.kind.more_inputs(list(self.modules.values()), part.labels)
         return made
 
@@ -321,8 +332,8 @@ class Loop:
             loss = self.batch.share * loss
             self.scaler.scale(loss).backward()
         self._loss += loss.detach()
-        for name, value in losses.TERMS.items():
-            self._terms[name] = self._terms.get(name, 0.0) + self.batch.share * value
+        for name, (total, rows) in losses.TERMS.items():
+            self._terms[name, self.batch.number] = self.batch.share * total, rows
         losses.TERMS.clear()
         if not self.batch.last:
             return
@@ -367,9 +378,8 @@ class Loop:
         self.watch()
         if self.log is not None and (self.step % LOG_EVERY == 0 or self.step == self.steps):
             with self.ledger.clock():  # a GPU's steps so far, which these wait for
-                parts = {name: round(value.item(), 6) for name, value in self._terms.items()}
-                loss, norm = round(self.loss, 6), round(self._norm.item(), 6)
-            self.log(step=at + 1, loss=loss, terms=parts, rate=self.rate, norm=norm)
+                terms, loss, norm = self._means(), round(self.loss, 6), round(self._norm.item(), 6)
+            self.log(step=at + 1, loss=loss, terms=terms, rate=self.rate, norm=norm)
         self.bar.update()
         if self.bar.disable and time.perf_counter() - self.told >= TELL_EVERY and parallel.main():
             self.told = time.perf_counter()
@@ -384,6 +394,16 @@ class Loop:
             self.save()
         if stop is not None:
             raise Interrupted(stop)
+
+    def _means(self) -> dict[str, float]:
+        """Of the parts of the last loss that have a name, the means over everybody's rows."""
+        sums, means = dict[tuple[str, int], Any](), dict[str, float]()
+        mine = {key: np.array([total.item(), rows]) for key, (total, rows) in self._terms.items()}
+        for terms in parallel.of_all(mine):
+            sums |= {key: sums.get(key, 0) + both for key, both in terms.items()}
+        for (name, _), (total, rows) in sums.items():
+            means[name] = means.get(name, 0.0) + total / max(1, rows)
+        return {name: round(float(value), 6) for name, value in means.items()}
 
     def _look(self) -> None:
         """Stop at a loss that is not finite, with its step and the ids of its batch."""
@@ -421,6 +441,8 @@ class Loop:
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}
         state = {"identity": self.identity, "step": self.step, "ledger": asdict(self.ledger), "notes": self.notes}
         state |= {"digest": weights_digest(tensors), "scaler": self.scaler.state_dict()}
+        numbers = [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
+        state["random"] = {"python": random.getstate(), "numpy": numbers}
         try:
             with replacing(self.path) as partial:
                 save_file(tensors, partial, metadata={"state": json.dumps(state)})
@@ -456,6 +478,10 @@ class Loop:
         torch.set_rng_state(tensors["rng/cpu"])
         if "rng/cuda" in tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(tensors["rng/cuda"])
+        if "random" in state:  # checkpoints of older versions have none
+            version, words, gauss = state["random"]["python"]
+            random.setstate((version, tuple(words), gauss))
+            np.random.set_state(tuple(state["random"]["numpy"]))
         self.scaler.load_state_dict(state.get("scaler", {}))
         self.ledger.__dict__.update(state["ledger"])
         self.notes, self.step, self.saved_step = state["notes"], state["step"], state["step"]
@@ -495,7 +521,7 @@ class Stage:
         """A `Loop` that goes on from its own checkpoint; `name` tells the loops of one stage apart."""
         options = Options.of(self.args, remake=True) | options
         return Loop(modules, batches, steps, lr, self.folder / name, stage_key(self.recipe), kind=kind,
-                    label=label or name, total=self.ledger, **options)  # fmt: skip
+                    label=label or name, total=self.ledger, seed=self.recipe["seed"], **options)  # fmt: skip
 
 
 def shared(args: CommonArgs, kind: str, recipe: dict[str, Any], tokenizer: Any,

@@ -502,9 +502,8 @@ class TeacherChoice(torch.nn.Module):
         self.register_buffer("logits", torch.zeros(K))
         self.register_buffer("baseline", torch.tensor(float("nan")))  # until the first loss
 
-    def draw(self, seed: int, step: int) -> int:
-        """The teacher of a step: the same in every process."""
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
+    def draw(self, generator: torch.Generator) -> int:
+        """The teacher of a step."""
         return int(torch.multinomial(self.logits.softmax(0).cpu(), 1, generator=generator))
 
     def learn(self, k: int, loss: float) -> None:
@@ -522,8 +521,7 @@ def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
     with run.loop({"student": student, "choice": choice}, run.lr) as loop:
         loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
-            if batch.first:
-                k = choice.draw(args.seed, batch.step)
+            k = choice.draw(batch.generator)
             loop.minimise(step_loss(args, "kd", student, teachers[k], batch, []))
             if batch.last:
                 choice.learn(k, loop.loss)

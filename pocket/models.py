@@ -77,6 +77,17 @@ def shipped_teacher(name: str, recipe: dict[str, Any]) -> tuple[Path, str] | Non
     return (path, note["hash"]) if note["recipe"] == recipe else None
 
 
+def why_not_shipped(name: str, recipe: dict[str, Any]) -> str:
+    """For a line: where no teacher is shipped, or what else its training had."""
+    path = TEACHERS / f"{name}-{recipe['task'].partition('/')[2]}.json"
+    if not path.exists():
+        return f"none is shipped for {recipe['task']}"
+    other = json.loads(path.read_text(encoding="utf-8"))["recipe"]
+    words = {"max_length": "--max-length {max_length}", "precision": "--precision {precision}", "data": "all examples"}
+    differ = [text.format(**other) for key, text in words.items() if recipe[key] != other[key]]
+    return f"the one that is shipped has {', '.join(differ) or 'another recipe'}"
+
+
 # --- tokenizers and configurations ---------------------------------------------------------------------------
 
 

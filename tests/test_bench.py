@@ -250,6 +250,21 @@ def test_a_bad_file_is_one_line(tmp_path: Path, capsys: Capture, change: tuple[s
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "out"),
+    [("mc3kd", None), ("distil", None), ("a", "runs/cka"), ("a", "./runs"), ("a", str(ROOT / "runs/cmow/"))],
+)
+def test_a_file_called_like_a_script(name: str, out: str | None, tmp_path: Path, capsys: Capture) -> None:
+    """Refused with `run`, `sweep` and `table`, whether its name, the file or `--out` says so."""
+    (path := tmp_path / f"{name}.toml").write_text(GOOD.replace("methods/cka.py", "docs/distil.py"))
+    option = [] if out is None else ["--out", out]
+    said = f"error: {path}: its results would go to {out or f'runs/{name}'}, where scripts leave theirs"
+    assert refused(capsys, "run", str(path), *option).startswith(said)
+    path.write_text((f'out = "{out}"\n' if out else "") + path.read_text())
+    for command in ("run", "sweep", "table"):
+        assert refused(capsys, command, str(path)).startswith(said)
+
+
 def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
     """An error names both files, as either may hold what is wrong."""
     whole, part = tmp_path / "whole.toml", tmp_path / "part.toml"

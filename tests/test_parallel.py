@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -126,30 +127,45 @@ class Texts:
         return [f"train-{7 * step + i}" for i in range(7)]
 
 
-def train_by(variant: str, folder: Path, parts: int = 1, steps: int = 12) -> tuple[list[float], str, int]:
-    """MC3KD's own step on two BERTs in float64, without dropout: losses, digest of the weights, teacher examples."""
+def train_by(
+    variant: str, folder: Path, parts: int = 1, steps: int = 12
+) -> tuple[list[float], str, int, list[list[int]], dict[str, Any]]:
+    """MC3KD's own step on two BERTs in float64, without dropout: losses, digest of the weights, teacher examples,
+    layers that were drawn, the last line of the log."""
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     student, model = tiny_bert(2, 16, seed=1, **off).double(), tiny_bert(4, 16, seed=2).double().eval()
     teacher, args = Teacher("", model.requires_grad_(False), None, ""), mc3kd.Args()
     layers = mc3kd.partners(args.row(variant), [0.9, 0.1, 0.5, 0.3], 2)
-    with train.Loop({"s": student}, Texts(), steps, 5e-3, folder, variant, parts=parts) as loop:
+    log, drawn = list[dict[str, Any]](), list[list[int]]()
+    options: dict[str, Any] = {"parts": parts, "log": lambda **line: log.append(line)}
+    with train.Loop({"s": student}, Texts(), steps, 5e-3, folder, variant, **options) as loop:
         for batch in loop:
+            drawn.append(torch.randperm(4, generator=batch.generator).tolist())
             loop.minimise(mc3kd.step_loss(args, variant, student, teacher, batch, layers))
             if batch.last:
                 loop.notes.setdefault("losses", []).append(loop.loss)
-    return loop.notes["losses"], train.weights_digest(student.state_dict()), loop.ledger.teacher_examples
+    weights = train.weights_digest(student.state_dict())
+    return loop.notes["losses"], weights, loop.ledger.teacher_examples, drawn, log[-1]
 
 
 @pytest.mark.forks
 @pytest.mark.parametrize(("variant", "parts"), [("finetune", 3), ("pkd-last", 2), ("mc3kd", 1)])
 def test_two_processes_train_as_one_does(variant: str, parts: int, tmp_path: Path) -> None:
-    """Every loss, in both; the same weights in both; the teacher is asked once for each example of all.
+    """Every loss, in both; the same weights in both; the teacher is asked once for each example of all. Both draw the
+    same layers, and log everybody's terms, which add up to the loss.
 
     In float64 the gradients differ by 1e-15 of themselves, and AdamW's division by 1e-8 + their size makes at most
     1e-7 of that in 12 steps; losses are kept in float32, to 6e-8."""
-    losses, _, asked = train_by(variant, tmp_path / "one", parts)
-    (first, weights, counted), second = in_two_processes(train_by, variant, tmp_path / "two", parts)
-    assert second == (first, weights, counted)
+    losses, _, asked, layers, line = train_by(variant, tmp_path / "one", parts)
+    (first, weights, counted, drawn, log), second = in_two_processes(train_by, variant, tmp_path / "two", parts)
+    assert second == (first, weights, counted, drawn, log)
+    assert drawn == layers
+    assert len({*map(str, drawn)}) > 6
+    assert log["terms"] == pytest.approx(line["terms"], rel=1e-4)  # of 6 decimals
+    weighed = {"KL": 0.9, "labels": 0.1, "PKD": 100.0, "CCC": 1.0}
+    assert variant == "finetune" or sum(weighed[name] * term for name, term in log["terms"].items()) == pytest.approx(
+        log["loss"], rel=1e-3
+    )
     assert first == pytest.approx(losses, rel=1e-6)
     assert losses[0] != pytest.approx(losses[-1], rel=1e-2)  # it has learnt something
     assert counted == asked == (0 if variant == "finetune" else 7 * 12)

@@ -32,6 +32,7 @@ from common.results import write_json
 from common.run import Run, build_student, first_weights, say_once
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
+from pocket.models import TEACHERS
 
 
 def saved(folder: Path, model: Any = None) -> Path:
@@ -74,6 +75,37 @@ def test_a_teacher_whose_head_no_row_reads_is_left_as_it_is(easy: list[str], tmp
     assert [record["teacher"]["metrics"] for record in records(tmp_path / "runs")] == [{}, {}]
     assert re.search(r"^teacher \S+/teacher +- ", out, re.MULTILINE), out
     assert "has no head for sst2" in stopped("efficient_attention", *argv, "--variant", "convert-distil,kd")
+
+
+@pytest.mark.parametrize(("name", "change", "why"), [
+    ("pocket", {}, None),  # shipped
+    ("pocket", {"max_length": 64, "limit": 20}, "the one that is shipped has --max-length 128, all examples"),
+    ("pocket", {"precision": "bf16"}, "the one that is shipped has --precision fp32"),
+    ("pocket-6", {}, "none is shipped for pocket/rte"),
+    ("pocket:2", {}, "none with these settings is in the cache"),
+])  # fmt: skip
+def test_a_line_says_why_a_teacher_is_fine_tuned(
+    name: str, change: dict[str, Any], why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Before it begins, with its steps; whoever finds it in the cache says nothing."""
+    monkeypatch.setattr(teacher, "fine_tune", lambda *_: None)
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_: evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
+    task = data.load("pocket/rte", limit=change.get("limit"))
+    args = CommonArgs(**({"cache_dir": str(tmp_path)} | change))
+    get_teacher(args, task, name)
+    told = f"teacher {name}: {why}, so it is fine-tuned on pocket/rte once: "
+    err = capsys.readouterr().err
+    assert err == "" if why is None else re.fullmatch(re.escape(told) + r"[\d,]+ steps of 32 examples\n", err), err
+    get_teacher(args, task, name)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_page_lists_the_teachers_that_are_shipped() -> None:
+    page = (TEACHERS.parents[1] / "docs" / "pocket.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (pocket[\d-]*) \| ([a-z2, ]+) \|$", page, re.MULTILINE)
+    listed = {f"{name}-{task}" for name, tasks in lines for task in tasks.split(", ")}
+    assert listed == {path.stem for path in TEACHERS.glob("*.json")}
 
 
 def swapped_outputs(expert: Path) -> Any:

@@ -16,18 +16,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import tiny_bert, word_tokenizer
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import set_seed
 
 from common import args as arguments
 from common import losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
-from common.run import Run
-from common.tasks import TASKS
+from common.run import Run, task_runs
+from common.tasks import TASKS, TaskData
+from common.teacher import get_teacher
 from common.train import Batch, Ledger, Loop, split_batch
 
 STEPS, LR = 12, 1e-2
@@ -74,6 +78,7 @@ def a_loss(net: nn.Module, batch: train.Batch) -> Tensor:
 
 def trained(folder: Path, stop: Callable[[Loop], None] = lambda loop: None, **options: Any) -> tuple[Loop, Net]:
     """A loop to its end, whose notes are its losses; `stop` is called before each step."""
+    set_seed(0)
     net = Net()
     loop = a_loop(folder, net, **options)
     with loop:
@@ -83,6 +88,18 @@ def trained(folder: Path, stop: Callable[[Loop], None] = lambda loop: None, **op
             if batch.last:
                 loop.notes.setdefault("losses", []).append(loop.loss)
     return loop, net
+
+
+def drawing(stop: Callable[[Loop], None] = lambda loop: None) -> Callable[[Loop], None]:
+    """Notes what a method may draw at a step; of two normal numbers a state holds the second."""
+    ways = [random.random, np.random.rand, lambda: torch.rand(()).item(), lambda: random.gauss(0, 1), np.random.randn]
+
+    def before(loop: Loop) -> None:
+        stop(loop)
+        found = [*(way() for way in ways), torch.rand((), generator=loop.batch.generator).item()]
+        loop.notes.setdefault("drawn", []).extend(found)
+
+    return before
 
 
 def state(loop: Loop) -> str:
@@ -336,20 +353,58 @@ def kill_at(step: int) -> Callable[[Loop], None]:
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_run_that_is_killed_again_and_again_ends_at_the_same_bits(parts: int, tmp_path: Path) -> None:
-    """At every step, and some steps after the last checkpoint; whatever random numbers were drawn in between."""
-    whole, _ = trained(tmp_path / "whole", parts=parts)
+    """At every step, and some steps after the last checkpoint; whatever random numbers were drawn in between. What a
+    method draws goes on, too."""
+    whole, _ = trained(tmp_path / "whole", drawing(), parts=parts)
     rng = random.Random(parts)
     for step in range(STEPS):
         with pytest.raises(Killed):
-            trained(tmp_path / "parts", kill_at(step), parts=parts, save_every=rng.choice([0, 0, 1e9]))
-        torch.manual_seed(rng.randrange(1000))
-    loop, _ = trained(tmp_path / "parts", parts=parts)
+            trained(tmp_path / "parts", drawing(kill_at(step)), parts=parts, save_every=rng.choice([0, 0, 1e9]))
+        set_seed(rng.randrange(1000))
+    loop, _ = trained(tmp_path / "parts", drawing(), parts=parts)
     assert state(loop) == state(whole)
     assert loop.notes == whole.notes
     assert loop.ledger.student_tokens == whole.ledger.student_tokens
     again, _ = trained(tmp_path / "parts", parts=parts)  # finished: nothing is left to do
     assert state(again) == state(whole)
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_what_is_drawn_at_a_step(tmp_path: Path) -> None:
+    """Differs from step to step; by `batch.generator` with the seed and the stream's step alone, not with the part."""
+    found = {}
+    for at, options in enumerate([{}, {"parts": 2}, {"seed": 1}, {"first": 3}]):
+        drawn = trained(tmp_path / str(at), drawing(), **options)[0].notes["drawn"]
+        assert len(set(drawn[::6])) == len(drawn) / 6  # of the first, random.random()
+        found[at] = drawn[5::6]
+    assert found[1] == [number for number in found[0] for _ in range(2)]
+    assert found[3][:-3] == found[0][3:]
+    assert len({*found[0], *found[2]}) == 2 * STEPS
+
+
+def test_what_is_made_before_a_student(expert: Path, sst2: TaskData, tmp_path: Path) -> None:
+    """Depends on the seed alone, not on what else the command has made."""
+    args = CommonArgs(teacher=str(expert), out_dir=str(tmp_path), max_length=16, variant="kd")
+    found = []
+    for before, seed in ((1, 0), (2, 0), (1, 1)):
+        made, args.seed = get_teacher(args, sst2), seed
+        set_seed(before)
+        next(task_runs(args, "m", sst2, made, paper_epochs=1))
+        found.append([random.random(), np.random.rand(), nn.Linear(2, 2).weight.tolist()])
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_checkpoint_of_an_older_version(tmp_path: Path) -> None:
+    """Python's and numpy's random numbers were in none; the rest goes on as it did."""
+    whole, _ = trained(tmp_path / "whole")
+    with pytest.raises(Killed):
+        trained(tmp_path, kill_at(5), save_every=0)
+    path = tmp_path / "checkpoint.safetensors"
+    with safe_open(path, "pt") as file:
+        state = json.loads(file.metadata()["state"])
+    del state["random"]
+    save_file(load_file(path), path, metadata={"state": json.dumps(state)})
+    assert trained(tmp_path)[0].notes["losses"] == whole.notes["losses"]
 
 
 @pytest.mark.parametrize("killed", [None, 4, 5, 7])
