@@ -92,7 +92,8 @@ def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:
         origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
     _tell(task, origin, found.rows["train"], splits)
     name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
-    return _made(found._replace(origin=origin), name, splits, limit, tune)
+    made = _made(found._replace(origin=origin), name, splits, limit, tune)
+    return replace(made, task=replace(made.task, kind=made.task.kind.of_own(made.splits["train"])))
 
 
 def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit: int | None, tune: bool) -> TaskData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from common import data, models, parallel
-from common.errors import BadInput
+from common.errors import BadInput, shown, warn
 from common.kinds import KINDS, Encoded, Split, Task
 from common.results import replacing
 from common.sources import GLUE, SPELT, test_texts
@@ -66,14 +67,27 @@ def scored(task: TaskData, name: str, given: Any, found: Any, teacher: Any = Non
     return {"agreement": kind.agreement(said, said if teacher is None else teacher[name])}
 
 
+warn_once = functools.cache(warn)
+
+
+def warn_of_one_answer(who: str, task: TaskData, name: str, given: Any, found: Any) -> None:
+    """Say where a model gives all examples of a split the same answer, of which there are several."""
+    split = task.splits[name]
+    answers = task.task.kind.decided(task.task, split, given, found)
+    several = len({str(label) for label in split.labels if label is not None}) != 1
+    if len(answers) > 1 and len(set(answers)) == 1 and several:
+        warn_once(f"{who}: gives all {len(answers):,} answers on {name} as {shown(answers[0])}: it has learnt nothing")
+
+
 @parallel.by_main
 def evaluate(
     model: nn.Module, tokenizer: Any, task: TaskData, max_length: int, folder: Path | None = None,
-    teacher: dict[str, np.ndarray] | None = None,
+    teacher: dict[str, np.ndarray] | None = None, who: str | None = None,
 ) -> Evaluation:  # fmt: skip
     """Metrics and predictions of every reported split. Without labels a split's metric is the agreement with the
     teacher's predictions; the teacher's own is 1.
 
+    `who`: how a warning calls a model that gives all examples one answer; None: it is not said.
     Texts that were written, and those they are compared with, are kept in `folder`, one a line: what sacreBLEU's own
     command takes, `sacrebleu test.reference.txt -i A/test.written.txt B/test.written.txt --paired-bs`.
     """
@@ -90,6 +104,8 @@ def evaluate(
         seconds += time.perf_counter() - started
         examples += count
         scores[name] = scored(task, name, given, found, teacher)
+        if who is not None:
+            warn_of_one_answer(who, task, name, given, found)
         for metric, value in scores[name].items():
             if not np.isfinite(value):
                 raise BadInput(f"the {metric} on {name} is {value}: try a lower --lr")

@@ -9,9 +9,11 @@ Shapes: N examples. The large libraries are imported where they are used: `--hel
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 import string
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -82,35 +84,80 @@ def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> 
 # --- written texts -------------------------------------------------------------------------------------------
 
 
+# Scripts without blanks between words, as Unicode's names of their letters begin
+NO_BLANKS = ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+
+
+@functools.cache
+def script(letter: str) -> str | None:
+    """The script of a letter, mark or digit: one of NO_BLANKS, or "" of any other; None for what is none of these."""
+    if unicodedata.category(letter)[0] not in "LMN":
+        return None
+    return next((name for name in NO_BLANKS if unicodedata.name(letter, "").startswith(name)), "")
+
+
+def words(text: str) -> list[str]:
+    """Unicode's words, in lower case; of a script without blanks the single characters."""
+    spaced = ""
+    for letter in unicodedata.normalize("NFC", text.lower()):
+        found = script(letter)
+        spaced += " " if found is None else f" {letter} " if found else letter
+    return spaced.split()
+
+
 def bleu(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """sacreBLEU's corpus BLEU, one reference for each sentence, as a fraction; `signature("bleu")` says which."""
+    return {"bleu": bleu_scorer(references).corpus_score(list(predictions), [list(references)]).score / 100}
+
+
+def bleu_scorer(references: Sequence[str]) -> Any:
+    """sacreBLEU's scorer for the script of most of the references' words: its tokenizer for Chinese, characters for
+    other scripts without blanks, such as Japanese, and for all others its default, 13a."""
     from sacrebleu.metrics import BLEU
 
-    return {"bleu": BLEU().corpus_score(list(predictions), [list(references)]).score / 100}
+    if all(map(str.isascii, references)):
+        return BLEU()
+    scripts = Counter(script(word[0]) or "" for text in references for word in words(text))
+    kana = scripts["HIRAGANA"] + scripts["KATAKANA"]
+    if 2 * scripts[""] >= scripts.total():
+        return BLEU()
+    return BLEU(tokenize="zh" if scripts["CJK"] > max(10 * kana, scripts.total() / 2) else "char")
 
 
 def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """rouge-score's F1 of ROUGE-2, ROUGE-1 and ROUGE-L, with Porter's stemmer, means over the examples.
+    """rouge-score's F1 of ROUGE-2, ROUGE-1 and ROUGE-L, with Porter's stemmer, means over the examples; of `words`
+    where references have other letters than its own words, a-z and 0-9.
 
     ROUGE-L takes a text as one sequence, line ends included.
     """
     from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import DefaultTokenizer, Tokenizer
+
+    own = DefaultTokenizer(use_stemmer=True)
+
+    class Words(Tokenizer):  # type: ignore[misc]
+        def tokenize(self, text: str) -> list[str]:
+            return [one for word in words(text) for one in (own.tokenize(word) if word.isascii() else [word])]
 
     names = ("rouge2", "rouge1", "rougeL")
-    scorer = RougeScorer(names, use_stemmer=True)
+    scorer = RougeScorer(names, tokenizer=Words() if beyond_ascii(references) else own)
     rows = [scorer.score(true, found) for found, true in zip(predictions, references, strict=True)]
     return {name: sum(row[name].fmeasure for row in rows) / len(rows) for name in names}
 
 
-def signature(metric: str) -> str:
-    """What a figure of BLEU or ROUGE depends on: the library's version and settings."""
-    if metric == "bleu":
-        from sacrebleu.metrics import BLEU
+def beyond_ascii(texts: Sequence[str]) -> bool:
+    """Whether texts have letters or digits that rouge-score's own words leave out."""
+    return any(not one.isascii() and script(one) is not None for text in texts if not text.isascii() for one in text)
 
-        scorer = BLEU()
+
+def signature(metric: str, references: Sequence[str] = ()) -> str:
+    """What a figure of BLEU or ROUGE depends on: the library's version and settings, and the references' script."""
+    if metric == "bleu":
+        scorer = bleu_scorer(references)
         scorer.corpus_score(["a"], [["a"]])  # the number of references is known after a call
         return str(scorer.get_signature()).replace("|", ",")
-    return f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
+    said = f"rouge-score {importlib.metadata.version('rouge-score')},stemmed"
+    return f"{said},Unicode words" if beyond_ascii(references) else said
 
 
 # --- documents -----------------------------------------------------------------------------------------------

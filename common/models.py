@@ -7,7 +7,7 @@ import copy
 import functools
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -91,12 +91,13 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     weight must come from the file; without, packed weights are refused. `argument` named the model."""
     if getattr(config, "quantization_config", None) and not head:
         raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; --init random works")
+    dtype = torch.float32 if Kind.of(kind).scale else dtype  # scores of any unit are divided first
     model, absent = read_model(name, config, Kind.of(kind).auto, dtype, argument)
     if absent and (head or Kind.of(kind).written):  # an encoder-decoder has no head of the task
         raise BadInput(f"{argument} {name}: {len(absent)} weights are not in its file, the first is {absent[0]}")
     if Kind.of(kind).causal and not is_causal(model):
         raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
-    return model
+    return scale_head(model, kind, absent)
 
 
 def load_masked_lm(name: str) -> tuple[PreTrainedModel, bool]:
@@ -346,6 +347,40 @@ def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
         model.lm_head.weight = nn.Parameter(torch.randn_like(words) * config.hidden_size**-0.5)
     if hasattr(config, "efficient_attention"):
         attention.install(model)
+    return scale_head(model, head)
+
+
+class ScoreHead(nn.Linear):
+    """A head whose weights learn z-scores and whose answers have the data's unit: mean + std (W x + b)."""
+
+    mean: float
+    std: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = super().forward(x)
+        return self.mean + self.std * z.to(torch.promote_types(z.dtype, torch.float32))
+
+
+@torch.no_grad()
+def scale_head(model: PreTrainedModel, kind: Any, absent: Collection[str] | None = None) -> PreTrainedModel:
+    """Make the head of a model of scores a `ScoreHead` with the kind's scale, in place; other models stay as they are.
+
+    A head that is `absent` from the model's file (None: there is no file) keeps its first weights; another answers as
+    before. A decoder's head, which has no bias, takes the standard deviation alone. Packed heads, which are not
+    trained, stay.
+    """
+    fold_head(model)
+    if (scale := getattr(kind, "scale", None)) is None:
+        return model
+    heads = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear) and m.out_features == 1}
+    for name, head in list(heads.items())[-1:]:
+        mean, std = scale if head.bias is not None else (0.0, scale[1])
+        if absent is not None and f"{name}.weight" not in absent:
+            head.weight /= std
+            if head.bias is not None:
+                head.bias.sub_(mean).div_(std)
+        head.__class__ = ScoreHead
+        head.mean, head.std = mean, std  # type: ignore[assignment]
     return model
 
 
@@ -363,6 +398,17 @@ def usable_positions(config: PreTrainedConfig, decoder: bool = False) -> int:
             if "position" in name and getattr(table, "padding_idx", None) is not None and hasattr(table, "weight"):
                 count = min(count, len(table.weight) - attention.first_position(table))
     return count
+
+
+@torch.no_grad()
+def fold_head(model: nn.Module) -> None:
+    """Make a `ScoreHead` the library's linear again, in place, with the same answers: they are in its weights."""
+    for head in model.modules():
+        if isinstance(head, ScoreHead):
+            head.weight *= head.std
+            if head.bias is not None:
+                head.bias.mul_(head.std).add_(head.mean)
+            head.__class__ = nn.Linear  # type: ignore[assignment]
 
 
 def no_hidden_states(model: PreTrainedModel) -> NoReturn:
@@ -475,6 +521,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_le
     """
     if not parallel.main():
         return 0
+    fold_head(model)
     folder.mkdir(parents=True, exist_ok=True)
     # in the layout of the family's oldest files, which put weights together that are packed apart
     model.save_pretrained(folder, save_original_format=not hasattr(model.config, "quantization_config"))

@@ -81,14 +81,16 @@ class Run:
             settings["batches"] = "by-length"
         if given := getattr(args, "corpus", None):
             settings.setdefault("corpus", corpus.named(given))
-        self.settings = dict(sorted((args.settings() | args.versions(variant) | settings).items()))
+        settings |= args.versions(variant) | task.task.kind.recipe
+        self.settings = dict(sorted((args.settings() | settings).items()))
+        reported = [task.splits[name] for name in task.reported]
         self.comparable = results.one_line({
             "task": task.name,
             "data": f"{task.origin}#{task.fingerprint}",
             "split": "+".join(task.reported),
             "budget": f"{self.steps * args.batch_size}" + ("(paper)" if self.kind == "paper" else ""),
             "schema": results.SCHEMA_VERSION,
-            **task.task.kind.comparable(task.task, teacher.tokenizer, args.max_length),
+            **task.task.kind.comparable(task.task, teacher.tokenizer, args.max_length, reported),
         })  # fmt: skip
         others = {k: v for k, v in self.settings.items() if k not in ("budget", "teacher", "limit", "compile")}
         fields = {"method": method, "variant": variant, "teacher": teacher.signature} | others
@@ -246,7 +248,8 @@ class Run:
     def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
         """The primary metric, mean over the reported splits; and all that was found on them."""
         teacher, length = self.teacher, self.args.max_length
-        found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions)
+        who = f"{self.variant} seed {self.args.seed}" if folder else None  # at the end, not while a student is selected
+        found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions, who)
         primary = self.task.task.metrics[0]
         return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
 
@@ -327,6 +330,7 @@ class Run:
         where that is not the library's usual way.
         """
         task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
+        models.fold_head(student)
         value, found = self.score(student, self.folder)
         said, splits = found.predictions, task.splits
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
@@ -481,7 +485,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     if ffn and ffn not in [getattr(checkpoint, name, None) for name in models.FFN]:
         raise BadInput(f"--init {init}: its layers are copied as wide as they are, not {ffn}; --init random works")
     if init == "teacher":
-        student = models.trainable_copy(teacher.model)
+        student = models.scale_head(models.trainable_copy(teacher.model), kind, absent=())
         student.config.update(changes)
     else:
         deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide

@@ -137,7 +137,8 @@ class Teacher:
             raise BadInput(f"{name}: its outputs have no names; model.config.id2label says which class each is")
         model = copy.deepcopy(model).eval().requires_grad_(False)
         in_task_order(model, order)
-        found = evaluate.evaluate(model, tokenizer, task, max_length)
+        found = evaluate.evaluate(model, tokenizer, task, max_length, who=f"teacher {name}")
+        warn_of_scale(name, task, found.predictions)
         said = [train.weights_digest(model.state_dict()), model.config.to_json_string(), str(data.identity(tokenizer))]
         signature = f"{name}#{results.digest(said)[:12]}"
         return cls(name, model, tokenizer, signature, *found, ready=True, checkpoint=signature)
@@ -188,8 +189,26 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
     if args.teacher_precision != "fp32":
         signature += f"@{args.teacher_precision}"
     found = evaluated(args, model, start, task, signature)
+    if order is not None:
+        warn_of_scale(f"--teacher {name}", task, found.predictions)
+    if kind.recipe and kind.scale is None:  # no label says how large scores are
+        kind.fit(next(iter(found.predictions.values())))
+        models.scale_head(model, kind, absent=())
     return Teacher(start.name, model, start.tokenizer, signature, *found, pretrained, order is not None,
                    checkpoint=start.checkpoint)  # fmt: skip
+
+
+def warn_of_scale(who: str, task: TaskData, said: dict[str, np.ndarray]) -> None:
+    """Say where a teacher's scores have another scale than the labels: a mean that is more than half of their standard
+    deviation away, or less than half, or more than twice, that deviation."""
+    for split, found in said.items() if task.task.kind.among(("regression",)) else ():
+        labels = [task.splits[name].labelled.labels for name in (split, "train", *task.reported)]
+        scores, known = found[~np.isnan(found)], next(filter(None, labels), [0.0])
+        spread = float(np.std(known))
+        if spread and not (abs(scores.mean() - np.mean(known)) <= spread / 2 <= scores.std() <= 2 * spread):
+            warn(f"{who}: its scores of {split} go from {scores.min():.4g} to {scores.max():.4g}, the labels from"
+                 f" {min(known):.4g} to {max(known):.4g}; its students learn its scale: --teacher-outputs FILE with"
+                 " scores of the labels' scale would do")  # fmt: skip
 
 
 def never_run(start: Start, task: TaskData) -> PreTrainedModel:
@@ -248,7 +267,7 @@ def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
     kind, own = task.task.kind, start.name in POCKET
     recipe = pocket_recipe(start.name, task.task, args.max_length) if own else recipe_of(args, task, start)
     recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": start.origin}
-    recipe |= {"precision": args.precision, "seed": 0}
+    recipe |= {"precision": args.precision, "seed": 0} | kind.recipe
     shipped, mark = (shipped_teacher(start.name, recipe) if own else None) or (None, None)
 
     def make(stage: Stage) -> PreTrainedModel:
@@ -310,12 +329,15 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: Task
         recipe["teacher"] = signature
 
     def write(stage: Stage, folder: Path) -> None:
-        found = evaluate.evaluate(model, tokenizer, task, args.max_length)
+        found = evaluate.evaluate(model, tokenizer, task, args.max_length, who=f"teacher {start.name}")
         evaluate.save_predictions(folder, found.predictions)
         stage.notes = {"metrics": found.metrics, "speed": found.speed}
 
     made = parallel.on_main(lambda: train.kept(args, "evaluations", recipe, write))
-    return Evaluation(**made.notes, predictions=load_file(made.folder / "predictions.safetensors"))
+    predictions = load_file(made.folder / "predictions.safetensors")
+    for split, found in predictions.items():
+        evaluate.warn_of_one_answer(f"teacher {start.name}", task, split, None, found)
+    return Evaluation(**made.notes, predictions=predictions)
 
 
 def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:
@@ -463,6 +485,7 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
         logits, file = examples.outputs, Path(str(args.teacher_outputs))
         there = {split: task.splits[split].outputs for split in task.reported}
         said = {split: found for split, found in there.items() if found is not None and not np.isnan(found).any()}
+        warn_of_scale(f"--teacher-outputs {file}", task, {"train": logits[:, 0]} | said)
         if task.task.metrics == ("agreement",) and len(said) < len(there):
             raise BadInput(f"--teacher-outputs {file}: {', '.join(there)} has neither labels nor outputs here; one of"
                            " them is needed to score a student")  # fmt: skip

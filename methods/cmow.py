@@ -566,6 +566,7 @@ def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
     changes = run.task.task.kind.settings(run.task.task)
     config = student_config(args, run.teacher.tokenizer, diffcat=run.settings["diffcat"], **changes)
     student = MatrixEmbeddingForSequenceClassification(config)
+    models.scale_head(student, run.task.task.kind)
     if init == "general":
         folder = general_distillation(args, run)
         run.started_from = f"general distillation #{folder.name}"

@@ -268,6 +268,8 @@ class Kind(str):
     card: ClassVar[str] = ""  # all of its lines, of students whose files the library alone does not read
     random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
     temperature: ClassVar[float] = 2.0  # of soft labels
+    scale: tuple[float, float] | None = None  # mean and standard deviation of scores that are learnt as z-scores
+    recipe: ClassVar[dict[str, Any]] = {}  # what settings of runs and keys of teachers say of how labels are learnt
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
@@ -312,6 +314,13 @@ class Kind(str):
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
         """The training examples that teach something."""
         return split
+
+    def of_own(self, train: Split) -> Kind:
+        """The kind of a data set of one's own with these training examples."""
+        return self
+
+    def fit(self, scores: Any) -> None:
+        """Take `scale` from the first scores that are known."""
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         """What a data set of one's own holds; warns of what is odd in it."""
@@ -417,6 +426,10 @@ class Kind(str):
         """The task's metrics, the primary first, of what `predict` has found."""
         raise NotImplementedError
 
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        """The answers of which a model that has learnt something gives several; () for kinds without."""
+        return ()
+
     def kept(self, found: Any) -> np.ndarray | None:
         """What a result keeps of that: a row for each example; None for kinds that say more of one."""
         return None
@@ -442,6 +455,6 @@ class Kind(str):
         """(N, C) probabilities or logits of a file as logits; raises BadInput for what is neither."""
         return values
 
-    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
-        """What two figures must share to be compared, beside what those of every kind must."""
+    def comparable(self, task: Task, tokenizer: Any, max_length: int, reported: Sequence[Split]) -> dict[str, Any]:
+        """What two figures on these splits must share to be compared, beside what those of every kind must."""
         return {}

@@ -225,6 +225,9 @@ class TokenClassification(_Windowed):
                     found[window.document][word] = task.labels[tag]
         return found
 
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        return [*chain(*self.tags(given.windows, split, task, found))]
+
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
         predicted = self.tags(given.windows, split, task, found)
         truth = [[task.labels[tag] for tag in row] for row in split.labels]
@@ -410,6 +413,9 @@ class SpanQA(_Windowed):
         import torch
 
         return torch.stack([output.start_logits, output.end_logits], -1)
+
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        return self.answers(given.windows, split, found)
 
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
         truths = [list(dict.fromkeys(text for text, _ in answers)) for answers in split.labels]

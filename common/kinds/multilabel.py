@@ -63,6 +63,9 @@ class MultiLabel(Classification):
     def scores(self, task: Any, split: Any, given: Any, found: Any) -> dict[str, float]:
         return {name: METRICS[name](found > 0, split.labels) for name in task.metrics}
 
+    def decided(self, task: Any, split: Any, given: Any, found: Any) -> Sequence[Any]:
+        return [", ".join(name for name, z in zip(task.labels, row, strict=True) if z > 0) for row in found]
+
     def agreement(self, student: Any, teacher: Any) -> float:
         return accuracy(student > 0, teacher > 0)
 

@@ -108,6 +108,9 @@ class Classification(_Sentence):
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
         return compute(task.metrics, found.argmax(1), split.labels)
 
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        return [task.labels[c] for c in found.argmax(1)]
+
     def kept(self, found: Any) -> np.ndarray | None:
         """(N, C) logits."""
         return found
@@ -172,6 +175,11 @@ class Regression(_Sentence):
             raise BadInput(f"{rows.place(i)}: score {shown(value)} is wrong; {wants}")
         return score
 
+    def of_own(self, train: Split) -> Kind:
+        kind = OwnScores(self)
+        kind.fit(train.labelled.labels or (() if train.outputs is None else train.outputs))
+        return kind
+
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         scores = splits["train"].labelled.labels
         return f"scores from {min(scores):g} to {max(scores):g}" if scores else "scores"
@@ -185,6 +193,12 @@ class Regression(_Sentence):
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
         return compute(task.metrics, found[:, 0], split.labels)
 
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        """Scores, as far apart as a thousandth of the labels' range, or as rounding."""
+        known = [label for label in split.labels if label is not None] or [0.0]
+        same = np.ptp(found) <= max(1e-3 * np.ptp(known), 1e-6 * abs(found).max())
+        return [float(found.flat[0])] * len(found) if same else found.ravel().tolist()
+
     def kept(self, found: Any) -> np.ndarray | None:
         """(N,) scores."""
         return found[:, 0].copy()
@@ -195,6 +209,22 @@ class Regression(_Sentence):
     def log_loss(self, kept: np.ndarray, labels: Sequence[Any]) -> float | None:
         """The mean squared error."""
         return float(((kept.astype("float64") - labels) ** 2).mean())
+
+
+class OwnScores(Regression):
+    """Scores of a data set of one's own, in any unit. Losses compare z-scores; models answer in the data's unit."""
+
+    recipe: ClassVar = {"scores": "standardised"}
+
+    def fit(self, scores: Any) -> None:
+        """Take the scale of the first scores that are known: of train's labels, or else of a teacher's outputs."""
+        known = np.array(scores, "float64")
+        if self.scale is None and known[~np.isnan(known)].size:
+            self.scale = float(np.nanmean(known)), float(np.nanstd(known)) or 1.0
+
+    def predictions(self, output: Any, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        mean, std = self.scale or (0.0, 1.0)
+        return (output.logits - mean) / std, (labels - mean) / std
 
 
 # --- numbers -------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class LanguageModelling(Kind):
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
         return {"perplexity": found}
 
-    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
+    def comparable(self, task: Task, tokenizer: Any, max_length: int, reported: Sequence[Split]) -> dict[str, Any]:
         """A perplexity belongs to its tokens and its windows."""
         from common.results import digest
 
@@ -202,9 +202,13 @@ class _Written(Kind):
             rows.update(zip(indices, tokenizer.batch_decode(found, skip_special_tokens=True), strict=True))
         return [rows[i] for i in range(len(given))], len(given)
 
-    def comparable(self, task: Task, tokenizer: Any, max_length: int) -> dict[str, Any]:
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        return found
+
+    def comparable(self, task: Task, tokenizer: Any, max_length: int, reported: Sequence[Split]) -> dict[str, Any]:
         """How the texts were written and scored."""
-        return {"length": task.target_length or max_length, "beams": BEAMS, "score": signature(task.metrics[0])}
+        scored = signature(task.metrics[0], [text for split in reported for text in split.labels])
+        return {"length": task.target_length or max_length, "beams": BEAMS, "score": scored}
 
     def more_inputs(self, models: Sequence[Any], labels: Tensor) -> dict[str, Tensor]:
         """The family's own way to shift what is written, for teachers too."""

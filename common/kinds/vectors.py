@@ -100,6 +100,10 @@ print(model.encode(["a text"]))"""
             raise BadInput(f"--teacher-outputs: has vectors for rows of {task.name} that hold two texts and a score")
         return compute(task.metrics, found, split.labels)
 
+    def decided(self, task: Task, split: Split, given: Any, found: Any) -> Sequence[Any]:
+        """Vectors, or of scored pairs their cosines, as far apart as rounding."""
+        return ["one vector"] * len(found) if np.ptp(found, axis=0).max() <= 1e-5 else range(len(found))
+
     def kept(self, found: Any) -> Any:
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if found.ndim > 1 else found
 
