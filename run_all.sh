@@ -69,9 +69,9 @@ fi
 
 # smoke: does everything run? One task, one seed. standard: the arena at four budgets, the kinds at one: 1,140 runs.
 case "$mode" in
-  smoke) run=(bench/quick.toml --budget smoke --tasks pocket/cola --seeds 0 --out runs/smoke) ;;
-  quick) run=(bench/quick.toml) ;;
-  standard) run=(bench/arena.toml --out runs/standard) ;;
+  smoke) run=(quick --budget smoke --tasks pocket/cola --seeds 0 --out runs/smoke) ;;
+  quick) run=(quick) ;;
+  standard) run=(arena --out runs/standard) ;;
 esac
 code=0
 "$python" -m bench run "${run[@]}" || code=$?

@@ -1,4 +1,4 @@
-"""Which small model to ship for a task: the rows of bench/arena.toml on it, measured in turn, and what follows.
+"""Which small model to ship for a task: the rows of the matrix `arena` on it, measured in turn, and what follows.
 
     python -m bench arena tickets.csv --teacher MODEL --student 3x384
     python -m bench arena tickets.csv --text body --label team --teacher MODEL --student 3x384 --budget 6400 --seeds 0
@@ -6,16 +6,15 @@
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
-bench/arena.toml gives it, the scripts' learning rates and the budget; rows of its main shape have --student, those of
-half its width half of that. If the student is as wide as the teacher, rows start from the teacher's layers, those
-before it was fine-tuned where they are known, else from random weights; rows that cannot are left out. So are, where
-the teacher is its outputs alone (docs/teacher_as_data.md), rows that read its layers, and without labels the
+bench/matrices/arena.toml gives it, the scripts' learning rates and the budget; rows of its main shape have --student,
+those of half its width half of that. If the student is as wide as the teacher, rows start from the teacher's layers,
+those before it was fine-tuned where they are known, else from random weights; rows that cannot are left out. So are,
+where the teacher is its outputs alone (docs/teacher_as_data.md), rows that read its layers, and without labels the
 undistilled; rows that start from random weights take the tokenizer of --init. Of tags and spans efficient_attention.py
 trains the baselines. The score is the primary metric on the reported split, in percent, with a 95% interval over seeds;
 milliseconds are those of one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as
 arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice. The best of
-many rows is the best in part by luck: its gap to vanilla KD is not corrected for that.
-"""
+many rows is the best in part by luck: its gap to vanilla KD is not corrected for that."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from typing import Any
 from bench import profile, run, table
 from bench.cli import Parser, add_engine, seeds_of
 from bench.grid import Grid
-from bench.matrix import Matrix, build, module_of, read_file, script_of
+from bench.matrix import MATRICES, Matrix, build, module_of, read_file, script_of
 from bench.rows import Row, Table, interval, load
 from bench.stats import Interval, estimate
 from common import data, models, results
@@ -37,7 +36,7 @@ from common.tasks import Columns, is_data_set
 from common.values import expanded
 from pocket.models import POCKET
 
-FILE = results.ROOT / "bench" / "arena.toml"
+FILE = MATRICES / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
@@ -185,7 +184,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("task", help="a file, a folder, hub:REPO, or the name of a task")
     parser.add_argument("--teacher", default="pocket", help="as for the scripts (default: pocket)")
     parser.add_argument("--student", default=MAIN, help=f"layers x width (default: {MAIN})")
-    parser.add_argument("--rows", default=DEFAULT, help=f"of bench/arena.toml, or all (default: {DEFAULT})")
+    parser.add_argument("--rows", default=DEFAULT, help=f"of bench/matrices/arena.toml, or all (default: {DEFAULT})")
     parser.add_argument("--budget", default="6400", help="examples through each student (default: 6400)")
     parser.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
     parser.add_argument("--out", default="runs/arena", help="where the task's folder is put (default: runs/arena)")

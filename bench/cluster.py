@@ -3,7 +3,7 @@
     pip install -r requirements-cluster.txt
     ray start --head                                    # on one machine
     ray start --address HOST:6379                       # on each of the others
-    python -m bench run bench/quick.toml --engine ray --address auto --gpus 1
+    python -m bench run quick --engine ray --address auto --gpus 1
 
 Ray places, queues and starts again: a command that is lost with its machine runs on another, where it goes on from its
 checkpoint. All machines have the repository, and the folder of the results, under the same paths.

@@ -29,6 +29,7 @@ from common.sources import check_task
 from common.tasks import Columns, Task, find_files, is_data_set
 from common.values import expanded
 
+MATRICES = results.ROOT / "bench" / "matrices"
 OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
 BEYOND = 2  # values of an argument that may be added at each end of those that a file has
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
@@ -137,6 +138,16 @@ def place(path: Path) -> str:
     return str(full.relative_to(results.ROOT) if full.is_relative_to(results.ROOT) else full)
 
 
+def path_of(what: str) -> Path | None:
+    """The file of a matrix, from its name, bench/matrices/NAME.toml, or its path; None for what is neither."""
+    if (known := MATRICES / f"{what}.toml").is_file():
+        return known
+    path = Path(what)
+    if not path.exists() and (MATRICES / path.name).is_file():
+        raise BadInput(f"{what}: lies at bench/matrices/{path.name} now, and {path.stem} is enough of it")
+    return path if path.suffix == ".toml" else None
+
+
 def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     """A file as a table. `trials` in it is the path of the file whose trials are its rows': the file itself, or with
     `of` and no [tune] the other one. `part`: which file needs this one, its whole."""
@@ -147,7 +158,7 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
         return own | table
     if part is not None:
         raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
-    whole = read_file(results.ROOT / str(table["of"]), path)
+    whole = read_file(results.ROOT / (path_of(str(table["of"])) or str(table["of"])), path)
     rows = named(whole, f"{path}: {table['of']}")
     names = table.get("rows", list(rows))
     names = names if isinstance(names, list) else [names]

@@ -1,8 +1,8 @@
 """Size, latency, throughput and memory of every row of a matrix, measured in turn in one run.
 
-    python -m bench profile bench/quick.toml                     # after `python -m bench run bench/quick.toml`
+    python -m bench profile quick                     # after `python -m bench run quick`
     python -m bench profile runs/quick --task pocket/rte
-    python -m bench profile bench/real_larger.toml --data-dir data/glue
+    python -m bench profile real_larger --data-dir data/glue
 
 The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
 throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take

@@ -221,7 +221,7 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
     """Every row of a kept matrix, or its `whole` table, and the differences that its file calls of interest."""
 
     def text(found: Table) -> str:
-        file = matrix.read_file(results.ROOT / f"bench/{name}.toml")
+        file = matrix.read_file(matrix.MATRICES / f"{name}.toml")
         pairs = compared(found, claims.rows(name), file.get("pairs", ()))
         if whole:
             return paragraphs(table.markdown(found), pairs)
@@ -268,7 +268,7 @@ def documents(found: Table) -> Grid:
     return Grid(["reads", *map(short, tasks)], lines)
 
 
-# Of bench/mc3kd_factors.toml: columns, what the rows of each loss and choice of layers are called, the levels compared
+# Of the matrix mc3kd_factors: columns, what the rows of each loss and choice of layers are called, the levels compared
 COLUMNS = {
     "[CLS], m - 1": {"tokens": "cls", "last": "out"}, "[CLS], m": {"tokens": "cls", "last": "in"},
     "all tokens, m - 1": {"tokens": "all", "last": "out"}, "all tokens, m": {"tokens": "all", "last": "in"},

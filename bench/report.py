@@ -1,6 +1,6 @@
 """One page about a matrix of runs: the arena as a plot and a table, the kinds, score against size and time.
 
-    python -m bench report bench/quick.toml             # runs/report/index.html
+    python -m bench report quick             # runs/report/index.html
     python -m bench report runs/quick runs/more --to DIR
     python -m bench report bench/results/arena.jsonl.gz # also of what `python -m bench table --save` has kept
 

@@ -1,9 +1,9 @@
 """A matrix of runs: methods x variants x tasks x seeds under one budget, each command in a process of its own.
 
-    python -m bench run bench/quick.toml
-    python -m bench run bench/quick.toml --dry-run              # the commands, for an array of jobs elsewhere
-    python -m bench run bench/quick.toml --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
-    python -m bench run bench/quick.toml --engine ray           # on a cluster (bench/cluster.py)
+    python -m bench run quick
+    python -m bench run quick --dry-run              # the commands, for an array of jobs elsewhere
+    python -m bench run quick --jobs 2 --seeds 0     # two at a time; a part of the file's seeds or tasks
+    python -m bench run quick --engine ray           # on a cluster (bench/cluster.py)
 
 The file:
 
@@ -24,7 +24,7 @@ The file:
 
 `out` is where everything goes, by default runs/ and the file's name. Paths are relative to the repository. Tasks of a
 kind that a row's method does not do are left out, with a line. With [tune] in the file, rows have the values that have
-won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "bench/arena.toml"` has that file's
+won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "arena"` has that file's
 content, with what it says itself in its place, and of its rows those that `rows` names; with a [tune] of its own it has
 trials of its own. `pairs` are differences of rows, "A - B", that the pages show. A row can go on from another file's
 runs: in `init = "runs/other/a-row/xtc/{task}/*/*/seed{seed}"` task and seed are the cell's, and a pattern is the path
@@ -59,7 +59,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench.cli import Parser, add_engine, seeds_of
-from bench.matrix import Job, Matrix, build, out_of, part_of, read_file, tasks_of
+from bench.matrix import Job, Matrix, build, out_of, part_of, path_of, read_file, tasks_of
 from common import results
 from common.args import BadInput, Interrupted
 
@@ -339,7 +339,7 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
 def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     """The matrix that a command line asks for, and the options."""
     parser = Parser("run", __doc__)
-    parser.add_argument("file", type=Path, help="the matrix, for example bench/quick.toml")
+    parser.add_argument("file", help="the matrix: a name of bench/matrices/, for example quick, or a file")
     parser.add_argument("--rows", help="rows, with commas (default: the file's)")
     parser.add_argument("--tasks", help="those of the rows' tasks, with commas (default: all)")
     parser.add_argument("--seeds", help="seeds, with commas (default: the file's)")
@@ -349,15 +349,16 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     options = parser.parse_args(argv)
-    table, changes = part_of(read_file(options.file), options.rows, str(options.file)), dict[str, Any]()
+    path = path_of(options.file) or Path(options.file)
+    table, changes = part_of(read_file(path), options.rows, options.file), dict[str, Any]()
     if options.budget is not None:
         ladder = [budget for budget in table.pop("budgets", []) if str(budget) == options.budget]
         changes = {"budgets": ladder} if ladder else {"budget": options.budget}
     if options.seeds is not None:
         changes["seeds"] = seeds_of(options.seeds)
-    plan = build(table | changes, out_of(options.file, options.out), str(options.file))
+    plan = build(table | changes, out_of(path, options.out), options.file)
     if options.tasks is not None:
-        only = tasks_of(options.tasks, {job.task for job in plan.jobs}, str(options.file))
+        only = tasks_of(options.tasks, {job.task for job in plan.jobs}, options.file)
         plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if job.task in only])
     if options.kept is not None:
         from bench import records  # which imports torch

@@ -1,7 +1,7 @@
 """Trials: what every row of a file is best run with, by scores that are not reported.
 
-    python -m bench sweep bench/arena.toml                                           # the rows of a file with [tune]
-    python -m bench sweep bench/arena.toml --rows undistilled,kd                     # some of them; likewise --tasks
+    python -m bench sweep arena                                           # the rows of a file with [tune]
+    python -m bench sweep arena --rows undistilled,kd                     # some of them; likewise --tasks
     python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # a paper's grid; arguments follow
     python -m bench sweep mc3kd --variants kd --task rte --teacher MODEL --engine ray  # on a cluster (bench/cluster.py)
 
@@ -224,7 +224,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
-    parser.add_argument("what", help="a file with [tune]; or a script under methods/, or the path of another")
+    parser.add_argument("what", help="a matrix with [tune]; or a script under methods/, or the path of another")
     parser.add_argument("--rows", help="of a file: rows, with commas (default: all)")
     parser.add_argument("--tasks", help="of a file: tasks, with commas; a row's winner waits for the file's others")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
@@ -232,13 +232,14 @@ def main(argv: list[str]) -> None:
                         f" as many as the smallest grid has, at most {USUAL})")  # fmt: skip
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
-    if options.what.endswith(".toml"):
+    if (path := matrix.path_of(options.what)) is not None:
         if words:
             raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
-        path = Path(options.what)
         table, out = matrix.read_file(path), f"{matrix.out_of(path)}/trials"
         if table["trials"] != matrix.place(path):
-            raise BadInput(f"{path}: its rows have the trials of {table['of']}; sweep that, or give it a [tune]")
+            raise BadInput(
+                f"{options.what}: its rows have the trials of {table['of']}; sweep that, or give it a [tune]"
+            )
         file, kept = matrix.trials_path(table), matrix.trials(table)
         table = matrix.part_of(table, options.rows, options.what)
     else:

@@ -1,8 +1,8 @@
 """The tables of a matrix of runs, from its results alone.
 
-    python -m bench table bench/arena.toml               # what `python -m bench run` left for this file, so far
+    python -m bench table arena               # what `python -m bench run` left for this file, so far
     python -m bench table runs/quick runs/more           # or any folders with results, or files that --save has made
-    python -m bench table bench/arena.toml --save arena  # also keep them: bench/results/arena.jsonl.gz, predictions
+    python -m bench table arena --save arena  # also keep them: bench/results/arena.jsonl.gz, predictions
 
 Of a folder that `bench run` has filled, the cells of its last matrix are read, not what else lies there; of any other
 folder all results. Rows stand under their student's kind: its shape, its bits where they are fewer than 32, and its
@@ -254,7 +254,7 @@ def markdown(table: Table) -> str:
 
 def budget_of(names: Sequence[str]) -> int | None:
     """The budget that the files of matrices report, the first of several, where they agree on a number of examples."""
-    files = [matrix.read_file(Path(name)) for name in names if name.endswith(".toml")]
+    files = [matrix.read_file(path) for name in names if (path := matrix.path_of(name)) is not None]
     said = {str((file.get("budgets") or [file.get("budget")])[0]) for file in files}
     return int(said.pop()) if len(said) == 1 and next(iter(said)).isdecimal() else None
 

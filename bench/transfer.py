@@ -1,6 +1,6 @@
 """Does an order that small tasks give hold on others? The same rows in two matrices, rank against rank.
 
-    python -m bench transfer bench/arena.toml bench/real_arena.toml bench/real_arena_stsb.toml
+    python -m bench transfer arena real_arena real_arena_stsb
     python -m bench transfer bench/results/arena.jsonl.gz runs/real_arena --figure docs/img/transfer.png
 
 The first matrix predicts, the second is predicted, and may stand in several files. Rows are matched by their names; a

@@ -19,7 +19,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common import __version__, corpus, sources, tasks
+from common import __version__, sources, tasks
 from common.errors import BadInput, Interrupted, first_line, speaks
 from common.kinds import OWN, Kind
 from common.values import BUDGETS, KEEP, check_place, layer_list, parse_budget, parse_model, split_list, student_shape
@@ -253,6 +253,8 @@ class CommonArgs:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
         for name in ("corpus", "convert_corpus"):  # of scripts that distil on text before the task
             if (given := getattr(self, name, None)) is not None:
+                from common import corpus
+
                 corpus.corpora(given)
         if self.write_test and (others := [task for task in self.tasks if task not in sources.GLUE]):
             raise BadInput(f"--write-test: {others[0]} is no task of GLUE, whose server has the labels; leave it out")

@@ -25,7 +25,7 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from common import parallel
 from common.errors import BadInput, first_line, refused
 from common.kinds import Kind
-from common.layers import attention, mark_own
+from common.layers import mark_own
 from common.results import apply_umask
 from common.values import KEEP, TIMEOUT_SECONDS, layer_list, parse_model
 from pocket.models import POCKET
@@ -122,6 +122,8 @@ def read_model(name: str, config: PreTrainedConfig, auto: Any, dtype: torch.dtyp
     """
     try:
         if hasattr(config, "efficient_attention"):  # a converted model, of whose modules the library does not know
+            from common.layers import attention
+
             model, lost = attention.read(parse_model(name)[0], auto, config)
             model.to(dtype)  # type: ignore[arg-type]
             report: dict[str, Any] = {"missing_keys": lost, "mismatched_keys": []}
@@ -329,8 +331,9 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     student = copy.deepcopy(model).float().requires_grad_()
     for module in student.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
-            for key in [key for key, hook in hooks.items() if getattr(hook, "__module__", "") != attention.__name__]:
-                del hooks[key]
+            for key, hook in list(hooks.items()):
+                if getattr(hook, "__module__", "") != "common.layers.attention":
+                    del hooks[key]
         module.__dict__.pop("_output_capturing_hooks_installed", None)
     return student
 
@@ -346,6 +349,8 @@ def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
         words = model.get_input_embeddings().weight
         model.lm_head.weight = nn.Parameter(torch.randn_like(words) * config.hidden_size**-0.5)
     if hasattr(config, "efficient_attention"):
+        from common.layers import attention
+
         attention.install(model)
     return scale_head(model, head)
 
@@ -396,7 +401,7 @@ def usable_positions(config: PreTrainedConfig, decoder: bool = False) -> int:
             model = build(copy.deepcopy(config), AutoModel)
         for name, table in model.named_modules():
             if "position" in name and getattr(table, "padding_idx", None) is not None and hasattr(table, "weight"):
-                count = min(count, len(table.weight) - attention.first_position(table))
+                count = min(count, len(table.weight) - table.padding_idx - 1)
     return count
 
 
@@ -451,6 +456,8 @@ def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[T
     if family not in READS_INPUT:
         works = ", ".join(READS_INPUT)
         raise BadInput(f"--teacher: queries and keys of a {family} cannot be had; one of {works} works")
+    from common.layers import attention
+
     modules = attention.self_attentions(model)
     if not 1 <= layer <= len(modules):
         raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {len(modules)}")

@@ -27,12 +27,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
-from common import corpus, data, evaluate, losses, models, parallel, results, train
+from common import data, evaluate, losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import refused, tell
 from common.kinds import Encoded
-from common.layers.augment import with_copies
-from common.sources import test_texts
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 
@@ -57,6 +55,8 @@ class Run:
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
                                " from the teacher alone")  # fmt: skip
         if args.write_test:
+            from common.sources import test_texts
+
             test_texts(task.task, args.data_dir, evaluate.TEST_FILES[task.task.name])  # they are there
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
@@ -80,6 +80,8 @@ class Run:
         if self.by_length:
             settings["batches"] = "by-length"
         if given := getattr(args, "corpus", None):
+            from common import corpus
+
             settings.setdefault("corpus", corpus.named(given))
         settings |= args.versions(variant) | task.task.kind.recipe
         self.settings = dict(sorted((args.settings() | settings).items()))
@@ -140,6 +142,8 @@ class Run:
 
     def augment(self, copies: int) -> None:
         """Make `examples` the task's training texts and up to so many changed copies of each; the run is charged."""
+        from common.layers.augment import with_copies
+
         args, tokenizer = self.args, self.teacher.tokenizer
         if self.teacher.sources is not None:
             raise BadInput(f"--augment {copies}: teacher {self.teacher.name} is outputs alone, without new texts'")

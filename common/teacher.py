@@ -45,7 +45,6 @@ from common.errors import first_line, tell, warn
 from common.evaluate import Evaluation
 from common.kinds import Encoded, Kind, Task
 from common.kinds.sentences import label_order, renamed
-from common.layers import packed
 from common.losses import label_loss
 from common.tasks import TASKS, TaskData
 from common.train import Batch, Ledger, Stage
@@ -272,6 +271,8 @@ def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
 
     def make(stage: Stage) -> PreTrainedModel:
         if shipped is not None:
+            from common.layers import packed
+
             return packed.unpacked(packed.load(shipped)[0])
         why = why_not_shipped(start.name, recipe) if own else "none with these settings is in the cache"
         tell(f"teacher {start.name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"

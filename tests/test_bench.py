@@ -332,14 +332,18 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
     [
         ("run", "required: file"),
         ("run none.toml", "none.toml: cannot be read"),
-        ("run bench/quick.toml --jobs 0", "--jobs 0: must be 1 or more"),
-        ("run bench/quick.toml --seeds a", "--seeds a: must be numbers"),
-        ("run bench/quick.toml --sedes 1", "--sedes"),
-        ("run bench/quick.toml --engine ray --cpus 0", "--cpus 0"),
+        (
+            "table bench/arena.toml",
+            "bench/arena.toml: lies at bench/matrices/arena.toml now",
+        ),
+        ("run quick --jobs 0", "--jobs 0: must be 1 or more"),
+        ("run quick --seeds a", "--seeds a: must be numbers"),
+        ("run quick --sedes 1", "--sedes"),
+        ("run quick --engine ray --cpus 0", "--cpus 0"),
         ("sweep mc3kd --variants nothing", "--variant 'nothing': must be one or several of"),
         ("sweep mc3kd --variants kd --trials 0", "--trials 0: must be 1 or more"),
-        ("sweep bench/mc3kd_claims.toml", "bench/mc3kd_claims.toml: needs [tune] with seeds"),
-        ("sweep bench/arena.toml --lr 1", "--lr: no such argument"),
+        ("sweep mc3kd_claims", "mc3kd_claims: needs [tune] with seeds"),
+        ("sweep arena --lr 1", "--lr: no such argument"),
         ("sweep mc3kd", "--variants: of which variants?"),
         ("table none", "none: no such folder"),
         ("report none.toml", "none.toml: cannot be read"),
@@ -383,8 +387,7 @@ def test_a_language_model_s_task_is_ready_before_commands_are_forked(monkeypatch
     assert [*data.READY] == ["pocket/lm"]
 
 
-MATRICES = [path for folder in ("bench", "docs") for path in sorted((ROOT / folder).glob("*.toml"))]
-MATRICES.remove(ROOT / "bench" / "claims.toml")
+MATRICES = [path for folder in ("bench/matrices", "docs") for path in sorted((ROOT / folder).glob("*.toml"))]
 
 
 @pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.stem)
@@ -414,7 +417,7 @@ def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_arena_is_level() -> None:
     """One shape, one start, one teacher, temperature and batch; as many trials for every row; the quick rows are rows
     of the arena."""
-    arena, quick = (matrix.read_file(ROOT / "bench" / name) for name in ("arena.toml", "quick.toml"))
+    arena, quick = (matrix.read_file(matrix.MATRICES / name) for name in ("arena.toml", "quick.toml"))
     assert {row["name"] for row in quick["rows"]} < {row["name"] for row in arena["rows"]}
     assert (quick["budget"], quick["tune"]) == ("3200", arena["tune"])
     rows = matrix.rows_of(arena, "")
@@ -1038,7 +1041,7 @@ def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
             if "counted" in answer or "once" in answer:
                 assert claims.judged(answer)[0] in claims.WORDS[:3], answer
             else:  # in the result, or in the matrix of which it holds a part so far
-                path = ROOT / f"bench/{answer['results']}.toml"
+                path = ROOT / f"bench/matrices/{answer['results']}.toml"
                 named = {row["name"] for row in matrix.read_file(path)["rows"]} if path.is_file() else set[str]()
                 found = claims.scores(answer["results"]).keys()
                 assert {name for name in rows if name.split("/")[0] not in named} <= found, answer

@@ -113,7 +113,7 @@ def test_a_sweep_is_the_same_on_a_cluster(nodes: Any, glue: Path, expert: Path, 
 
 
 def test_what_is_asked_of_a_cluster(nodes: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    matrix = ["run", str(ROOT / "bench/quick.toml"), "--out", str(tmp_path), "--tasks", "pocket/cola"]
+    matrix = ["run", "quick", "--out", str(tmp_path), "--tasks", "pocket/cola"]
     matrix += ["--engine", "ray"]
     assert "the cluster has 2 processors" in refused(capsys, *matrix, "--address", nodes.address, "--cpus", "8")
     assert "--address 127.0.0.1:1: no cluster there" in refused(capsys, *matrix, "--address", "127.0.0.1:1")

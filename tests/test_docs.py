@@ -25,6 +25,7 @@ from nbclient import NotebookClient
 from torch.distributed.run import get_args_parser
 
 from bench import __main__ as bench
+from bench.matrix import path_of
 from common import tasks
 from common.args import CommonArgs, parse_model, read
 from pocket.models import POCKET
@@ -125,7 +126,7 @@ def parse_bench(name: str, words: list[str]) -> None:
         read(CommonArgs, None, ["--task", options.task, "--teacher", options.teacher, *rest])
     elif name == "bench.figures":
         read(module_of("mc3kd").Args if options.figure == "mc3kd" else CommonArgs, None, rest)
-    elif name == "bench.sweep" and not options.what.endswith(".toml"):
+    elif name == "bench.sweep" and path_of(options.what) is None:
         understood(module_of(options.what).Args, [*rest, "--variant", options.variants])
     else:
         assert not rest
