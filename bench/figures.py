@@ -40,7 +40,7 @@ from bench.records import folder_of
 from bench.rows import load
 from bench.table import budget_of
 from common import data, evaluate, metrics, models, parallel, results
-from common.args import BadInput, CommonArgs, read, split_list, student_shape
+from common.args import BadInput, CommonArgs, read, split_list, split_paths, student_shape
 from common.kinds.documents import entity_types, words_of
 from common.layers import attention as layers
 from common.tasks import TaskData
@@ -64,7 +64,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
     args = read(method.Args, None, words)
     for task in (data.load(name, **args.source) for name in args.tasks):
         matrices = []
-        for name in split_list(names):
+        for name in split_paths(names):
             if args.teacher_epochs:
                 teacher = get_teacher(args, task, name)
                 model, tokenizer, source = teacher.model, teacher.tokenizer, teacher.signature
@@ -354,7 +354,7 @@ def cka_latency(places: str, folder: Path, words: list[str]) -> None:
     (task,) = (data.load(name, **args.source) for name in args.tasks)
     split, times = task.splits[task.reported[0]], dict[str, list[float]]()
     loaded: dict[str, Any] = {}
-    for name in split_list(places):
+    for name in split_paths(places):
         model: Any = models.load_model(name, models.load_config(name), task.task.kind, head=True)
         loaded[name] = model.to(parallel.device()), models.load_tokenizer(name)
     for i in range(min(LATENCY_TEXTS + 1, len(split.ids))):
@@ -371,7 +371,7 @@ def cka_latency(places: str, folder: Path, words: list[str]) -> None:
 
 def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
     """The finished runs in these folders, given with commas, and below them: where each is, and its result."""
-    paths = {place: sorted(Path(place).rglob("result.json")) for place in split_list(runs) or [runs]}
+    paths = {place: sorted(Path(place).rglob("result.json")) for place in split_paths(runs) or [runs]}
     for wrong in (place for place, found in paths.items() if not found):
         raise BadInput(f"{wrong}: holds no result.json; give the folder of a finished run, or one above some")
     found = {path.parent: results.load(path) for some in paths.values() for path in some}  # each once
@@ -593,7 +593,7 @@ def words_table(names: str, folder: Path, words: list[str]) -> None:
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
     """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
     and the trials by learning rate, of a file whose trials are kept beside it."""
-    places = split_list(names)
+    places = split_paths(names)
     found = load(map(folder_of, places), budget_of(places))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from bench.cli import FOLDER, dashed, reading
 from common import results
-from common.args import BadInput, CommonArgs, check_field, parse_model, read, split_list
+from common.args import BadInput, CommonArgs, check_field, parse_model, read, split_list, split_paths
 from common.sources import check_task
 from common.tasks import Columns, Task, find_files, is_data_set
 from common.values import expanded
@@ -403,7 +403,7 @@ def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
         places = [expanded(name)] if is_data_set(name) else []
     files = [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
     named = [given.get(key, "") for key in ("teacher", "init", "tokenizer", "pretraining_teacher")]
-    for model in split_list(",".join(named)):
+    for model in split_paths(",".join(named)):
         folder = Path(parse_model(model)[0])
         if (folder / "config.json").is_file():
             globs = "*.safetensors", "*.json", "*.txt", "*.model", "*/config.json"

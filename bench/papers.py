@@ -43,7 +43,7 @@ from bench import matrix
 from bench.cli import Parser, dashed
 from bench.published import Paper, PrintedRow, PrintedTable, load, methods
 from common import results
-from common.args import BadInput, parse_model, read
+from common.args import BadInput, parse_model, read, split_paths
 from common.tasks import TASKS
 
 HEADER = ["", "column", "paper", "ours", "difference", ""]
@@ -481,7 +481,8 @@ def main(argv: list[str]) -> None:
     paper = load(asked.method)
     if asked.table is not None and asked.table not in paper.names():
         raise BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}")
-    for folder in asked.results.split(",") if asked.results is not None else ():
+    places = ["runs"] if asked.results is None else split_paths(asked.results) or [asked.results]
+    for folder in places if asked.results is not None else ():
         if not folder or not Path(folder).is_dir():
             raise BadInput(f"--results {folder!r}: no such folder")
     tables, counted = ([table for table in some if asked.table in (None, table.name)]
@@ -491,7 +492,7 @@ def main(argv: list[str]) -> None:
         count = f"python -m bench sizes {asked.method}"
         texts += [f"# Table {table.name}. {table.what}\n{count}" for table in counted]
     else:
-        records = records_of(asked.method, (asked.results or "runs").split(","))
+        records = records_of(asked.method, places)
         used: set[int] = set()
         texts = [table_text(paper, table, records, used) for table in tables]
         texts += [sizes_text(paper, table) for table in counted]

@@ -22,7 +22,17 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 from common import __version__, sources, tasks
 from common.errors import BadInput, Interrupted, first_line, speaks
 from common.kinds import OWN, Kind
-from common.values import BUDGETS, KEEP, check_place, layer_list, parse_budget, parse_model, split_list, student_shape
+from common.values import (
+    BUDGETS,
+    KEEP,
+    check_place,
+    layer_list,
+    parse_budget,
+    parse_model,
+    split_list,
+    split_paths,
+    student_shape,
+)
 
 # --- declaring arguments -------------------------------------------------------------------------------------
 
@@ -237,10 +247,10 @@ class CommonArgs:
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():
             raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
-        if self.teacher_outputs is not None or len(split_list(self.teacher)) > 1:
+        if self.teacher_outputs is not None or len(split_paths(self.teacher)) > 1:
             several = f"--teacher {self.teacher}: several teachers"
             self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}" if self.teacher_outputs else several)
-        for name, given in [(key, part) for key in ("teacher", "init") for part in split_list(getattr(self, key))]:
+        for name, given in [(key, part) for key in ("teacher", "init") for part in split_paths(getattr(self, key))]:
             place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
@@ -294,7 +304,7 @@ class CommonArgs:
 
     @property
     def tasks(self) -> list[str]:
-        return split_list(self.task)
+        return split_paths(self.task)
 
     @property
     def variants(self) -> list[str]:

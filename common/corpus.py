@@ -6,6 +6,7 @@ import functools
 import gzip
 import hashlib
 import io
+import os
 import re
 import zlib
 from collections import Counter
@@ -18,7 +19,7 @@ import pocket
 from common.errors import BadInput, refused
 from common.sources import hub_commit, json_lines
 from common.tasks import TaskData
-from common.values import split_list
+from common.values import split_paths
 
 NAMED = ("task", "pocket-short", "pocket-long")  # the corpora that need no file
 SHORT = 20_000  # documents of pocket-short
@@ -43,6 +44,13 @@ class Text(str):
     corpus = ""
 
 
+def parts_of(said: str) -> tuple[str, str | None, str | None, str]:
+    """Of [stream:][NAME[:COUNT]=]PLACE: "stream:" or "", NAME, ":COUNT", PLACE. What is there as a whole is a PLACE."""
+    match = re.fullmatch(r"(stream:)?((?:([^=:,]*)(:[^=,]*)?=)?(.+))", said, re.DOTALL)
+    stream, whole, name, count, place = match.groups() if match else (None, said, None, None, said)
+    return (stream or "", None, None, whole) if os.path.exists(whole) else (stream or "", name, count, place)
+
+
 class Corpus(NamedTuple):
     """One corpus of `--corpus`: a file, a data set of the hub (`place` is REPO:CONFIG), or one of NAMED."""
 
@@ -55,8 +63,7 @@ class Corpus(NamedTuple):
     @classmethod
     def parse(cls, said: str) -> Corpus:
         """[stream:][NAME[:COUNT]=]PLACE, or one of NAMED; `BadInput` for what cannot be. Reads no text."""
-        match = re.fullmatch(r"(stream:)?(?:([^=:]*)(:[^=]*)?=)?(.+)", said, re.DOTALL)
-        stream, name, count, place = match.groups() if match else ()
+        stream, name, count, place = parts_of(said)
         hub = bool(stream) and place.startswith("hub:")
         if place in NAMED and not stream and name is None:
             return cls(place, "", None, False, False)
@@ -130,7 +137,7 @@ def corpora(spec: str | None) -> list[Corpus]:
 
     Files may be packed, `.gz` or `.zst`.
     """
-    found = [Corpus.parse(text) for text in split_list(spec or "")]
+    found = [Corpus.parse(text) for text in split_paths(spec or "", lambda said: parts_of(said)[-1])]
     if spec is not None and not found:
         raise BadInput(f"--corpus {spec!r}: names no text; give a file, or for example pocket-short,pocket-long")
     named = [corpus.name for corpus in found if corpus.name]

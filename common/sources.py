@@ -50,7 +50,7 @@ from common.tasks import (
     names_of,
     plain,
 )
-from common.values import TIMEOUT_SECONDS, expanded
+from common.values import TIMEOUT_SECONDS, expanded, split_paths
 
 Pick = Callable[[Sequence[str], str], dict[str, str]]  # the columns that there are, and where -> our name: the column
 
@@ -651,7 +651,7 @@ def _output_names(
         return ()
     from common import models  # with torch, which few need so early
 
-    config: Any = models.load_config(models.source(columns.teacher.split(",")[0].strip()))
+    config: Any = models.load_config(models.source(split_paths(columns.teacher)[0]))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
     return (asked or KINDS["classification"]).output_names(config)

@@ -40,7 +40,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
-from common.args import BadInput, CommonArgs, parse_model, split_list
+from common.args import BadInput, CommonArgs, parse_model, split_paths
 from common.errors import first_line, tell, warn
 from common.evaluate import Evaluation
 from common.kinds import Encoded, Kind, Task
@@ -162,7 +162,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headl
     """The teacher that the arguments say, or another one by its name: a model, or its outputs alone, where they are in
     a file, of several models, or for a student with tokens of its own. `headless`: nobody reads its outputs on the
     task, so that `--teacher-epochs 0` leaves it as it is, without scores of its own."""
-    names, base = split_list(args.teacher), None if name else own_base(args, task)
+    names, base = split_paths(args.teacher), None if name else own_base(args, task)
     if name or (base is None and len(names) == 1):
         return load_teacher(args, task, name or names[0], headless)
     return outputs_alone(args, task, names if args.teacher_outputs is None else [], base)
@@ -231,7 +231,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
         start = Start(name, source, config, tokenizer, models.model_name(name, whole=True))
-        if args.label_map and kind.sized and name in split_list(args.teacher) and args.teacher_outputs is None:
+        if args.label_map and kind.sized and name in split_paths(args.teacher) and args.teacher_outputs is None:
             config.id2label = dict(enumerate(renamed(args.label_map, list(map(str, range(config.num_labels))))))
             start = start._replace(origin=f"{start.origin}[{args.label_map}]")
     if models.is_decoder(config.model_type) and not kind.causal:
@@ -449,7 +449,7 @@ def own_base(args: CommonArgs, task: TaskData) -> Start | None:
     """What a student with tokens of its own is made of: `--tokenizer`, or a checkpoint that `--init` names; None where
     it reads the teacher's."""
     option, name = ("--tokenizer", args.tokenizer) if args.tokenizer else ("--init", args.checkpoint)
-    first, kind = split_list(args.teacher)[0], task.task.kind
+    first, kind = split_paths(args.teacher)[0], task.task.kind
     if args.teacher_outputs is not None:
         if name is None and first in POCKET and task.source != "pocket":
             raise BadInput(f"--teacher-outputs {args.teacher_outputs}: has no tokenizer; --init MODEL gives the student"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +31,10 @@ def expanded(name: str) -> Path:
 
 
 def parse_model(name: str) -> tuple[str, int | None]:
-    """`"MODEL:6"` -> ("MODEL", 6), the first 6 layers of a model; `"MODEL"` -> ("MODEL", None), all of them."""
+    """`"MODEL:6"` -> ("MODEL", 6), the first 6 layers of a model; `"MODEL"` -> ("MODEL", None), all of them, as of a
+    folder that is called so."""
     match = re.fullmatch(r"(.+):([1-9]\d{0,3})", name)
-    return (match[1], int(match[2])) if match else (name, None)
+    return (match[1], int(match[2])) if match and not os.path.exists(name) else (name, None)
 
 
 def check_place(argument: str, place: str | None, file: bool = False) -> None:
@@ -53,6 +55,18 @@ def check_place(argument: str, place: str | None, file: bool = False) -> None:
 def split_list(text: str) -> list[str]:
     """Comma-separated names, without blanks and repetitions, in order."""
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def split_paths(text: str, place_of: Callable[[str], str] = lambda name: parse_model(name)[0]) -> list[str]:
+    """`split_list` of names that may be paths: parts that together name a file or a folder are one, the most of them.
+    `place_of`: the path in a name."""
+    parts, names = text.split(","), list[str]()
+    while parts:
+        joined = [",".join(parts[:count]).strip() for count in range(1, len(parts) + 1)]
+        there = [name for name in joined if os.path.exists(expanded(place_of(name)))]
+        names.append(max(there, key=len, default=joined[0]))
+        del parts[: joined.index(names[-1]) + 1]
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def student_shape(text: str, argument: str = "--student") -> tuple[int, int]:

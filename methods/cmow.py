@@ -69,7 +69,7 @@ from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, split_list, variants
+from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, split_paths, variants
 
 PAPER_EPOCHS, PATIENCE = 20, 5
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
@@ -154,7 +154,7 @@ class Args(CommonArgs):
 
     @property
     def inits(self) -> list[str]:
-        return split_list(self.init)
+        return split_paths(self.init)
 
     def rows(self) -> dict[str, tuple[str, str]]:
         """Each row's label, with where its embeddings start from, and its variant."""

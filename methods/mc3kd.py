@@ -75,7 +75,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, student_shape, variants
+from common.args import BadInput, CommonArgs, arg, execute, parse, split_paths, student_shape, variants
 
 
 class Variant(NamedTuple):
@@ -530,7 +530,7 @@ def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teache
 
 def teacher_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
     """DynaKD's teachers, `--teacher` first. `BadInput` for one of another vocabulary, or if there is no second."""
-    names = split_list(args.pool or POOLS[args.teacher])
+    names = split_paths(args.pool or POOLS[args.teacher])
     pool = [get_teacher(args, task, name) for name in names if name != args.teacher]
     for other in pool:
         if other.tokenizer.get_vocab() != teacher.tokenizer.get_vocab():

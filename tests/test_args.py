@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT
 from test_input import refused as one_line
 
-from common import args
+from common import args, corpus
 from common.args import BUDGETS, CommonArgs
 
 METHODS = sorted(path.stem for path in (ROOT / "methods").glob("[a-z]*.py"))
@@ -183,6 +183,28 @@ def test_what_is_typed_arrives() -> None:
     assert args.split_list(" b, a,,b ") == ["b", "a"]
     for cls in ARGS.values():
         assert args.parse(cls, None, []) == cls()
+
+
+@pytest.mark.parametrize("folder", ["lr=5e-05,bs=32", "epoch=9-step=870", "v1:2", "a, b", "x,y:3/books:4=z"])
+def test_what_is_there_as_a_whole_is_a_path(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever commas, colons and equals signs it has: of models, tasks, corpora, alone and among others."""
+    monkeypatch.chdir(tmp_path)
+    texts = f"{folder}/c.txt"
+    for file in (texts, f"{folder}/t.csv", "other/t.csv"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text("text,label\n" + "a film,good\nthe plot,bad\n" * 20)
+    models = {folder: (folder, None), f"{folder}:2": (folder, 2), "other": ("other", None), "some/m:2": ("some/m", 2)}
+    assert args.split_paths(",".join(models)) == list(models)
+    assert {name: args.parse_model(name) for name in models} == models
+    made = ARGS["mc3kd"](teacher=f"{folder}:2", init=folder, task=f"other/t.csv, {folder}/t.csv, pocket/rte")
+    made.check()
+    assert made.tasks == ["other/t.csv", f"{folder}/t.csv", "pocket/rte"]
+    for prefix in ("", "stream:"):
+        assert corpus.corpora(prefix + texts) == [corpus.Corpus("", texts, None, bool(prefix), False)]
+    found = corpus.corpora(f"stream:books:3={texts},task,other={texts}")
+    assert [(one.name, one.place, one.most, one.streamed) for one in found] == [
+        ("books", texts, 3, True), ("task", "", None, False), ("other", texts, None, False)
+    ]  # fmt: skip
 
 
 # --- help ----------------------------------------------------------------------------------------------------

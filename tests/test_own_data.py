@@ -433,6 +433,19 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert torch.equal(after, before)
     assert known["record"]["ledger"]["student_examples"] == 96
     assert known["answers"][0]["label"] in ("praise", "complaint")
+    # of equal parts the loss and the gradient are one part's; evaluation gathers the logits alone
+    row, norms = known["rows"][0], []
+    quiet: Any = {"use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True}
+    for parts in (1, 4):
+        how = transformers.TrainingArguments(
+            "t", max_steps=1, logging_steps=1, gradient_accumulation_steps=parts, **quiet
+        )
+        model = tiny_bert(3, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        trainer = known["Distillation"](model, how, train_dataset=[row] * 32, processing_class=known["tokenizer"])
+        trainer.train()
+        norms.append([trainer.state.log_history[0][name] for name in ("loss", "grad_norm")])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+    assert trainer.predict([row] * 9).predictions.shape == (9, 2)
     unnamed = tiny_bert(4, 32)
     refused(lambda: Teacher.of(unnamed, known["tokenizer"], known["task"], 16), "its outputs have no names")
 
