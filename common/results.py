@@ -81,6 +81,11 @@ def folder_of(out_dir: str | Path, record: dict[str, Any]) -> Path:
     return place / "-".join([*words, digest(seedless(record))[:6]]) / f"seed{record['seed']}"
 
 
+def model_label(name: str) -> str:
+    """A model's name for a reader elsewhere: a hub id as it is, a folder without the place where it lies."""
+    return Path(name).name if name.startswith((".", "/", "~")) or name.count("/") > 1 else name
+
+
 def seedless(record: dict[str, Any]) -> str:
     """The signature that all seeds of a row share."""
     return str(record["signature"]).replace(f"|seed:{record['seed']}|", "|seed:*|")
@@ -211,7 +216,8 @@ def table(records: list[dict[str, Any]]) -> str:
     for record in records:
         teachers.setdefault(record["teacher"]["signature"], record["teacher"])
     for teacher in teachers.values():
-        rows.append([*line(f"teacher {teacher['name']}", teacher["metrics"], teacher["analysis"], teacher), "-", "-"])
+        name = f"teacher {model_label(teacher['name'])}"
+        rows.append([*line(name, teacher["metrics"], teacher["analysis"], teacher), "-", "-"])
     for record in records:
         student, ledger = record["student"], record["ledger"]
         name = f"{record['variant']} {student['shape']} seed {record['seed']}"

@@ -528,7 +528,7 @@ print({kind.use})"""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
-A {run.args.student} student of {run.teacher.name}, seed {run.args.seed}. Data: {task.origin}.
+A {run.args.student} student of {results.model_label(run.teacher.name)}, seed {run.args.seed}. Data: {task.origin}.
 
 {chr(10).join(lines)}
 

@@ -28,8 +28,8 @@ from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
 from common.layers import attention
-from common.results import write_json
-from common.run import Run, build_student, first_weights, say_once
+from common.results import table, write_json
+from common.run import Loading, Run, build_student, first_weights, model_card, say_once
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher, keep_outputs
 from pocket.models import TEACHERS
@@ -73,7 +73,7 @@ def test_a_teacher_whose_head_no_row_reads_is_left_as_it_is(easy: list[str], tmp
     out = ran("efficient_attention", *argv, "--variant", "finetune,convert-distil")
     assert not (tmp_path / "cache" / "teachers").exists()
     assert [record["teacher"]["metrics"] for record in records(tmp_path / "runs")] == [{}, {}]
-    assert re.search(r"^teacher \S+/teacher +- ", out, re.MULTILINE), out
+    assert re.search(r"^teacher teacher +- ", out, re.MULTILINE), out
     assert "has no head for sst2" in stopped("efficient_attention", *argv, "--variant", "convert-distil,kd")
 
 
@@ -106,6 +106,23 @@ def test_the_page_lists_the_teachers_that_are_shipped() -> None:
     lines = re.findall(r"^\| (pocket[\d-]*) \| ([a-z2, ]+) \|$", page, re.MULTILINE)
     listed = {f"{name}-{task}" for name, tasks in lines for task in tasks.split(", ")}
     assert listed == {path.stem for path in TEACHERS.glob("*.json")}
+
+
+@pytest.mark.parametrize(("name", "shown"), [
+    ("/home/me/models/bert/", "bert"), ("./bert", "bert"), ("~/a/bert:6", "bert:6"), ("runs/mc3kd/bert", "bert"),
+    ("org/bert", "org/bert"), ("org/bert:6", "org/bert:6"), ("pocket-6", "pocket-6"), ("bert+gpt2", "bert+gpt2"),
+])  # fmt: skip
+def test_a_card_and_a_table_show_no_place_of_this_machine(
+    name: str, shown: str, expert: Path, sst2: TaskData, tmp_path: Path
+) -> None:
+    made = replace(get_teacher(some(), sst2, str(expert)), name=name)
+    run = Run(some(out_dir=str(tmp_path)), "m", "kd", sst2, made, 1)
+    assert f"student of {shown}, seed 0." in model_card(run, {}, Loading())
+    record: dict[str, Any] = {"comparable": "", "metrics": {"dev": {}}, "analysis": {}, "variant": "kd", "seed": 0}
+    record["teacher"] = {"name": name, "signature": "", "metrics": {}, "analysis": {}, "parameters": 0, "bytes": 0}
+    record["student"] = record["teacher"] | {"shape": "1x2", "init": "random"}
+    record["ledger"] = {"teacher_examples": 0}
+    assert f"\nteacher {shown}  " in table([record])
 
 
 def swapped_outputs(expert: Path) -> Any:
