@@ -22,12 +22,13 @@ import torch
 import transformers
 from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, ran, sentence, tiny_bert, word_tokenizer
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from safetensors.numpy import load_file
 from test_input import refused, write
 
 from bench import arena, measure
 from bench import rows as compared
 from bench.records import Cell
-from common import data
+from common import data, models
 from common.kinds import KINDS
 from common.layers import packed
 from common.run import Run
@@ -390,6 +391,107 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
     if method in ("mc3kd", "cka", "dist"):
         answer = transformers.pipeline("text-classification", str(found.parent), device="cpu")(texts[0])
         assert answer[0]["label"] in ("complaint", "praise")
+
+
+UNITS = {"z": (1.0, 0.0), "prices": (1.5e5, 4e5), "years": (20.0, 1990.0)}
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> dict[str, list[Path]]:
+    """Runs of a teacher, the undistilled student and KD on the same scores in several units."""
+    root = tmp_path_factory.mktemp("scored")
+    argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 8, "--teacher-lr", 3e-3, "--max-length", 16]
+    argv += ["--student", "2x32", "--variant", "finetune,kd", "--lr", 3e-3, "--budget", 3200, "--device", "cpu"]
+    rng, found = random.Random(0), {}
+    rows = [[(NEGATIVE, POSITIVE)[i >> bit & 1] for bit in range(3)] for i in range(400)]
+    texts = [" ".join([*(rng.choice(mood) for mood in row), *rng.choices(("the", "film", "was"), k=3)]) for row in rows]
+    for unit, (std, mean) in UNITS.items():
+        scores = [mean + std * (sum(mood is POSITIVE for mood in row) - 1.5) for row in rows]
+        task = "".join(f"{text},{score:.9g}\n" for text, score in zip(["text", *texts], [0, *scores], strict=True))
+        path = write(root / f"{unit}.csv", task.replace("text,0\n", "text,score\n"))
+        ran("mc3kd", "--task", path, *argv, "--out-dir", root / unit)
+        found[unit] = sorted((root / unit).rglob("result.json"))
+    return found
+
+
+@pytest.mark.parametrize("unit", ["prices", "years"])
+def test_scores_are_learnt_in_any_unit(unit: str, scored: dict[str, list[Path]]) -> None:
+    """As z-scores are, up to rounding. Predictions, saved students and kept teachers have the data's unit."""
+    std, mean = UNITS[unit]
+    for path, plain in zip(scored[unit], scored["z"], strict=True):
+        record, (of_z, said) = json.loads(path.read_text()), (load_file(p.parent / "predictions.safetensors")["dev"]
+                                                              for p in (plain, path))  # fmt: skip
+        assert record["metrics"]["dev"]["pearson"] > 0.8
+        assert record["teacher"]["metrics"]["dev"]["pearson"] > 0.8
+        assert numpy.sqrt(numpy.mean((of_z - (said - mean) / std) ** 2)) < 0.1 * of_z.std()
+        assert record["settings"]["scores"] == "standardised"
+        assert "|scores:standardised|" in record["signature"]
+        student = transformers.AutoModelForSequenceClassification.from_pretrained(path.parent).eval()
+        task = data.load(str(path.parents[5] / f"{unit}.csv"), columns=Columns(kind="scores"))
+        tokens = word_tokenizer()([text for (text,) in task.splits["dev"].texts], padding=True, return_tensors="pt")
+        with torch.no_grad():
+            numpy.testing.assert_allclose(student(**tokens).logits[:, 0], said, rtol=1e-5)
+    (note,) = (path.parents[5] / unit).glob("cache/teachers/*/made.json")
+    assert json.loads(note.read_text())["recipe"]["scores"] == "standardised"
+    teacher = transformers.AutoModelForSequenceClassification.from_pretrained(note.parent).eval()
+    with torch.no_grad():
+        assert abs(float(teacher(**tokens).logits.mean()) - mean) < std
+
+
+def test_scores_of_the_table_stay_as_they_are() -> None:
+    for name, kind in KINDS.items():
+        assert (kind.scale, kind.recipe) == (None, {}), name
+    task = data.from_lists([f"text {i}" for i in range(20)], [float(i % 7) + 0.5 for i in range(20)])
+    mean, std = task.task.kind.scale
+    train = numpy.array(task.splits["train"].labels)
+    assert (mean, std) == (pytest.approx(train.mean()), pytest.approx(train.std()))
+    logits, labels = torch.tensor([[mean], [mean + std]], dtype=torch.float64), torch.tensor([mean - std, numpy.nan])
+    z, targets = task.task.kind.predictions(argparse.Namespace(logits=logits), labels, labels)
+    torch.testing.assert_close(z, torch.tensor([[0.0], [1.0]], dtype=torch.float64))
+    torch.testing.assert_close(targets, torch.tensor([-1.0, numpy.nan]), equal_nan=True, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
+@pytest.mark.parametrize("lost", [(), None], ids=["from a file", "new"])
+def test_a_heads_scale(family: str, lost: Any) -> None:
+    """A head from a file answers as before, a new one in z-scores times the deviation; folded it is the library's."""
+    sizes: dict[str, Any] = {"num_labels": 1, "vocab_size": 31, "pad_token_id": 0}
+    if family == "bart":
+        sizes |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+                  "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}  # fmt: skip
+    else:
+        sizes |= {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.AutoConfig.for_model(family, **sizes, eos_token_id=3)
+    model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    kind = data.from_lists([f"text {i}" for i in range(20)], [1e3 * i + 0.5 for i in range(20)]).task.kind
+    (mean, std), ids = kind.scale, torch.tensor([[2, 7, 9, 3], [2, 8, 5, 3]])
+
+    def said() -> torch.Tensor:
+        with torch.no_grad():
+            return model(input_ids=ids).logits
+
+    before, weights = said(), {name: value.clone() for name, value in model.state_dict().items()}
+    models.scale_head(model, kind, lost)
+    bias = family != "gpt2"  # a decoder's head has none
+    wanted = before if lost is not None else before * std + mean * bias
+    torch.testing.assert_close(said(), wanted, atol=1e-2, rtol=1e-4)
+    if lost is None:
+        assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    models.fold_head(model)
+    torch.testing.assert_close(said(), wanted, atol=1e-2, rtol=1e-4)
+    assert not any(isinstance(module, models.ScoreHead) for module in model.modules())
+
+
+def test_a_head_of_prices_keeps_its_precision_in_a_small_file(tmp_path: Path) -> None:
+    model = tiny_bert(1, 16, num_labels=1).eval()
+    model.classifier.bias.data.fill_(4e5)  # half precision ends at 65,504
+    xtc.quantize(model, 1)
+    packed.pack_model(model).eval()
+    packed.save(model, word_tokenizer(), tmp_path / "half", half=True)
+    tokens = word_tokenizer()(["the film", "a dull cast"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        again = packed.load(tmp_path / "half")[0](**tokens).logits
+        torch.testing.assert_close(again, model(**tokens).logits, atol=0.1, rtol=0)
 
 
 def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
