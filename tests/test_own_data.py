@@ -393,49 +393,41 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
         assert answer[0]["label"] in ("complaint", "praise")
 
 
-UNITS = {"z": (1.0, 0.0), "prices": (1.5e5, 4e5), "years": (20.0, 1990.0)}
-
-
-@pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> dict[str, list[Path]]:
-    """Runs of a teacher, the undistilled student and KD on the same scores in several units."""
-    root = tmp_path_factory.mktemp("scored")
+def test_scores_are_learnt_in_any_unit(tmp_path: Path, backbone: Path) -> None:
+    """Prices are learnt as their z-scores are, up to rounding. Predictions, saved students and kept teachers have the
+    data's unit."""
     argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 8, "--teacher-lr", 3e-3, "--max-length", 16]
-    argv += ["--student", "2x32", "--variant", "finetune,kd", "--lr", 3e-3, "--budget", 3200, "--device", "cpu"]
+    argv += ["--student", "2x32", "--variant", "finetune,kd", "--lr", 3e-3, "--budget", 2560, "--device", "cpu"]
     rng, found = random.Random(0), {}
-    rows = [[(NEGATIVE, POSITIVE)[i >> bit & 1] for bit in range(3)] for i in range(400)]
-    texts = [" ".join([*(rng.choice(mood) for mood in row), *rng.choices(("the", "film", "was"), k=3)]) for row in rows]
-    for unit, (std, mean) in UNITS.items():
-        scores = [mean + std * (sum(mood is POSITIVE for mood in row) - 1.5) for row in rows]
-        task = "".join(f"{text},{score:.9g}\n" for text, score in zip(["text", *texts], [0, *scores], strict=True))
-        path = write(root / f"{unit}.csv", task.replace("text,0\n", "text,score\n"))
-        ran("mc3kd", "--task", path, *argv, "--out-dir", root / unit)
-        found[unit] = sorted((root / unit).rglob("result.json"))
-    return found
+    good = [rng.randint(0, 4) for _ in range(400)]  # words of four
+    texts = [
+        " ".join([*rng.choices(POSITIVE, k=k), *rng.choices(NEGATIVE, k=4 - k), str(i)]) for i, k in enumerate(good)
+    ]
+    for unit, price in {"z": -1.5, "prices": 1e5}.items():
+        rows = [f"{text},{price + k * (0.75 if unit == 'z' else 1e5)}\n" for text, k in zip(texts, good, strict=True)]
+        path = write(tmp_path / f"{unit}.csv", "".join(["text,score\n", *rows]))
+        ran("mc3kd", "--task", path, *argv, "--out-dir", tmp_path / unit)
+        found[unit] = [run.parent for run in sorted((tmp_path / unit).rglob("result.json"))]
+    split = data.load(str(path), columns=Columns(kind="scores")).splits["dev"]
+    tokens = word_tokenizer()([text for (text,) in split.texts], padding=True, return_tensors="pt")
 
+    def answers(folder: Path) -> numpy.ndarray:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        with torch.no_grad():
+            return model(**tokens).logits[:, 0].numpy()
 
-@pytest.mark.parametrize("unit", ["prices", "years"])
-def test_scores_are_learnt_in_any_unit(unit: str, scored: dict[str, list[Path]]) -> None:
-    """As z-scores are, up to rounding. Predictions, saved students and kept teachers have the data's unit."""
-    std, mean = UNITS[unit]
-    for path, plain in zip(scored[unit], scored["z"], strict=True):
-        record, (of_z, said) = json.loads(path.read_text()), (load_file(p.parent / "predictions.safetensors")["dev"]
-                                                              for p in (plain, path))  # fmt: skip
-        assert record["metrics"]["dev"]["pearson"] > 0.8
-        assert record["teacher"]["metrics"]["dev"]["pearson"] > 0.8
-        assert numpy.sqrt(numpy.mean((of_z - (said - mean) / std) ** 2)) < 0.1 * of_z.std()
+    for plain, folder in zip(found["z"], found["prices"], strict=True):
+        record = json.loads((folder / "result.json").read_text())
+        of_z, said = (load_file(one / "predictions.safetensors")["dev"] for one in (plain, folder))
+        numpy.testing.assert_allclose(answers(folder), said, rtol=1e-5)
+        assert min(record["metrics"]["dev"]["pearson"], record["teacher"]["metrics"]["dev"]["pearson"]) > 0.6
+        assert numpy.corrcoef(of_z, said)[0, 1] > 0.99
+        assert abs(of_z - (said - 3e5) / (1e5 / 0.75)).mean() < 0.1
         assert record["settings"]["scores"] == "standardised"
         assert "|scores:standardised|" in record["signature"]
-        student = transformers.AutoModelForSequenceClassification.from_pretrained(path.parent).eval()
-        task = data.load(str(path.parents[5] / f"{unit}.csv"), columns=Columns(kind="scores"))
-        tokens = word_tokenizer()([text for (text,) in task.splits["dev"].texts], padding=True, return_tensors="pt")
-        with torch.no_grad():
-            numpy.testing.assert_allclose(student(**tokens).logits[:, 0], said, rtol=1e-5)
-    (note,) = (path.parents[5] / unit).glob("cache/teachers/*/made.json")
+    (note,) = (tmp_path / "prices").glob("cache/teachers/*/made.json")
     assert json.loads(note.read_text())["recipe"]["scores"] == "standardised"
-    teacher = transformers.AutoModelForSequenceClassification.from_pretrained(note.parent).eval()
-    with torch.no_grad():
-        assert abs(float(teacher(**tokens).logits.mean()) - mean) < std
+    assert abs(answers(note.parent).mean() - 3e5) < 1e5
 
 
 def test_scores_of_the_table_stay_as_they_are() -> None:
