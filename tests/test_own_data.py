@@ -29,6 +29,7 @@ from bench import arena, measure
 from bench import rows as compared
 from bench.records import Cell
 from common import data, models
+from common.errors import BadInput
 from common.kinds import KINDS
 from common.layers import packed
 from common.run import Run
@@ -472,6 +473,16 @@ def test_a_heads_scale(family: str, lost: Any) -> None:
     models.fold_head(model)
     torch.testing.assert_close(said(), wanted, atol=1e-2, rtol=1e-4)
     assert not any(isinstance(module, models.ScoreHead) for module in model.modules())
+
+
+def test_a_head_without_a_bias_is_not_sent_far() -> None:
+    """As a decoder's, which learns 40 to 80, and of 1990 to 2009 one constant."""
+    config = transformers.GPT2Config(vocab_size=31, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
+    texts = [f"text {i}" for i in range(20)]
+    near, far = (data.from_lists(texts, [first + i + 0.5 for i in range(20)]).task.kind for first in (40, 1990))
+    assert models.build(config, near).score.std == near.scale[1]
+    with pytest.raises(BadInput, match=r"--kind scores: their mean is 2000, .* of a gpt2 has no bias"):
+        models.build(config, far)
 
 
 def test_a_head_of_prices_keeps_its_precision_in_a_small_file(tmp_path: Path) -> None:
