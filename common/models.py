@@ -355,6 +355,9 @@ def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
     return scale_head(model, head)
 
 
+FARTHEST = 10  # standard deviations from 0 of a mean that a head without a bias learns
+
+
 class ScoreHead(nn.Linear):
     """A head whose weights learn z-scores and whose answers have the data's unit: mean + std (W x + b)."""
 
@@ -380,7 +383,13 @@ def scale_head(model: PreTrainedModel, kind: Any, absent: Collection[str] | None
     heads = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear) and m.out_features == 1}
     for name, head in list(heads.items())[-1:]:
         mean, std = scale if head.bias is not None else (0.0, scale[1])
-        if absent is not None and f"{name}.weight" not in absent:
+        new = absent is None or f"{name}.weight" in absent
+        if new and abs(scale[0] - mean) > FARTHEST * std:
+            raise BadInput(
+                f"--kind scores: their mean is {scale[0]:.4g}, their standard deviation {std:.4g}, and the head of a"
+                f" {model.config.model_type} has no bias to learn that; an encoder, or scores less their mean, would do"
+            )
+        if not new:
             head.weight /= std
             if head.bias is not None:
                 head.bias.sub_(mean).div_(std)

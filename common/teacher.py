@@ -205,9 +205,9 @@ def warn_of_scale(who: str, task: TaskData, said: dict[str, np.ndarray]) -> None
         scores, known = found[~np.isnan(found)], next(filter(None, labels), [0.0])
         spread = float(np.std(known))
         if spread and not (abs(scores.mean() - np.mean(known)) <= spread / 2 <= scores.std() <= 2 * spread):
-            warn(f"{who}: its scores of {split} go from {scores.min():.4g} to {scores.max():.4g}, the labels from"
-                 f" {min(known):.4g} to {max(known):.4g}; its students learn its scale: --teacher-outputs FILE with"
-                 " scores of the labels' scale would do")  # fmt: skip
+            ranges = [f"from {np.min(values):.4g} to {np.max(values):.4g}" for values in (scores, known)]
+            hint = "students learn its scale; --teacher-outputs FILE with scores on the labels' scale would do"
+            return warn(f"{who}: its scores of {split} go {ranges[0]}, the labels {ranges[1]}; {hint}")
 
 
 def never_run(start: Start, task: TaskData) -> PreTrainedModel:

@@ -22,12 +22,14 @@ import torch
 import transformers
 from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, ran, sentence, tiny_bert, word_tokenizer
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from safetensors.numpy import load_file
 from test_input import refused, write
 
 from bench import arena, measure
 from bench import rows as compared
 from bench.records import Cell
-from common import data
+from common import data, models
+from common.errors import BadInput
 from common.kinds import KINDS
 from common.layers import packed
 from common.run import Run
@@ -390,6 +392,109 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
     if method in ("mc3kd", "cka", "dist"):
         answer = transformers.pipeline("text-classification", str(found.parent), device="cpu")(texts[0])
         assert answer[0]["label"] in ("complaint", "praise")
+
+
+def test_scores_are_learnt_in_any_unit(tmp_path: Path, backbone: Path) -> None:
+    """Prices are learnt as their z-scores are, up to rounding. Predictions, saved students and kept teachers have the
+    data's unit."""
+    argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 8, "--teacher-lr", 3e-3, "--max-length", 16]
+    argv += ["--student", "2x32", "--variant", "finetune,kd", "--lr", 3e-3, "--budget", 2560, "--device", "cpu"]
+    rng, found = random.Random(0), {}
+    good = [rng.randint(0, 4) for _ in range(400)]  # words of four
+    texts = [
+        " ".join([*rng.choices(POSITIVE, k=k), *rng.choices(NEGATIVE, k=4 - k), str(i)]) for i, k in enumerate(good)
+    ]
+    for unit, price in {"z": -1.5, "prices": 1e5}.items():
+        rows = [f"{text},{price + k * (0.75 if unit == 'z' else 1e5)}\n" for text, k in zip(texts, good, strict=True)]
+        path = write(tmp_path / f"{unit}.csv", "".join(["text,score\n", *rows]))
+        ran("mc3kd", "--task", path, *argv, "--out-dir", tmp_path / unit)
+        found[unit] = [run.parent for run in sorted((tmp_path / unit).rglob("result.json"))]
+    split = data.load(str(path), columns=Columns(kind="scores")).splits["dev"]
+    tokens = word_tokenizer()([text for (text,) in split.texts], padding=True, return_tensors="pt")
+
+    def answers(folder: Path) -> numpy.ndarray:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        with torch.no_grad():
+            return model(**tokens).logits[:, 0].numpy()
+
+    for plain, folder in zip(found["z"], found["prices"], strict=True):
+        record = json.loads((folder / "result.json").read_text())
+        of_z, said = (load_file(one / "predictions.safetensors")["dev"] for one in (plain, folder))
+        numpy.testing.assert_allclose(answers(folder), said, rtol=1e-5)
+        assert min(record["metrics"]["dev"]["pearson"], record["teacher"]["metrics"]["dev"]["pearson"]) > 0.6
+        assert numpy.corrcoef(of_z, said)[0, 1] > 0.99
+        assert abs(of_z - (said - 3e5) / (1e5 / 0.75)).mean() < 0.1
+        assert record["settings"]["scores"] == "standardised"
+        assert "|scores:standardised|" in record["signature"]
+    (note,) = (tmp_path / "prices").glob("cache/teachers/*/made.json")
+    assert json.loads(note.read_text())["recipe"]["scores"] == "standardised"
+    assert abs(answers(note.parent).mean() - 3e5) < 1e5
+
+
+def test_scores_of_the_table_stay_as_they_are() -> None:
+    for name, kind in KINDS.items():
+        assert (kind.scale, kind.recipe) == (None, {}), name
+    task = data.from_lists([f"text {i}" for i in range(20)], [float(i % 7) + 0.5 for i in range(20)])
+    mean, std = task.task.kind.scale
+    train = numpy.array(task.splits["train"].labels)
+    assert (mean, std) == (pytest.approx(train.mean()), pytest.approx(train.std()))
+    logits, labels = torch.tensor([[mean], [mean + std]], dtype=torch.float64), torch.tensor([mean - std, numpy.nan])
+    z, targets = task.task.kind.predictions(argparse.Namespace(logits=logits), labels, labels)
+    torch.testing.assert_close(z, torch.tensor([[0.0], [1.0]], dtype=torch.float64))
+    torch.testing.assert_close(targets, torch.tensor([-1.0, numpy.nan]), equal_nan=True, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
+@pytest.mark.parametrize("lost", [(), None], ids=["from a file", "new"])
+def test_a_heads_scale(family: str, lost: Any) -> None:
+    """A head from a file answers as before, a new one in z-scores times the deviation; folded it is the library's."""
+    sizes: dict[str, Any] = {"num_labels": 1, "vocab_size": 31, "pad_token_id": 0}
+    if family == "bart":
+        sizes |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+                  "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}  # fmt: skip
+    else:
+        sizes |= {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.AutoConfig.for_model(family, **sizes, eos_token_id=3)
+    model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    kind = data.from_lists([f"text {i}" for i in range(20)], [1e3 * i + 0.5 for i in range(20)]).task.kind
+    (mean, std), ids = kind.scale, torch.tensor([[2, 7, 9, 3], [2, 8, 5, 3]])
+
+    def said() -> torch.Tensor:
+        with torch.no_grad():
+            return model(input_ids=ids).logits
+
+    before, weights = said(), {name: value.clone() for name, value in model.state_dict().items()}
+    models.scale_head(model, kind, lost)
+    bias = family != "gpt2"  # a decoder's head has none
+    wanted = before if lost is not None else before * std + mean * bias
+    torch.testing.assert_close(said(), wanted, atol=1e-2, rtol=1e-4)
+    if lost is None:
+        assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    models.fold_head(model)
+    torch.testing.assert_close(said(), wanted, atol=1e-2, rtol=1e-4)
+    assert not any(isinstance(module, models.ScoreHead) for module in model.modules())
+
+
+def test_a_head_without_a_bias_is_not_sent_far() -> None:
+    """As a decoder's, which learns 40 to 80, and of 1990 to 2009 one constant."""
+    config = transformers.GPT2Config(vocab_size=31, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
+    texts = [f"text {i}" for i in range(20)]
+    near, far = (data.from_lists(texts, [first + i + 0.5 for i in range(20)]).task.kind for first in (40, 1990))
+    assert models.build(config, near).score.std == near.scale[1]
+    with pytest.raises(BadInput, match=r"--kind scores: their mean is 2000, .* of a gpt2 has no bias"):
+        models.build(config, far)
+
+
+def test_a_head_of_prices_keeps_its_precision_in_a_small_file(tmp_path: Path) -> None:
+    model = tiny_bert(1, 16, num_labels=1).eval()
+    model.classifier.bias.data.fill_(4e5)  # half precision ends at 65,504
+    xtc.quantize(model, 1)
+    packed.pack_model(model).eval()
+    packed.save(model, word_tokenizer(), tmp_path / "half", half=True)
+    tokens = word_tokenizer()(["the film", "a dull cast"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        again = packed.load(tmp_path / "half")[0](**tokens).logits
+        torch.testing.assert_close(again, model(**tokens).logits, atol=0.1, rtol=0)
 
 
 def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped, tiny_bart, tiny_bert, word_tokenizer
@@ -42,6 +43,58 @@ def saved(folder: Path, model: Any = None) -> Path:
 
 def some(**changes: Any) -> CommonArgs:
     return CommonArgs(**({"max_length": 16, "batch_size": 8, "teacher_epochs": 0.02} | changes))
+
+
+# --- what a teacher says that is odd ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "other"),
+    [(0.3, 4.8, False), (-0.2, 5.3, False), (0, 1, True), (-4.1, 4.4, True), (0, 100, True), (5, 10, True),
+     (2.4, 2.6, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_teacher_of_another_scale(low: float, high: float, other: bool, labelled: bool, capsys: Any) -> None:
+    """Both ranges are told; without labels of the split those of train are compared."""
+    labels = [5 * i / 19 for i in range(20)]
+    texts = [(f"text {i}",) for i in range(20)]
+    dev = data.Split(list(map(str, range(20))), texts, labels if labelled else [None] * 20)
+    task = TaskData("t", TASKS["stsb"], "local", "", {"train": replace(dev, labels=labels), "dev": dev}, "", ("dev",))
+    teacher.warn_of_scale("--teacher X", task, {"dev": np.linspace(low, high, 20)})
+    said = capsys.readouterr().err
+    line = f"warning: --teacher X: its scores of dev go from {low:.4g} to {high:.4g}, the labels from 0 to 5; "
+    assert said.startswith(line) if other else said == ""
+
+
+LOGITS = np.array([[0.0, 1.0], [0.2, 0.9], [-1.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "found", "says"),
+    [
+        ("classification", [0, 1, 0], LOGITS, "all 3 answers on dev as 'b'"),
+        ("classification", [1, 1, 1], LOGITS, None),  # as it is right
+        ("classification", [None] * 3, LOGITS, "as 'b'"),
+        ("classification", [0, 1, 0], LOGITS[:, ::-1] * [[1], [1], [-1]], None),
+        ("multi-label classification", [[0, 1], [1, 0], [1, 1]], LOGITS - 0.5, "as 'b'"),
+        ("multi-label classification", [[0, 1], [1, 0], [1, 1]], LOGITS - 0.05, None),
+        ("regression", [1.0, 2.0, 5.0], np.full((3, 1), 2.5) + 1e-7, "as 2.5"),
+        ("regression", [1e5, 2e5, 5e5], np.array([[2e5], [2e5 + 99], [2e5]]), "as 200000.0"),
+        ("regression", [1.0, 2.0, 5.0], np.array([2.5, 2.4, 2.6]), None),
+        ("text embedding", [None] * 3, np.ones((3, 4)) / 2, "as 'one vector'"),
+        ("text embedding", [1.0, 2.0, 3.0], np.array([0.1, 0.5, 0.2]), None),
+        ("summarisation", ["x", "y", "z"], ["the"] * 3, "as 'the'"),
+        ("translation", ["x", "y", "z"], ["the", "a", "the"], None),
+    ],
+)
+def test_one_answer_to_all_is_told(kind: str, labels: Any, found: Any, says: str | None, capsys: Any) -> None:
+    task = data.Task("t", KINDS[kind], ("text",), ("a", "b"), ("accuracy",))
+    split = data.Split(list("012"), [("x",), ("y",), ("z",)], labels)
+    evaluate.warn_once.cache_clear()
+    loaded = TaskData("t", task, "local", "", {"dev": split}, "", ("dev",))
+    evaluate.warn_of_one_answer("kd seed 0", loaded, "dev", None, found)
+    said = capsys.readouterr().err
+    assert "kd seed 0" in said and says in said if says else said == ""
 
 
 # --- folders -------------------------------------------------------------------------------------------------

@@ -58,6 +58,47 @@ def test_rouge_is_rouge_scores() -> None:
     assert "stemmed" in metrics.signature("rouge2")
 
 
+SCRIPTS = {  # a text, one with another letter or word, and BLEU's tokenizer
+    "en": ("The cafe has rain_drops today", "The cafe has rain_drops now", "13a"),
+    "de": ("Öl im Haus ist teuer", "Äl im Haus ist teuer", "13a"),
+    "ru": ("Сегодня в городе идёт дождь", "Сегодня в городе идёт снег", "13a"),
+    "el": ("Η πόλη έχει βροχή σήμερα", "Η πόλη έχει βροχή αύριο", "13a"),
+    "hi": ("शहर की वर्षा बहुत है", "शहर का वर्षा बहुत है", "13a"),
+    "ko": ("오늘 서울에 비가 온다", "오늘 부산에 비가 온다", "13a"),
+    "zh": ("甲市今天下雨，iPhone 很好用", "乙市今天下雨，iPhone 很好用", "zh"),
+    "ja": ("今日は東京で雨が降っています。", "今日は大阪で雨が降っています。", "char"),
+    "th": ("วันนี้ฝนตกที่กรุงเทพ", "วันนี้แดดออกที่กรุงเทพ", "char"),
+}
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+def test_metrics_see_every_script(language: str) -> None:
+    """A text is equal to itself and not to another. The mark names the words where they are not the library's usual."""
+    import sacrebleu
+
+    text, other, tokenizer = SCRIPTS[language]
+    assert set(metrics.rouge([text], [text]).values()) == {1.0}
+    assert metrics.bleu([text], [text]) == {"bleu": pytest.approx(1)}
+    assert 0 < metrics.rouge([other], [text])["rouge1"] < 1
+    assert (
+        metrics.bleu([other], [text])["bleu"]
+        == sacrebleu.corpus_bleu([other], [[text]], tokenize=tokenizer).score / 100
+    )
+    assert f"tok:{tokenizer}," in metrics.signature("bleu", [text])
+    assert metrics.signature("rouge2", [text]).endswith("stemmed" if language == "en" else ",Unicode words")
+
+
+def test_rouge_of_plain_letters_is_the_same_beside_other_scripts() -> None:
+    """Accents in one or two signs are equal; a task's mark is of its reported references."""
+    odd = [*TRUE, "Der O\u0308lpreis"]
+    found, alone = metrics.rouge([*FOUND, "der Ölpreis"], odd), metrics.rouge(FOUND, TRUE)
+    assert found == pytest.approx({name: (3 * value + 1) / 4 for name, value in alone.items()})
+    task, tokenizer = TASKS["xsum"], word_tokenizer()
+    for texts, mark in ((TRUE, "stemmed"), (odd, "stemmed,Unicode words")):
+        split = Split(list(texts), [(text,) for text in texts], list(texts))
+        assert task.kind.comparable(task, tokenizer, 16, [split])["score"].partition(",")[2] == mark
+
+
 @pytest.mark.parametrize("fifty", [False, True])
 def test_languages_of_an_mbart(fifty: bool) -> None:
     """The code of the target language ends (25) or opens (50) the labels, and is where writing starts."""
