@@ -33,7 +33,7 @@ import pocket
 from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.base import parts_of
-from common.kinds.documents import hotpot_row, trivia_row, words_in
+from common.kinds.documents import hotpot_row, trivia_row, words_of
 from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
 from common.tasks import (
@@ -722,9 +722,11 @@ def _refuse_layouts(rows: Rows, asked: Kind | None) -> None:
             wrong = "a list or dictionary as text; JSON lines and Parquet hold lists, and --kind labels reads this one"
         elif asked is None and isinstance(label, dict) and not answers:
             wrong = f"a dictionary; answers are {spans}"
-        elif asked is None and parts and len(label) != len(words_in(texts[i])):
-            wrong = "several labels of one text are not learnt without --kind labels, nor several references;"
-            wrong += " give that, one each, or a tag for each word"
+        elif asked is None and parts:
+            words = texts[i] if isinstance(texts[i], list) else words_of(str(texts[i]))
+            if len(words) != len(label):
+                wrong = "several labels of one text are not learnt without --kind labels, nor several references;"
+                wrong += " give that, one each, or a tag for each word"
         if wrong:
             raise BadInput(f"{rows.place(i)}: its label is {str(label)[:60]}: {wrong}")
 

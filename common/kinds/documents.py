@@ -176,9 +176,6 @@ class TokenClassification(_Windowed):
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
-        if all(len(words_in(text)) < 2 for text in next(iter(rows["train"].columns.values()))):
-            needs = "a list of words and one of tags in each row, or CoNLL's columns without a header"
-            raise BadInput(f"{rows['train'].place(0)}: a row is one word; give {needs}; or --kind classes")
         types = set()
         for found in rows.values():
             for i, tags in enumerate(found.columns["label"]):
@@ -187,6 +184,9 @@ class TokenClassification(_Windowed):
                 types |= {tag[2:] for tag in tags if tag != "O"}
         if not types:
             raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
+        if all(len(tags) == 1 for tags in rows["train"].columns["label"]):
+            needs = "a list of words and one of tags in each row, or CoNLL's columns without a header"
+            raise BadInput(f"{rows['train'].place(0)}: every row has one tag; give {needs}; or --kind classes")
         return ["O", *(f"{part}-{name}" for name in sorted(types) for part in "BI")]
 
     def examples(self, rows: Rows) -> Rows:
@@ -253,11 +253,6 @@ class TokenClassification(_Windowed):
         cut = [by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
         true = [by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
         return entities([*chain(*cut)], [*chain(*true)], entity_types(task))
-
-
-def words_in(cell: Any) -> list[str]:
-    """The words of a text, or a list of them, as one's own data hold it."""
-    return cell if isinstance(cell, list) else re.split("[ \n]+", str(cell).strip(" \n"))
 
 
 def words_of(text: str) -> list[str]:
