@@ -681,7 +681,8 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
     Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
     """
     several = asked is not None and asked.several
-    unlabelled = columns.unlabelled and (asked is None or asked.ordered)
+    listed = any(isinstance(label, (list, dict)) for label in rows["train"].columns["label"])  # tags or answers
+    unlabelled = columns.unlabelled and not listed and (asked is None or asked.ordered)
     none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
     kept: dict[str, Rows] = {}
     for split, found in rows.items():

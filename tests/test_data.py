@@ -438,7 +438,9 @@ OWN: list[tuple[str, str, str, list[Any], str]] = [  # a file; one of its texts 
 def test_own_tags_and_answers(
     file: str, content: str, text: str, label: list[Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    task = data.load(str(write(tmp_path / file, content)))
+    path = str(write(tmp_path / file, content))
+    task = data.load(path)
+    assert data.load(path, columns=Columns(teacher="model")).splits == task.splits
     there = []
     for split in task.splits.values():
         labels = [[task.task.labels[tag] for tag in row] for row in split.labels] if task.task.labels else split.labels
