@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 import pocket
 from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
-from common.kinds.base import LACKING, parts_of
-from common.kinds.documents import hotpot_row, trivia_row
+from common.kinds.base import parts_of
+from common.kinds.documents import hotpot_row, trivia_row, words_of
 from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
 from common.tasks import (
@@ -429,8 +429,13 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _json(path: Path, text: str) -> Rows:
-    """One JSON object a line, or one list of objects; the first says which columns there are."""
+    """One JSON object a line, or one list of objects; what one of them lacks is null."""
     what, numbered = "line", json_lines(path, text.split("\n"))
+    if path.suffix.lower() == ".json" and text.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):  # several objects are none
+            json.loads(text)
+            raise BadInput(f"{path}: one object, as pandas writes columns, or rows in a field of it; a list of objects,"
+                           ' or one a line is expected, as pandas writes with orient="records"')  # fmt: skip
     if text.lstrip().startswith("["):
         expected = "; a list of objects, or one a line is expected"
         with refused(f"{path}: not JSON", ValueError, RecursionError, hint=expected):
@@ -443,7 +448,8 @@ def _json(path: Path, text: str) -> Rows:
         rows.append({name.strip(): value for name, value in record.items()})
     if not rows:
         raise BadInput(f"{path}: no rows; one JSON object a line is expected")
-    columns = {name: [record.get(name, LACKING) for record in rows] for name in rows[0]}
+    names = dict.fromkeys(name for record in rows for name in record)
+    columns = {name: [record.get(name) for record in rows] for name in names}
     return Rows(columns, str(path), lambda i: f"{path} {what} {numbers[i]}")
 
 
@@ -494,6 +500,9 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
         if label is not None and "label" not in made.columns:
             warn(f"{split} is left out: no column {label!r}, which train has, in {made.where}")
             continue
+        listed = any(isinstance(cell, list) for cell in made.columns.get("text", ()))
+        if not columns.text and not listed and (called := made.chosen.get("text", "")).lower() in ("tokens", "words"):
+            raise BadInput(f"{made.where}: column {called!r} holds no lists of words; --text COLUMN names the text")
         made.columns.setdefault("label", [None] * len(made))
         parts = _by_split(split, made)
         if rows.keys() & parts.keys():
@@ -594,6 +603,8 @@ def described(
     a task of. Their labels become those that `data` reads for a task of the table."""
     asked = OWN[columns.kind] if columns.kind else None
     rows = _without_blanks(rows, columns, asked)
+    for found in rows.values():
+        _refuse_layouts(found, asked)
     known = rows
     if asked is None or not asked.several:
         known = {split: part for split, found in rows.items() if (part := found.labelled)}
@@ -658,8 +669,10 @@ def _output_names(
 
 
 def _blank(value: Any) -> bool:
-    """Whether there is nothing in a cell, as files and their readers say it."""
-    return value is None or value != value or value in ([], {}) or not str(value).strip()
+    """Whether there is nothing in a cell, as files and their readers say it; SQuAD 2 by a dictionary of empty lists."""
+    if isinstance(value, dict):
+        return not any(value.values())
+    return value is None or value != value or value == [] or not str(value).strip()
 
 
 def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None) -> dict[str, Rows]:
@@ -668,7 +681,8 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
     Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
     """
     several = asked is not None and asked.several
-    unlabelled = columns.unlabelled and (asked is None or asked.ordered)
+    listed = any(isinstance(label, (list, dict)) for label in rows["train"].columns["label"])  # tags or answers
+    unlabelled = columns.unlabelled and not listed and (asked is None or asked.ordered)
     none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
     kept: dict[str, Rows] = {}
     for split, found in rows.items():
@@ -693,18 +707,37 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
     return kept
 
 
+def _refuse_layouts(rows: Rows, asked: Kind | None) -> None:
+    """Refuse labels of a layout that is not read, by its name."""
+    texts, labels = next(iter(rows.columns.values())), rows.columns["label"]
+    answers = all(isinstance(label, dict) and "text" in label for label in labels)
+    spans = '{"text": [...], "answer_start": [...]} in every row'
+    for i, label in enumerate(labels):
+        parts = {type(part) for part in label} if isinstance(label, list) else set()
+        wrong = ""
+        if parts & {dict, list}:
+            wrong = f"a list of answers, or spans of characters; answers are {spans}, tags a list, one for each word"
+        elif asked is not None and not asked.windowed:
+            continue  # the text of a list, or a dictionary, may be meant
+        elif isinstance(label, str) and re.fullmatch(r"""\s*(\[['"\d[{-].*\]|\{['"].*\})\s*""", label, re.DOTALL):
+            wrong = "a list or dictionary as text; JSON lines and Parquet hold lists, and --kind labels reads this one"
+        elif asked is None and isinstance(label, dict) and not answers:
+            wrong = f"a dictionary; answers are {spans}"
+        elif asked is None and parts:
+            words = texts[i] if isinstance(texts[i], list) else words_of(str(texts[i]))
+            if len(words) != len(label):
+                wrong = "several labels of one text are not learnt without --kind labels, nor several references;"
+                wrong += " give that, one each, or a tag for each word"
+        if wrong:
+            raise BadInput(f"{rows.place(i)}: its label is {str(label)[:60]}: {wrong}")
+
+
 def _seen_kind(known: dict[str, Rows], said: tuple[str, ...]) -> Kind:
     """What the labels of a data set are; without any, what a teacher's outputs are."""
     if not known:
         return KINDS["regression" if len(said) == 1 else "classification"]
     rows = known.get("train") or next(iter(known.values()))
-    values, texts = rows.columns["label"], next(iter(rows.columns.values()))
-    mixed = not all(isinstance(value, dict) for value in values)
-    for i, value in enumerate(values if mixed else ()):
-        words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
-        if isinstance(value, dict) or (isinstance(value, list) and len(value) != len(words)):
-            raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not learnt"
-                           " without --kind labels; give that, one each, or a tag for each word")  # fmt: skip
+    values = rows.columns["label"]
     for kind in KINDS.values():
         if kind.seen(rows):
             return kind

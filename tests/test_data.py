@@ -20,7 +20,7 @@ from common import data
 from common.kinds import documents
 from common.kinds.sentences import label_order
 from common.sources import CONVERTED, GLUE_REVISION, HUB
-from common.tasks import TASKS
+from common.tasks import TASKS, Columns
 
 REAL = ROOT.parent / "shared" / "realdata"
 MOVED = "c" * 40  # where the branch is
@@ -253,8 +253,8 @@ def test_class_names_of_a_schema(tmp_path: Path) -> None:
     refused(lambda: data.load("rte", str(tmp_path / "lacks")), "save_to_disk folder cannot be read")
 
 
-CONLL = "-DOCSTART- -X- O O\n\nVera NNP I-NP B-PER\nsaw VBD O\nBig JJ B-LOC\nPark NN I-LOC\n\nin IN O\n\n"
-CONLL += "-DOCSTART- -X- O O\n\nRose NN I-NP I-ORG\n"  # IOB1's I- begins an entity too
+CONLL = "-DOCSTART- -X- O\n\nVera NNP B-PER\nsaw VBD O\nBig JJ B-LOC\nPark NN I-LOC\n\nin IN O\n\n"
+CONLL += "-DOCSTART- -X- O\n\nRose NN I-ORG\n"  # IOB1's I- begins an entity too
 
 
 @pytest.mark.parametrize(("name", "marked", "texts"), [
@@ -265,7 +265,7 @@ CONLL += "-DOCSTART- -X- O O\n\nRose NN I-NP I-ORG\n"  # IOB1's I- begins an ent
 def test_conll_columns(name: str, marked: bool, texts: list[str], tmp_path: Path) -> None:
     """The examples of conll2003 are sentences, as in the papers; the task's name asks for documents."""
     for part in ("train.txt", "valid.txt", "test.txt"):
-        write(tmp_path / part, CONLL if marked else CONLL.replace("-DOCSTART- -X- O O\n\n", ""))
+        write(tmp_path / part, CONLL if marked else CONLL.replace("-DOCSTART- -X- O\n\n", ""))
     task = data.load(name, str(tmp_path))
     assert task.splits["dev"].texts == [(text,) for text in texts]
     tags = [task.task.labels[tag] for row in task.splits["dev"].labels for tag in row]
@@ -283,7 +283,9 @@ def test_questions_in_json(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     task = data.load("squad", str(tmp_path))
     assert task.splits["train"].ids == ["q", "r"]
     assert task.splits["dev"].labels == [[("fine", 2)], [("film", 7), ("none", -1)], [("none", -1)]]
-    assert "1 of 3 questions left out" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "1 of 3 questions left out" in told
+    assert "squad train: 1 of 3 questions have their answer not at answer_start; the place nearest to it" in told
     row = {"_id": "h1", "question": "where ?", "answer": "yes", "context": [["Vera", ["Vera is", " from Riga."]]]}
     for part in ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json"):
         write(tmp_path / "hotpot" / part, json.dumps([row]))
@@ -379,6 +381,126 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
     prints = {data.load("sst2", sst2(tmp_path / str(i), content)).fingerprint for i, content in enumerate(changed)}
     assert len(prints | {base.fingerprint, data.prompted(base, "say:").fingerprint}) == 5
     assert data.prompted(base, "say:").splits["dev"].texts[0] == ("say: a fine film",)
+
+
+# --- tags and answers in files of one's own ------------------------------------------------------------------
+
+
+def conll(*lines: str) -> str:
+    """Twenty sentences of these lines, each with its number in the place of *."""
+    return "\n".join("".join(f"{line}\n".replace("*", str(i)) for line in lines) for i in range(20))
+
+
+def jsonl(**cells: Any) -> str:
+    """Twenty rows of these cells, likewise."""
+    return "".join(json.dumps(cells).replace("*", str(i)) + "\n" for i in range(20))
+
+
+def asked(start: Any) -> str:
+    answers = {"text": ["ox"], "answer_start": [start]}
+    return jsonl(question="which * ?", context="an ox and an ox", answers=answers)
+
+
+PARAGRAPHS = [
+    {"context": "an ox and an ox", "qas": [
+        {"id": "a", "question": f"which {i} ?", "answers": [{"text": "ox", "answer_start": 13}]},
+        {"id": "b", "question": f"what {i} ?", "is_impossible": True, **({"answers": []} if i % 2 else {})}]}
+    for i in range(20)
+]  # fmt: skip
+SCHEME = ("S-PER", "O", "B-LOC", "I-LOC", "E-LOC", "B-PER", "E-PER", "S-PER")
+IOB = ["B-PER", "O", "B-LOC", "I-LOC", "I-LOC", "B-PER", "I-PER", "B-PER"]
+MOVED_ANSWERS = "t train: 20 of 20 questions have their answer not at answer_start; the place nearest to it is taken"
+OWN: list[tuple[str, str, str, list[Any], str]] = [  # a file; one of its texts with its label; what is told
+    ("t.tsv", "# page\t[1]\n" + conll("Vera\tB-Full Name ", "#\tO", "Riga*\tB-City", "# note"), "Vera # Riga0",
+     ["B-Full Name", "O", "B-City"], "tags of 2 types (City, Full Name); train 18"),
+    ("t.txt", conll("#\n# id", "10\u00a0000  B-X", "#w* O"), "10\u00a0000 #w0", ["B-X", "O"], "tags of 1 types"),
+    ("t.conll", conll("Vera NNP B-NP B-PER", "w* VBD O O"), "Vera w0", ["B-PER", "O"],
+     "t.conll: column 3 holds tags, too; those of the last, 4, are read"),
+    ("t.conll", "-DOCSTART- -X- O\n" + conll("Vera _ _ B-PER", "w* _ _ O"), "Vera w0", ["B-PER", "O"],
+     "t.conll: -DOCSTART- stands there once; every sentence is an example"),
+    ("t.txt", conll("-DOCSTART- O", "", "Vera B-PER", "", "w* O"), "Vera\nw0", ["B-PER", "O"], "tags of 1 types"),
+    ("t.txt", conll(*(f"w* {tag}" for tag in SCHEME)), " ".join(["w0"] * 8), IOB, "tags of 2 types (LOC, PER)"),
+    ("t.jsonl", jsonl(tokens=["w*"] * 8, ner_tags=[tag.replace("S-", "U-").replace("E-", "L-") for tag in SCHEME]),
+     " ".join(["w0"] * 8), IOB, "tags of 2 types"),
+    ("t.csv", "text,label\n" + conll("Vera w*,B-PER O"), "Vera w0", ["B-PER", "O"], "tags of 1 types"),
+    *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 13)], "spans of") for start in (13, 13.0, "13")),
+    *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 13)], MOVED_ANSWERS) for start in (14, "12.0", 99)),
+    *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 3)], "spans of") for start in (None, -1, float("nan"))),
+    ("t.jsonl", asked(13) + jsonl(question="*", context="an ox", answers={"text": [], "answer_start": []}),
+     "an ox and an ox", [("ox", 13)], "train: 20 of 40 rows have no label and are left out"),
+    ("t.json", json.dumps({"data": [{"paragraphs": PARAGRAPHS}]}), "an ox and an ox", [("ox", 13)],
+     "train: 20 of 40 rows have no label and are left out"),
+    ("t.json", json.dumps(PARAGRAPHS, indent=1), "an ox and an ox", [("ox", 13)], "train: 20 of 40 rows have no label"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "content", "text", "label", "says"), OWN, ids=lambda value: str(value)[:40])
+def test_own_tags_and_answers(
+    file: str, content: str, text: str, label: list[Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = str(write(tmp_path / file, content))
+    task = data.load(path)
+    assert data.load(path, columns=Columns(teacher="model")).splits == task.splits
+    there = []
+    for split in task.splits.values():
+        labels = [[task.task.labels[tag] for tag in row] for row in split.labels] if task.task.labels else split.labels
+        there += [(texts[-1], row) for texts, row in zip(split.texts, labels, strict=True)]
+    assert (text, label) in there
+    assert len(there) == 20
+    told = capsys.readouterr().err
+    assert says in told
+    assert (MOVED_ANSWERS in told) == (says == MOVED_ANSWERS)
+
+
+NO_LISTS = "holds no lists of words; --text COLUMN names the text"
+AS_TEXT = ("t.csv line 2: its label is ", "a list or dictionary as text; JSON lines and Parquet hold lists")
+NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the line must hold
+    ("t.conll", conll("Vera B-PER", "w*"), ("t.conll line 2: 1 columns where 2 are needed, a word first and its tag",)),
+    ("t.tsv", conll("Vera\tB-PER", "w*\tO") + "\nVera B-PER\n", ("t.tsv line 61: 1 columns where 2 are needed",)),
+    ("t.txt", conll("Vera B-PER", "w* O") + "\nNew York B-LOC\n", ("t.txt line 61: 3 columns where 2 are needed",)),
+    ("t.tsv", conll("10 000\tB-PRICE", "w*\tO"), ("t.tsv line 1: word '10 000': must not be empty, nor hold blanks",)),
+    ("t.tsv", conll("\tB-PRICE", "w*\tO"), ("t.tsv line 1: word '': must not be empty, nor hold blanks",)),
+    ("t.tsv", "# page\n" + conll("1\tVera\tB-PER\tO", "2\tw*\tO\tO"), ("t.tsv: its first column holds numbers",)),
+    ("t.conll", "Vera B-PER\nsaw O\n" * 20, ("t.conll: one sentence alone; a blank line ends each",)),
+    ("t.conll", conll("Vera B-PER", "w* 0"), ("t.conll line 1: tag '0': entities are tagged O, B-TYPE",)),
+    ("t.bio", conll("B-PER Vera", "O w*"), ("t.bio line 1: tag 'Vera': entities are tagged O, B-TYPE",)),
+    ("t.tsv", "text\tlabel\n" + conll("V*\tB-PER", "w*\tO"), ("t.tsv line 2: every row has one tag", "--kind classes")),
+    ("t.csv", "text,label\n" + conll("V*,B-PER", "w*,O"), Columns(kind="tags"), ("line 2: every row has one tag",)),
+    ("t.jsonl", jsonl(tokens=["w*"], tags=["B-X"]), ("t.jsonl line 1: every row has one tag",)),
+    ("t.jsonl", jsonl(text="t *", words=5, label="*"), (f"t.jsonl: column 'words' {NO_LISTS}",)),
+    ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), (f"t.csv: column 'Tokens' {NO_LISTS}",)),
+    ("t.csv", "tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), Columns(("tokens",)), AS_TEXT),
+    ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), AS_TEXT),
+    ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), Columns(kind="tags"), AS_TEXT),
+    ("t.csv", "question,context,answers\n" + conll("q *,an ox,\"{'text': ['ox'], 'answer_start': [3]}\""), AS_TEXT),
+    *(("t.jsonl", jsonl(text="t *", label=[part] * 2), *how, ("t.jsonl line 1: its label is [", "spans of characters"))
+      for part in ([0, 4, "PER"], {"start": 0, "end": 4}, {"text": "ox", "answer_start": 1})
+      for how in ((), (Columns(kind="labels"),), (Columns(kind="tags"),))),
+    ("t.jsonl", jsonl(text={"0": "t"}, label={"0": "*"}), ("line 1: its label is {'0'", "a dictionary; answers")),
+    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), ("t.jsonl line 1: ", "nor several references")),
+    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(kind="texts"), ("it must be one text",)),
+    ("t.jsonl", asked({}), ("t.jsonl line 1: answer_start is [{}]", "one number for each answer is needed")),
+    *(("t.json", json.dumps(table, indent=indent), ("t.json: one object, as pandas writes columns", 'orient="records"'))
+      for table in ({"text": {"0": "a"}}, {"text": ["a"], "label": ["b"]}, {"data": [{"text": "a"}]})
+      for indent in (None, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_READ, ids=lambda case: f"{case[0]}-{case[-1][-1][:40]}")
+def test_own_layouts_that_are_not_read(case: tuple[Any, ...], tmp_path: Path) -> None:
+    file, content, *columns, says = case
+    refused(lambda: data.load(str(write(tmp_path / file, content)), columns=[*columns, Columns()][0]), *says)
+
+
+def test_a_key_that_lacks_is_null(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The columns are those of all rows."""
+    rows = jsonl(text1="a *", text2="b *", label="x") + jsonl(text1="c *", text2="d *", label="y")
+    full = data.load(str(write(tmp_path / "full.jsonl", rows)))
+    for first in ('{"text1": "e", "text2": null, "label": null}\n', '{"text1": "e"}\n'):
+        assert data.load(str(write(tmp_path / "lacks.jsonl", first + rows))).splits == full.splits
+        assert "1 of 41 rows have no label and are left out" in capsys.readouterr().err
+    rows += '{"text1": "a", "label": "x"}\n'
+    assert ("a", "") in data.load(str(write(tmp_path / "half.jsonl", rows))).splits["train"].texts
 
 
 # --- class names ---------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("sst2", "train.jsonl", ROW + '{"sentence": ', ("train.jsonl line 2: not JSON", "one object a line")),
     ("sst2", "train.jsonl", ROW + "[1]\n", ("train.jsonl line 2: list", "one JSON object a line")),
     ("sst2", "train.jsonl", ROW + DEEP, ("train.jsonl line 2: not JSON", "one object a line")),
-    ("sst2", "train.jsonl", ROW + '{"sentence": "a"}\n', ("train.jsonl line 2: no 'label'", "every row needs")),
+    ("sst2", "train.jsonl", ROW + '{"sentence": "a"}\n', ("train.jsonl line 2: label None is unknown",)),
     ("sst2", "train.jsonl", ROW + '{"sentence": 5, "label": 0}', ("train.jsonl line 2: sentence is 5", "text")),
     ("sst2", "train.jsonl", ROW + '{"sentence": "\\ud800", "label": 0}', ("train.jsonl line 2: sentence", "surrogate")),
     ("sst2", "train.jsonl", label("true"), ("train.jsonl line 2: label True", "negative, positive")),
@@ -141,7 +141,11 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("stsb", "train.jsonl", '{"sentence1": "a", "sentence2": "b", "label": true}', ("line 1: score True", SCORE)),
     ("stsb", "train.jsonl", f'{{"sentence1": "a", "sentence2": "b", "label": {BIG}}}', ("line 1: score 1000", SCORE)),
     ("cola", "train.tsv", "x\t1\ta film\n", ("train.tsv line 1: 3 columns where 4 are needed",)),
-    ("gonerd", "train.txt", "the O\nfilm\n", ("train.txt line 2: 'film' has no tag", "a word and its tag")),
+    ("gonerd", "train.txt", "the O\nfilm\n", ("train.txt line 2: 1 columns where 2 are needed, a word first and its",)),
+    ("gonerd", "train.txt", "the\tO\nNew Haven\tB-LOC\n", ("train.txt line 2: word 'New Haven': must not be empty",)),
+    ("gonerd", "train.txt", "the\tO\n\tB-LOC\n", ("train.txt line 2: word '': must not be empty, nor hold blanks",)),
+    ("gonerd", "train.txt", "the\tO\nNew B-LOC\n", ("train.txt line 2: 1 columns where 2 are needed",)),
+    ("gonerd", "train.txt", "1 the O\n2 film B-PER\n", ("train.txt: its first column holds numbers; a word",)),
     ("gonerd", "train.txt", "the O\nfilm B-FILM\n", ("train.txt line 1: tag 'B-FILM'", "B-PER")),
     ("gonerd", "train.jsonl", '{"tokens": ["a"], "ner_tags": []}', ("train.jsonl line 1: 0 tags for 1 words",)),
     ("litbank", "train.txt", "\n-DOCSTART- O\n", ("train.txt: no words with tags",)),
@@ -152,9 +156,11 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("squad", "train.json", squad(answers=[]), ("train.json question q: answers are", "one text or more")),
     ("squad", "train.json", squad(answers=[{"text": "dull", "answer_start": 2}]), ("train.json question q", "context")),
     ("squad", "train.json", squad(answers=[{"text": "", "answer_start": 2}]), ("train.json question q: answers are",)),
+    ("squad", "train.json", squad(answers=[{"text": "fine", "answer_start": "x"}]),
+     ("train.json question q: answer_start is ['x']", "one number for each answer is needed")),
     ("squad", "train.json", squad(question=None), ("train.json question q: question is None",)),
     ("tatoeba/en-fr", "train.tsv", "source\ttarget\na film\t\n", ("train.tsv line 2: the answer is ''", "text")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("task", "file", "content", "says"), FILES, ids=lambda value: str(value)[:40])

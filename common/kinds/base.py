@@ -59,9 +59,6 @@ class Task:
         return {name: i for i, name in enumerate(self.labels)}
 
 
-LACKING = object()  # the cell of a row that lacks a column, as a line of JSON may
-
-
 @dataclass
 class Rows:
     """One split as its source gives it, before any check: all its columns, or those of them that the task takes."""
@@ -100,9 +97,6 @@ class Rows:
         taken: dict[str, list[Any]] = {}
         for ours, theirs in chosen.items():
             cells = {part: self.columns[part][:] for part in parts_of(theirs, self.columns)}
-            for name, column in cells.items():
-                if LACKING in column:
-                    raise BadInput(f"{self.place(column.index(LACKING))}: no {name!r}; every row needs it")
             rows = zip(*cells.values(), strict=True)
             taken[ours] = cells[theirs] if theirs in cells else [dict(zip(cells, row, strict=True)) for row in rows]
         if names := self.names.get(chosen.get("label", "")):

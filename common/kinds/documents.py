@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import chain, groupby, islice, zip_longest
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from common.errors import BadInput, refused, some, warn
+from common.errors import BadInput, refused, some, tell, warn
 from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
 from common.metrics import entities, questions
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 IGNORED = -100  # the label of a token that is none to predict
+DOCSTART = "-DOCSTART-"
+BETWEEN: tuple[list[str], ...] = ([], [DOCSTART])  # the first cell of a line that is no word's
+TAG = re.compile(r"O|[BIESLU]-.+")  # IOB's; BIOES and BILOU have a letter for an end and for an entity of one word, too
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
 
 
@@ -118,43 +121,58 @@ class TokenClassification(_Windowed):
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
         """CoNLL's columns, a word first and its tag last; a blank line ends a sentence, "-DOCSTART-" starts a document.
 
-        Every sentence is an example; `whole`: every document, if the file says where they start. An I- tag that follows
-        no tag of its type begins an entity (the IOB1 scheme of the original files), and becomes a B-.
+        Every sentence is an example; `whole`: every document, if the file says where they start, and in a file of one's
+        own if it does so more than once.
         """
-        seen = (line.split() for line in text[:4000].splitlines()[:-1] or [text])
-        last = [row[-1] if len(row) > 1 else "" for row in seen if row and row[0] != "-DOCSTART-"]
-        tagged = bool(last) and all(re.fullmatch(r"O|[BI]-\S+", tag) for tag in last)
-        if path.suffix.lower() in (".json", ".jsonl") or (whole is None and not tagged):
+        suffix, own = path.suffix.lower(), whole is None
+        head, _ = _lines(text[:4000].rpartition("\n")[0] or text)
+        tagged = [len(row) > 1 and TAG.fullmatch(row[-1]) for _, row in head if row[:1] not in BETWEEN]
+        if suffix in (".json", ".jsonl") or (own and suffix not in (".conll", ".bio") and not (tagged and all(tagged))):
             return None
-        documents: list[list[tuple[list[str], ...]]] = []  # of sentences of words with their tags
-        starts: list[int] = []
-        whole = whole is not False and "-DOCSTART-" in text
-        new = True
-        lines = ((number, line.split()) for number, line in enumerate(text.split("\n"), 1))
-        for between, block in groupby(lines, key=lambda line: line[1][:1] in ([], ["-DOCSTART-"])):
-            if between:
-                new = new or not whole or any(fields for _, fields in block)
+        lines, width = _lines(text)
+        starts = text.count(DOCSTART)
+        whole = whole is not False and starts > (1 if own else 0)
+        documents: list[list[list[list[str]]]] = []  # of sentences of rows
+        places: list[int] = []
+        new, ended = True, True  # whether the next word is the first of its document, of its sentence
+        for number, row in lines:
+            if row[:1] in BETWEEN:
+                new, ended = new or not whole or bool(row), True
                 continue
-            numbers, sentence = zip(*block, strict=True)
-            if short := [i for i, fields in enumerate(sentence) if len(fields) < 2]:
-                word, number = sentence[short[0]][0], numbers[short[0]]
-                raise BadInput(f"{path} line {number}: {word!r} has no tag; a word and its tag are needed")
+            if len(row) != width:
+                needs = f"{width} are needed, a word first and its tag last"
+                raise BadInput(f"{path} line {number}: {len(row)} columns where {needs}")
+            if not row[0] or " " in row[0]:
+                raise BadInput(f"{path} line {number}: word {row[0]!r}: must not be empty, nor hold blanks")
             if new:
                 documents.append([])
-                starts.append(numbers[0])
-            documents[-1].append(sentence)
-            new = False
-        if not documents:
-            raise BadInput(f"{path}: no words with tags")
+                places.append(number)
+            if new or ended:
+                documents[-1].append([])
+            documents[-1][-1].append(row)
+            new, ended = False, False
+        rows = [*chain(*chain(*documents))]
+        if not rows or (own and len(documents) == 1):
+            raise BadInput(f"{path}: {'one sentence alone; a blank line ends each' if rows else 'no words with tags'}")
+        if sum(word.isdigit() for word, *_ in rows) > len(rows) / 2:
+            raise BadInput(f"{path}: its first column holds numbers; a word is needed first and its tag last")
+        if own and (others := [i + 1 for i in range(1, width - 1) if all(TAG.fullmatch(row[i]) for row in rows)]):
+            warn(f"{path}: column {others[-1]} holds tags, too; those of the last, {width}, are read")
+        if own and starts == 1:
+            tell(f"{path}: {DOCSTART} stands there once; every sentence is an example")
         texts = ["\n".join(" ".join(word for word, *_ in row) for row in document) for document in documents]
         tags = [[tag for row in document for tag in _begun([tag for *_, tag in row])] for document in documents]
-        return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {starts[i]}")
+        return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {places[i]}")
 
     def seen(self, rows: Rows) -> bool:
-        return any(isinstance(value, list) for value in rows.columns["label"])
+        """Lists; or texts of nothing but tags, O among them."""
+        labels = rows.columns["label"]
+        tags = {tag for value in labels for tag in str(value).split()} if isinstance(labels[0], str) else set()
+        return any(isinstance(value, list) for value in labels) or ("O" in tags and all(map(TAG.fullmatch, tags)))
 
     def cell(self, value: Any) -> Any:
-        return list(map(KINDS["classification"].cell, value if isinstance(value, list) else str(value).split()))
+        tags = value if isinstance(value, list) else str(value).split()
+        return _begun([KINDS["classification"].cell(tag) for tag in tags])
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
@@ -166,6 +184,9 @@ class TokenClassification(_Windowed):
                 types |= {tag[2:] for tag in tags if tag != "O"}
         if not types:
             raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
+        if all(len(tags) == 1 for tags in rows["train"].columns["label"]):
+            needs = "a list of words and one of tags in each row, or CoNLL's columns without a header"
+            raise BadInput(f"{rows['train'].place(0)}: every row has one tag; give {needs}; or --kind classes")
         return ["O", *(f"{part}-{name}" for name in sorted(types) for part in "BI")]
 
     def examples(self, rows: Rows) -> Rows:
@@ -242,13 +263,31 @@ def words_of(text: str) -> list[str]:
     return text.replace("\n", " ").split(" ")
 
 
+def _lines(text: str) -> tuple[list[tuple[int, list[str]]], int]:
+    """Number and cells of every line of CoNLL's columns but of comments, no cells of a blank one; and how many columns
+    there are. Between them are tabs, or blanks where the first row has no tab."""
+    lines = [(number, line.rstrip()) for number, line in enumerate(text.split("\n"), 1)]
+    first = next((line for _, line in lines if line and not line.startswith((DOCSTART, "#"))), "")
+    between = re.compile("\t" if "\t" in first else " +")
+    width = max(2, len(between.split(first.lstrip(" "))))
+    rows = []
+    for number, line in lines:
+        cells = [cell.strip() for cell in between.split(line.lstrip(" "))]
+        if line.startswith(DOCSTART):
+            cells = [DOCSTART]
+        comment = re.match(r"#(\s|$)", line) and not (len(cells) == width and TAG.fullmatch(cells[-1]))
+        if not comment:
+            rows.append((number, cells if line else []))
+    return rows, width
+
+
 def _begun(tags: list[str]) -> list[str]:
-    """A sentence's tags in which every entity begins with a B-."""
-    before = ["O", *tags]
-    return [
-        f"B-{tag[2:]}" if tag.startswith("I-") and last[2:] != tag[2:] else tag
-        for last, tag in zip(before, tags, strict=False)
-    ]
+    """A sentence's tags in which every entity begins with a B- and goes on with I-."""
+    begun = []
+    for last, tag in zip(["O", *tags], tags, strict=False):
+        inside = tag[:1] in "IEL" and last[:1] in "BI" and last[2:] == tag[2:]
+        begun.append(f"{'I' if inside else 'B'}{tag[1:]}" if re.match("[BIESLU]-", tag) else tag)
+    return begun
 
 
 def by_sentence(text: str, row: Sequence[str]) -> list[list[str]]:
@@ -284,25 +323,28 @@ class SpanQA(_Windowed):
     context, room = 1, 12
 
     def parse(self, path: Path, text: str, whole: bool | None) -> Rows | None:
-        """One JSON document: SQuAD's (articles, paragraphs, questions), or HotpotQA's list of questions.
+        """One JSON document: SQuAD's (articles, paragraphs, questions; or paragraphs alone), or HotpotQA's list of
+        questions.
 
         `whole`: a question of SQuAD is asked about its article, or a part of it, and not about its paragraph alone.
         """
         if text.lstrip()[0] not in "[{" or "\n{" in text.strip():
             return None
-        if whole is None and not (text.lstrip()[0] == "{" and '"paragraphs"' in text):
+        if whole is None and not re.search(r'"qas"\s*:', text):
             return None
         squads = "; data, paragraphs, qas of SQuAD's layout are expected"
         with refused(f"{path}: not JSON", ValueError, RecursionError, hint=squads):
             found = json.loads(text)
-        wrong = (KeyError, ValueError, TypeError, AttributeError)
+        wrong = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
         with refused(f"{path}: not SQuAD's layout", *wrong, hint=squads):
+            if isinstance(found, list) and found and "qas" in found[0]:
+                found = {"data": [{"paragraphs": found}]}
             if isinstance(found, list):
                 rows = [hotpot_row(row | {"id": row["_id"], "label": row["answer"]}) for row in found]
             else:
                 rows = [
                     {"id": str(asked["id"]), "question": asked["question"], "context": paragraph["context"],
-                     "label": {key: [answer.get(key) for answer in asked["answers"]]
+                     "label": {key: [answer.get(key) for answer in asked.get("answers", ())]
                                for key in ("text", "answer_start")}}
                     for article in found["data"]
                     for paragraph in (_joined if whole else list)(article["paragraphs"])
@@ -333,9 +375,12 @@ class SpanQA(_Windowed):
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
             raise BadInput(f"{rows.place(i)}: answers are {str(value)[:60]!r}; one text or more is needed")
         given = value.get("answer_start") or []
-        if not isinstance(given, list) or len(given) > len(texts):
-            raise BadInput(f"{rows.place(i)}: answer_start is {str(given)[:60]}; one number for each answer is needed")
-        found = [(text, answer_start(context, text, start)) for text, start in zip_longest(texts, given)]
+        with refused(f"{rows.place(i)}: answer_start is {str(given)[:60]}", TypeError, ValueError, OverflowError,
+                     hint="; one number for each answer is needed"):  # fmt: skip
+            if not isinstance(given, list):
+                raise TypeError("no list")
+            starts = [said_start(start) for start in given] + [-1.0] * (len(texts) - len(given))
+            found = [(text, answer_start(context, text, near)) for text, near in zip(texts, starts, strict=True)]
         if not given:
             places = {text: [match.start() for match in re.finditer(re.escape(text), context)] for text in texts}
             found = [(text, start) for text in texts for start in places[text] or [-1]]
@@ -344,6 +389,13 @@ class SpanQA(_Windowed):
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
         """An answer that is not in the context teaches nothing."""
         kept = [i for i, answers in enumerate(split.labels) if answers[0][1] >= 0]
+        moved = 0
+        for i in kept:
+            said = {said_start(start) for start in rows.columns["label"][i].get("answer_start") or ()}
+            moved += not said <= {-1, *(start for _, start in split.labels[i])}
+        if moved:
+            there = "their answer not at answer_start; the place nearest to it is taken"
+            warn(f"{task.name} train: {moved} of {len(split)} questions have {there}")
         if len(kept) < len(split):
             left = f"{len(split) - len(kept)} of {len(split)} questions left out"
             warn(f"{task.name} train: {left}, their answer is not in the text")
@@ -422,10 +474,17 @@ class SpanQA(_Windowed):
         return questions(self.answers(given.windows, split, found), truths, task.name)
 
 
-def answer_start(context: str, text: str, given: Any) -> int:
-    """Where an answer stands: at the given place if it does, else at the first where it does; -1 if it does nowhere."""
-    right = isinstance(given, int) and given >= 0 and context.startswith(text, given)
-    return given if right else context.find(text)
+def said_start(said: Any) -> float:
+    """Where an answer is said to stand, 79, 79.0 or "79"; -1 for null. Raises an error for what is no number."""
+    return -1.0 if said is None or said != said else float(said)
+
+
+def answer_start(context: str, text: str, near: float) -> int:
+    """Where an answer stands: at the place nearest to this one, at the first if that is -1; -1 if it does nowhere."""
+    if near >= 0 and near.is_integer() and context.startswith(text, int(near)):
+        return int(near)
+    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
+    return min(places, key=lambda place: abs(place - near), default=-1)
 
 
 def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -462,7 +521,7 @@ def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for asked in paragraph["qas"]:
             answers = []
             for answer in asked["answers"]:
-                start = answer_start(context, answer["text"], answer.get("answer_start"))
+                start = answer_start(context, answer["text"], said_start(answer.get("answer_start")))
                 answers.append(answer | {"answer_start": offset + start if start >= 0 else -1})
             parts[-1]["qas"].append(asked | {"answers": answers})
     return parts

@@ -164,7 +164,7 @@ class _Written(Kind):
     def read(self, task: Task, rows: Rows, i: int) -> str:
         value = rows.columns["label"][i]
         if not isinstance(value, str) or not value.strip() or SURROGATE.search(value):
-            raise BadInput(f"{rows.place(i)}: the answer is {shown(value)}; it must be text")
+            raise BadInput(f"{rows.place(i)}: the answer is {shown(value)}; it must be one text")
         return value
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
