@@ -34,6 +34,7 @@ from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.base import LACKING, parts_of
 from common.kinds.documents import hotpot_row, trivia_row
+from common.kinds.sentences import number as as_number
 from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
 from common.tasks import (
@@ -608,7 +609,11 @@ def described(
     rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
     for found in rows.values():
         labels = found.columns["label"]
-        labels[:] = [None if value is None and kind.ordered else kind.cell(value) for value in labels]
+        for i, value in enumerate(labels):
+            try:
+                labels[i] = None if value is None and kind.ordered else kind.cell(value)
+            except ValueError as error:
+                raise BadInput(f"{found.place(i)}: {error}") from error
     if not kind.taught_by_labels:
         names = said
     elif known:
@@ -662,6 +667,12 @@ def _blank(value: Any) -> bool:
     return value is None or value != value or value in ([], {}) or not str(value).strip()
 
 
+def _minus_one(value: Any) -> bool:
+    """Whether a label, or each of several, is -1, as the labels of GLUE's test files are, which nobody knows."""
+    cells = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return {as_number(cell) for cell in cells} == {-1}
+
+
 def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None) -> dict[str, Rows]:
     """The rows that can be learnt from or scored: without blank texts and, unless the kind has several, blank labels.
 
@@ -669,13 +680,21 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
     """
     several = asked is not None and asked.several
     unlabelled = columns.unlabelled and (asked is None or asked.ordered)
-    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
+    of_train = [value for value in rows["train"].columns["label"] if not _blank(value)]
+    none = unlabelled and not of_train
+    signed = not of_train or any((as_number(value) or 0) < 0 for value in of_train)
     kept: dict[str, Rows] = {}
     for split, found in rows.items():
         labels = found.columns["label"]
+        unknown = [split != "train" and _minus_one(value) for value in labels]
+        if signed and not all(unknown):  # -1 is a label as others
+            unknown = [False] * len(found)
         fields = [column for name, column in found.columns.items() if name not in NO_TEXTS]
         lacks = {"text": [all(map(_blank, row)) for row in zip(*fields, strict=True)]}
-        lacks["label"] = [not several and (_blank(v) or ("label" in found.names and v == -1)) for v in labels]
+        lacks["label"] = [
+            no or (not several and (_blank(value) or ("label" in found.names and value == -1)))
+            for no, value in zip(unknown, labels, strict=True)
+        ]
         if (unlabelled and split == "train") or (none and all(lacks["label"])):
             labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
             lacks["label"] = [False] * len(found)

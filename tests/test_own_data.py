@@ -159,6 +159,35 @@ def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         assert hub.name == f"news-{hub.fingerprint[:8]}"
 
 
+@pytest.mark.parametrize(
+    ("labels", "test", "left"),
+    [
+        (("0", "1"), "-1,-1", 0),
+        (("0.5", "3", "5"), "-1.0,-1.0", 0),
+        (("0", "1"), "-1,1", 1),
+        (("a", "b"), "b,-1", 1),
+        (("-1", "0", "1"), "-1,0", 2),
+        (("-0.5", "0.25"), "-1.0,0.5", 2),
+        (("-1", "1"), "-1,-1", 0),
+        (("1,0", "0,1"), "-1;-1,-1;-1", 0),
+    ],
+)
+def test_minus_one_where_labels_are_not_known(
+    labels: tuple[str, ...], test: str, left: int, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A test split of nothing but -1 has no labels; where train has no negative number, nor has a row of -1."""
+    several = Columns(label="a,b", kind="labels") if ";" in test else Columns()
+    head = "text,a,b\n" if ";" in test else "text,label\n"
+    rows = [f"text {i},{labels[i % len(labels)]}\n" for i in range(40)]
+    write(tmp_path / "d" / "train.csv", head + "".join(rows))
+    rows = [f"new {i},{label.replace(';', ',')}\n" for i, label in enumerate(test.split(","))]
+    write(tmp_path / "d" / "test.csv", head + "".join(rows))
+    task = data.load(str(tmp_path / "d"), columns=several)
+    assert len(task.splits.get("test", ())) == left
+    warned = f"warning: test: {2 - left} of 2 rows have no label and are left out"
+    assert (warned in capsys.readouterr().err) == (left < 2)
+
+
 def test_the_tenth_that_is_held_out(tmp_path: Path) -> None:
     """Always the same; of every class its share; no text in both; a limit and --tune leave it as it is."""
     path = str(write(tmp_path / "t.csv", sheet(600, ("a",) * 8 + ("b", "c"), more="ticket number 8 about b,b\n")))
@@ -246,6 +275,12 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(more='one,"login, billing"\n'), ("warning", "'login, billing' is made of others; --kind labels",)),
     ("t.csv", "text,label\n" + "same text,a\nsame text,b\n" * 9, ("t: no dev or test split, and 0 of 18",)),
     ("t.csv", sheet(teams=("x",)), Columns(kind="labels"), ("'x' is the only label",)),
+    *(("t.csv", f"text,a,b\nx,true,\ny,0,{cell}\n", Columns(label="a,b", kind="labels"),
+       (f"t.csv line 3: 'b' is '{cell}'; must be 0 or 1",)) for cell in ("-1", "yes", "0.8")),
+    *(("t.jsonl", values(*lists), Columns(kind="labels"), ("t.jsonl line 1: ", "need a column for each label"))
+      for lists in (([0, 1, 0], [1, 1, 0]), ([1.0, 0.0], [0.0, 1.0]), ("[0.9, 0.1]", "[0.2, 0.8]"), ([True, False],))),
+    ("t.csv", sheet(teams=("['a' 'b']", "['a']")), Columns(kind="labels"), ("t.csv line 2: no commas in the list",)),
+    ("t.csv", sheet(teams=("[a]", "['a']")), Columns(kind="labels"), ("t.csv line 2: no list: '[a]'",)),
     ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), ("60 different labels in 60 rows", "--kind")),
     ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")),
      ("t.csv line 61: score 'n/a' is wrong; t needs a number",)),

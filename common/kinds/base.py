@@ -294,7 +294,7 @@ class Kind(str):
         return False
 
     def cell(self, value: Any) -> Any:
-        """A label of one's own data as `read` takes it."""
+        """A label of one's own data as `read` takes it. Raises ValueError with what is wrong."""
         return value
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
