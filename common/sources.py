@@ -312,21 +312,37 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
 
 def _dataset(data: Any, where: str) -> Rows:
     """A `datasets.Dataset`, of which only the columns that are taken are decoded."""
-    data = data.rename_columns({name: name.strip() for name in data.column_names})
-    lists = {name: getattr(feature, "feature", feature) for name, feature in data.features.items()}
+    titles = _titles(data.column_names, where)
+    lists = {name: getattr(data.features[title], "feature", data.features[title]) for name, title in titles.items()}
     names = {name: feature.names for name, feature in lists.items() if getattr(feature, "names", None)}
-    return Rows({name: data[name] for name in data.column_names}, where, names=names)
+    return Rows({name: data[title] for name, title in titles.items()}, where, names=names)
+
+
+def _titles(columns: Sequence[str], where: str) -> dict[str, str]:
+    """The names of columns without blanks around them -> as they stand there; of equals the first, which is said."""
+    titles: dict[str, str] = {}
+    for title in columns:
+        if title.strip() in titles:
+            warn(f"{where}: several columns are called {title.strip()!r}; the first of them is read")
+        titles.setdefault(title.strip(), title)
+    return titles
 
 
 def _read_parquet(path: Path, pick: Pick) -> Rows:
-    """A Parquet file, or those of a pattern; class names that `datasets` stored in their schema are used."""
+    """The picked columns of a Parquet file, or of those of a pattern, and no others; class names that `datasets` stored
+    in their schema are used."""
     import datasets
     import pyarrow.parquet
 
-    wrong = (OSError, pyarrow.ArrowException, UnicodeDecodeError)  # names and texts are decoded late
-    with refused(f"{path}: not a readable Parquet file", *wrong):
-        parts = path if path.is_file() else sorted(path.parent.glob(path.name))
-        return _read(datasets.Dataset(pyarrow.parquet.read_table(parts)), str(path), pick)
+    # names and texts are decoded late; `datasets` has no type for some of Arrow's
+    with refused(f"{path}: not a readable Parquet file", OSError, pyarrow.ArrowException, ValueError):
+        parts = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+        titles = _titles(pyarrow.parquet.read_schema(parts[0]).names, str(path))
+        chosen = pick(list(titles), str(path))
+        Rows(dict.fromkeys(titles, ()), str(path)).take(chosen)  # they are there
+        needed = {titles[part] for name in chosen.values() for part in parts_of(name, titles)}
+        table = pyarrow.parquet.read_table(parts, columns=sorted(needed))
+        return _read(datasets.Dataset(table), str(path), lambda *_: chosen)
 
 
 def _decode(path: Path) -> str:

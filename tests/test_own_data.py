@@ -17,6 +17,7 @@ import datasets
 import huggingface_hub
 import numpy
 import pandas
+import pyarrow.parquet
 import pytest
 import torch
 import transformers
@@ -52,6 +53,15 @@ def lines(*rows: dict[str, Any]) -> str:
 def values(*labels: Any, count: int = 40) -> str:
     """JSON lines whose labels are these in turn."""
     return lines(*({"text": f"text {i}", "label": labels[i % len(labels)]} for i in range(count)))
+
+
+TEXTS = [f"text {i}" for i in range(40)]
+MAP = pyarrow.map_(pyarrow.string(), pyarrow.string())  # a type that the library has not
+
+
+def parquet(**columns: Any) -> bytes:
+    pyarrow.parquet.write_table(pyarrow.table(columns), packed := pyarrow.BufferOutputStream())
+    return packed.getvalue().to_pybytes()
 
 
 SQUAD = {"id": "q", "question": "what film", "answers": [{"text": "fine", "answer_start": 2}]}
@@ -101,6 +111,8 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
          Columns.of({"text": "body ", "label": " team"}), "classification", "text from 'body', label from 'team'"),
         ("t.csv", sheet().replace("text,", '"to, from",'), Columns.of({"text": '"to, from"'}), "classification",
          "text from 'to, from'"),
+        ("t.parquet", parquet(text=TEXTS, label=["a", "b"] * 20, other=pyarrow.array([[("k", "v")]] * 40, MAP)),
+         "classification", "2 classes (a "),
         ("t.csv", sheet(3000, tuple(f"class {i}" for i in range(1000))), "classification",
          "1,000 classes (class 0 3, class 1 3"),
     ],
@@ -242,6 +254,10 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(sep=" - "), ("t.csv: no column is known", "it has text - label")),
     ("t.csv", sheet(sep=",old,").replace("text,old,", "text,label,", 1).replace("old", "login", 9),
      ("warning", "t.csv: several columns are called 'label'; the first of them is read")),
+    ("t.parquet", parquet(text=TEXTS, **{"text ": TEXTS}, label=["a", "b"] * 20),
+     ("warning", "t.parquet: several columns are called 'text'; the first of them is read")),
+    ("t.parquet", parquet(text=TEXTS, label=pyarrow.array([[("k", "v")]] * 40, MAP)),
+     ("t.parquet: not a readable Parquet file", "map<string, string")),
     ("t.xlsx", b"PK\3\4", ("t.xlsx: must be a .csv", "save a spreadsheet as CSV, in UTF-8")),
     ("t.csv", "\ufeff\r\n\r\n", ("t.csv: the file is empty",)),
     ("t.csv", "text,label\n", ("t.csv: no row has both a text and a label",)),
