@@ -19,6 +19,7 @@ import functools
 import hashlib
 import json
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from common import outputs, parallel
-from common.errors import BadInput, shown, tell, warn
+from common.errors import BadInput, shown, some, tell, warn
 from common.kinds import Encoded, Rows, Split, Task
 from common.kinds.texts import SURROGATE
 from common.sources import DataSet, described, open_data
@@ -161,9 +162,20 @@ def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None
     for name, split in splits.items():
         if name != "train" and (count := sum(text in known for text in split.texts)):
             warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
+    alike: dict[str, list[str]] = {}
+    for label in task.labels:
+        alike.setdefault(_visible(label), []).append(ascii(label)[:40])
+    for labels in [labels for labels in alike.values() if len(labels) > 1][:5]:
+        warn(f"labels {some(labels, 5)} differ in case, the form of accents or invisible characters alone")
     columns = ", ".join(f"{ours} from {theirs!r}" for ours, theirs in rows.chosen.items() if ours != theirs)
     sizes = ", ".join(f"{name} {len(split):,}" for name, split in splits.items())
     tell(f"{origin}: {what}; {sizes}{'; ' if columns else ''}{columns}")
+
+
+def _visible(name: str) -> str:
+    """A name without case, and with its accents in one form and no invisible character."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return " ".join("".join(c for c in folded if unicodedata.category(c) != "Cf").split())
 
 
 def head(split: Split, count: int) -> Split:

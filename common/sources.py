@@ -26,6 +26,7 @@ import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from common.tasks import (
     Columns,
     Source,
     check_name,
+    data_files,
     files_of,
     find_files,
     folder_of,
@@ -106,7 +108,8 @@ def _splits(found: Mapping[str, Any], splits: Collection[str], needed: Collectio
         if not set(found) & set(names_of(split)):
             theirs = split.replace("dev", "validation")
             raise BadInput(f"{where}: no {split} split; needs {theirs!r}, has {some(list(found))}")
-    return {split: found[name] for split in splits for name in names_of(split) if name in found}
+    there = {split: next((name for name in names_of(split) if name in found), None) for split in splits}
+    return {split: found[name] for split, name in there.items() if name is not None}
 
 
 # --- the table of sources ------------------------------------------------------------------------------------
@@ -505,7 +508,14 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
         raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
     rows: dict[str, Rows] = {}
     pick: Pick = functools.partial(_choose_columns, columns)
-    for split, stored in _splits(found, SPLITS, ("train",), f"--task {name}").items():
+    splits = _splits(found, SPLITS, ("train",), f"--task {name}")
+    unread = [split for split, one in found.items() if not any(one is read for read in splits.values())]
+    if path.is_dir() and all(isinstance(file, Path) for file in splits.values()):
+        read = {Path(file).name for file in (*splits.values(), columns.outputs or "")}
+        unread = [file.name for file in data_files(path) if not any(fnmatch(file.name, one) for one in read)]
+    if unread:
+        warn(f"--task {name}: does not read {some(unread)}; splits are called train, dev (valid, validation) and test")
+    for split, stored in splits.items():
         made = _read(stored, f"{origin} {split}", pick)
         label = rows["train"].chosen.get("label") if rows else None
         if label is not None and "label" not in made.columns:

@@ -153,11 +153,14 @@ def test_folders_and_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     made = {name: Dataset.from_list([{"text ": f"{name} {i}", "label": i % 2} for i in range(20)], features)
             for name in ("train", "validation")}  # fmt: skip
     made["test"] = Dataset.from_list([{"text ": "x", "label": -1}], features)
+    made["unsupervised"] = made["test"]
     DatasetDict(made).save_to_disk(tmp_path / "saved")
     saved = data.load(str(tmp_path / "saved"))
     assert saved.task.labels == ("world", "sports")
     assert saved.reported == ("dev",)
-    assert "warning: test: 1 of 1 rows have no label" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "warning: test: 1 of 1 rows have no label" in told
+    assert "does not read unsupervised; splits are" in told
 
     info = huggingface_hub.hf_api.DatasetInfo(id="x/news", sha="5" * 40)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args, **kwargs: info)
@@ -288,6 +291,10 @@ BAD: list[tuple[Any, ...]] = [
                                                        "t.csv line 62")),
     ("t.csv", sheet(more="one,biling\n"), ("warning", "class 'biling' has one row", "is it 'billing'?",
                                                       "t.csv line 62")),
+    *(("t.csv", sheet(teams=(*TEAMS, other)), ("warning", f"labels {names} differ in case")) for other, names in (
+        ("Billing", "'Billing', 'billing'"), ("log\u00adin", r"'login', 'log\xadin'"),
+        ("refund\u200b", r"'refund', 'refund\u200b'"))),
+    ("t.csv", sheet(teams=("caf\xe9", "cafe\u0301")), ("warning", r"labels 'cafe\u0301', 'caf\xe9' differ")),
     ("t.csv", sheet(more='one,"login, billing"\n'), ("warning", "'login, billing' is made of others; --kind labels",)),
     ("t.csv", "text,label\n" + "same text,a\nsame text,b\n" * 9, ("t: no dev or test split, and 0 of 18",)),
     ("t.csv", sheet(teams=("x",)), Columns(kind="labels"), ("'x' is the only label",)),
@@ -359,13 +366,17 @@ def test_bad_files(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.Capture
         ({"train.csv": sheet(), "test.csv": sheet(3)}, "warning: test: 3 of its 3 texts stand in train too"),
         ({"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, "warning: train: no row of 1 of 4 classes (new)"),
         ({"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, "warning: dev: 1 of 1 rows have no label"),
+        (
+            {"train.csv": sheet(), "eval.csv": "", "holdout.tsv.gz": "", "README.md": ""},
+            "does not read eval.csv, holdout.tsv.gz; splits are called train",
+        ),
     ],
 )
 def test_bad_folders(files: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, content in files.items():
         write(tmp_path / "d" / name, content)
     write(tmp_path / "d" / ".keep", "")
-    if says.startswith("warning"):
+    if says.startswith(("warning", "does not read")):
         data.load(str(tmp_path / "d"))
         assert says in capsys.readouterr().err
     else:
