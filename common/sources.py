@@ -449,14 +449,18 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _json(path: Path, text: str) -> Rows:
-    """One JSON object a line, or one list of objects; the first says which columns there are."""
+    """One JSON object a line, or one list of objects; the first says which columns there are. A row that is a list, as
+    pipelines give them, is the column "list"."""
     what, numbered = "line", json_lines(path, text.split("\n"))
-    if text.lstrip().startswith("["):
+    if text.lstrip().startswith("[") and "\n[" not in text.strip():
         expected = "; a list of objects, or one a line is expected"
         with refused(f"{path}: not JSON", ValueError, RecursionError, hint=expected):
             what, numbered = "row", enumerate(json.loads(text), 1)
-    numbers, rows = [], []
+    numbers: list[int] = []
+    rows: list[dict[str, Any]] = []
     for number, record in numbered:
+        if isinstance(record, list) and (not rows or "list" in rows[0]):
+            record = {"list": record}
         if not isinstance(record, dict):
             raise BadInput(f"{path} {what} {number}: {type(record).__name__}; one JSON object a line is expected")
         numbers.append(number)

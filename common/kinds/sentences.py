@@ -135,7 +135,9 @@ class Classification(_Sentence):
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """Probabilities where all numbers lie in 0..1, or half of the rows sum to 1: then every row has to."""
         inside, sums = ((values >= 0) & (values <= 1)).all(1), values.sum(1)
-        sound = inside & (abs(sums - 1) <= 0.02)
+        # half of the last digit for each class, where they are rounded
+        digits = next((d for d in range(2, 5) if np.allclose(values, values.round(d), rtol=0, atol=1e-9)), 9)
+        sound = inside & (abs(sums - 1) <= np.clip(values.shape[1] / 2 * 0.1**digits, 0.02, 0.2))
         if not inside.all() and sound.mean() < 0.5:
             if (values >= 0).all() and (abs(sums - 100) <= 2).mean() > 0.5:
                 raise BadInput(f"{place(0)}: its numbers sum to {sums[0]:.4g}, as percentages do; divide them by 100")
