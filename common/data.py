@@ -20,7 +20,6 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -90,7 +89,7 @@ def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:
     splits = {split: _to_split(task, split, rows, own=True) for split, rows in found.rows.items()}
     if len(splits) == 1:
         splits = _hold_out(task, splits["train"])
-        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
+        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, by their texts)"
     _tell(task, origin, found.rows["train"], splits)
     name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
     return _made(found._replace(origin=origin), name, splits, limit, tune)
@@ -133,26 +132,39 @@ def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit:
 
 
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:
-    """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
-    in like shares; of rows with labels where there are any. A text that stands twice, and a class of one row, stays in
-    train."""
-    texts = Counter(train.texts)
-    classes = Counter(label for label in train.labels if task.kind.ordered and isinstance(label, int))
-    order = [
-        i
-        for i in _permutation(len(train), 0, 0)
-        if texts[train.texts[i]] == 1 and (not classes or classes[train.labels[i]] != 1)
-    ]
-    if task.kind.ordered and (labelled := [i for i in order if train.labels[i] is not None]):
-        order = sorted(labelled, key=lambda i: train.labels[i])
-    held = set(order[9::10])
+    """Train without a tenth of its texts, and these as dev: a text's hash decides, so that rows which are added later
+    move no other; rows of equal texts stay together. Rows without a label are not held out where others have one.
+
+    Every class keeps a text in train, and one of ten texts or more has one in dev, whatever the hashes are.
+    """
+    groups: dict[str, list[int]] = {}  # hash -> the rows of a text
+    for i, texts in enumerate(train.texts):
+        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
+        groups.setdefault(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest(), []).append(i)
+    unknown = {i for i, label in enumerate(train.labels) if label is None and task.kind.ordered}
+    unknown = unknown if len(unknown) < len(train) else set()
+    classes: dict[Any, list[str]] = {}  # and None -> the hashes of all texts, in their order
+    for name in sorted(groups):
+        known = [train.labels[i] for i in groups[name] if i not in unknown]
+        of_classes = {label for label in known if task.kind.ordered and isinstance(label, int)}
+        for label in {*of_classes, None} if known else ():
+            classes.setdefault(label, []).append(name)
+    hashed = {name for name in classes[None] if int(name[:8], 16) < 0.1 * 16**8}
+    held = hashed | {names[0] for names in classes.values() if len(names) >= 10 and hashed.isdisjoint(names)}
+    held -= {names[-1] for names in classes.values() if held.issuperset(names)}
     if not held:
-        several = " and a class of several rows" if 1 in classes.values() else ""
-        raise BadInput(
-            f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that stands"
-            f" once{several}: too few to hold out a tenth of them"
-        )
-    return {"train": train.rows([i for i in range(len(train)) if i not in held]), "dev": train.rows(sorted(held))}
+        raise BadInput(f"{task.name}: no dev or test split, and {len(groups):,} different texts of"
+                       f" {max(1, len(classes) - 1):,} classes are too few to hold some out")  # fmt: skip
+    if moved := sum(len(groups[name]) for name in held ^ hashed):
+        why = "every class needs a text in train and, if it has ten, one in dev"
+        warn(f"dev: {moved:,} rows are held out, or not, against their texts' hash: {why}")
+    rows = {i for name in held for i in groups[name]}
+    if left := len(rows & unknown):
+        warn(f"train: {left:,} rows without a label are left out: their texts are held out")
+    return {
+        "train": train.rows([i for i in range(len(train)) if i not in rows]),
+        "dev": train.rows(sorted(rows - unknown)),
+    }
 
 
 def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
