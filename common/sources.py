@@ -476,6 +476,7 @@ def _json(path: Path, text: str) -> Rows:
 
 SPLITS = ("train", "dev", "test")
 NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
+CLASSES, TAGS, SPANS = (KINDS[name] for name in ("classification", "token classification", "span QA"))
 
 
 def _own_data(name: str, columns: Columns) -> DataSet:
@@ -563,17 +564,9 @@ def stored_outputs(columns: Columns) -> Outputs:
     return replace(found, names=renamed(columns.label_map, found.names or tuple(map(str, range(len(found.values[0]))))))
 
 
-# Names of columns, as data sets have them; the first that is there is taken
-_LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
-           "summary")  # fmt: skip
-_TEXTS = (
-    *(("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2")),
-    *((name,) for name in ("tokens", "words", "text", "sentence", "document", "source", "body", "content")),
-)
-
-
 def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict[str, str]:
-    """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
+    """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
+    "text" or "sentence", and "label", of which one may be the only other column."""
     several = columns.kind is not None and OWN[columns.kind].several
     labels = parts_of(columns.label, header) if columns.label and several else [columns.label]
     for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels]:
@@ -582,31 +575,32 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
             if option == "--label" and "," in name:
                 hint += "; several columns of 0 and 1 are read with --kind labels"
             raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
-    usual = {name.strip().lower(): name for name in reversed(header) if name not in columns.text}
-    label = columns.label or next((usual[name] for name in _LABELS if name in usual), "")
-    id = next((name for name in header if name.lower() == "id" and name not in (label, *columns.text)), "")
-    left = [name for name in header if name not in (label, id)]
-    usual = {name: column for name, column in usual.items() if column != label}
-    known = (tuple(usual[name] for name in names) for names in _TEXTS if usual.keys() >= set(names))
-    texts = columns.text or next(known, tuple(left) if label and len(left) == 1 else ())
-    if not label and texts and len(header) == 2 and not columns.outputs:
-        label = next((name for name in left if name not in texts), "")
-    if not texts and columns.unlabelled and len(header) == 1:
-        texts = (header[0],)
+    usual = {name.lower(): name for name in reversed(header) if name not in (*columns.text, *labels)}
+    beside: dict[str, str] = {name: usual.pop(name) for name in ("split", "id") if name in usual}
+    if not columns.outputs:
+        beside.pop("id", None)
+    for layout in (TAGS.usual, SPANS.usual):
+        if not (columns.text or columns.label) and {*layout.values()} <= usual.keys():
+            return {ours: usual[theirs] for ours, theirs in layout.items()} | beside
+    label = columns.label or usual.get("label", "")
+    texts = columns.text or tuple(usual[name] for name in ("text", "sentence") if name in usual)
+    left = [name for name in usual.values() if name and name not in (*texts, label)]
+    if not texts and len(left) == 1 and (label or columns.unlabelled):
+        texts = (left[0],)
+    elif not label and len(left) == 1 and not columns.outputs:
+        label = left[0]
+    if len(texts) > 1 and not columns.text:  # which of them is a guess
+        texts = ()
     if not texts or not (label or columns.unlabelled):
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
         raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)}, by"
                        " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    usually = next((kind for kind in KINDS.values() if kind.usual.get("label") == label.lower()), Kind)
-    if columns.kind and len(texts) == 1 and not OWN[columns.kind].taught_by_labels:
-        label = ""  # it would say nothing of one text
-    names = ("text",) if len(texts) == 1 else (OWN[columns.kind] if columns.kind else usually).pair
-    beside = {"label": label, "id": id if columns.outputs else ""}
-    if usual.get("split", label) not in (label, *texts):
-        beside["split"] = usual["split"]
-    return dict(zip(names, texts, strict=True)) | {ours: theirs for ours, theirs in beside.items() if theirs}
+    kind = OWN[columns.kind] if columns.kind else CLASSES
+    if label and (len(texts) == 2 or kind.taught_by_labels):  # of one text alone a label says nothing to vectors
+        beside["label"] = label
+    return dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside
 
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
@@ -622,18 +616,21 @@ def described(
     name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
 ) -> DataSet:
     """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
-    a task of. Their labels become those that `data` reads for a task of the table."""
-    asked = OWN[columns.kind] if columns.kind else None
-    rows = _without_blanks(rows, columns, asked)
-    known = rows
-    if asked is None or not asked.several:
-        known = {split: part for split, found in rows.items() if (part := found.labelled)}
-    said = _output_names(rows, known, columns, asked)
+    a task of: what `--kind` says or their layout, else classes. Their labels become those that `data` reads for a task
+    of the table."""
+    kind = OWN[columns.kind] if columns.kind else _layout(rows["train"])
+    rows = _usable(rows, columns, kind)
+    labelled = {split: found.labelled for split, found in rows.items()}
+    known = rows if kind.several else {split: found for split, found in labelled.items() if len(found)}
+    said = _output_names(rows, known, columns, kind)
     if not (known or said):
         lacking = f"no row has a label, and teacher {columns.teacher} no head that names classes"
         remedies = "--label COLUMN (of 0 and 1: A,B --kind labels), a fine-tuned teacher, or --teacher-outputs FILE"
         raise BadInput(f"{name}: {lacking}; give {remedies}")
-    kind = asked or _seen_kind(known, said)
+    if not columns.kind and not known and len(said) == 1:
+        kind = KINDS["regression"]
+    elif not columns.kind and known and not said:
+        _check(kind, known.get("train") or next(iter(known.values())))
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
     rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
@@ -644,18 +641,15 @@ def described(
                 labels[i] = None if value is None and kind.ordered else kind.cell(value)
             except ValueError as error:
                 raise BadInput(f"{found.place(i)}: {error}") from error
-    if not kind.taught_by_labels:
-        names = said
-    elif known:
+    names = said if len(said) > 1 else ()
+    if known and kind.taught_by_labels:
         names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
         if kind.several and not names:
             raise BadInput(
                 f"{name}: --kind {columns.kind}, and no row has a label; --label COLUMN names where they are"
             )
-        # a column of outputs names its class
-        names = said if names and said and (rows["train"].outputs or set(names) <= set(said)) else names
-    else:
-        names = said if len(said) > 1 else ()
+        if names and said and (rows["train"].outputs or set(names) <= set(said)):  # a column of outputs names its class
+            names = said
     metrics = kind.own_metrics
     if columns.metric is not None:
         allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
@@ -671,16 +665,51 @@ def described(
     return DataSet(Task(safe, kind, fields, names, metrics, splits=tuple(rows)), rows, source, origin)
 
 
-def _output_names(
-    rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, asked: Kind | None
-) -> tuple[str, ...]:
+def _layout(rows: Rows) -> Kind:
+    """Spans where there is a context; tags where the columns are called so, words stand in lists or every label is a
+    list of tags; else classes."""
+    labels = [label for label in rows.columns["label"] if not _blank(label)]
+    tags = (isinstance(label, list) and all(re.fullmatch(r"O|[BI]-.+", str(tag)) for tag in label) for label in labels)
+    listed = any(isinstance(text, list) for text in rows.columns.get("text", ()))
+    named = rows.chosen.get("label", "").lower() == TAGS.usual["label"]
+    return SPANS if "context" in rows.columns else TAGS if listed or named or (labels and all(tags)) else CLASSES
+
+
+def _check(kind: Kind, rows: Rows) -> None:
+    """Refuse labels that may be of another kind than seen, in a line that names the argument to give."""
+    values, texts = rows.columns["label"], rows.columns.get("text", ())
+    for i, value in enumerate(values):
+        if re.match(r"\s*[\[{]", str(value)) and (kind is CLASSES or isinstance(value, str)):
+            raise BadInput(f"{rows.place(i)}: its label is {shown(value)}; --kind labels reads several labels of a"
+                           " text, --kind classes each list as a class; lists of tags, and answers, need JSON lines"
+                           " or Parquet")  # fmt: skip
+    if kind is not CLASSES or rows.names:
+        return
+    numbers = [n for value in values if (n := as_number(value)) is not None]
+    whole = all(n.is_integer() for n in numbers) and (len({*numbers}) <= 20 or {*numbers} == {*range(len({*numbers}))})
+    different = len({*map(str, values)})
+    words = sum(len(str(text).split()) == 1 for text in texts)
+    why = ""
+    if 2 * len(numbers) > len(values) and not whole:
+        why = f"{len({*numbers}):,} different numbers; --kind scores reads them as scores"
+    elif different > max(2, len(values) // 2):
+        why = (
+            f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts reads"
+        )
+        why += " texts to be written"
+    elif words > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts):
+        why = "one word a row; tags need CoNLL's columns, or the words of a sentence in a list"
+    if why:
+        raise BadInput(f"{rows.place(0)}: {why}, --kind classes each label as a class")
+
+
+def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, kind: Kind) -> tuple[str, ...]:
     """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
     scores, () if nobody says it."""
     stored = rows["train"].outputs
-    unnamed = asked is not None and not asked.taught_by_labels  # vectors
+    unnamed = not kind.taught_by_labels  # vectors
     if stored is not None:
-        numbered = tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ()
-        return stored.names or numbered
+        return stored.names or (tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ())
     lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
     if not (columns.unlabelled and columns.teacher and (lacking or unnamed)):
         return ()
@@ -689,7 +718,7 @@ def _output_names(
     config: Any = models.load_config(models.source(columns.teacher.split(",")[0].strip()))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
-    return (asked or KINDS["classification"]).output_names(config)
+    return kind.output_names(config)
 
 
 def _blank(value: Any) -> bool:
@@ -703,16 +732,14 @@ def _minus_one(value: Any) -> bool:
     return {as_number(cell) for cell in cells} == {-1}
 
 
-def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None) -> dict[str, Rows]:
+def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Rows]:
     """The rows that can be learnt from or scored: without blank texts and, unless the kind has several, blank labels.
 
     Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
     """
-    several = asked is not None and asked.several
-    unlabelled = columns.unlabelled and (asked is None or asked.ordered)
     of_train = [value for value in rows["train"].columns["label"] if not _blank(value)]
-    none = unlabelled and not of_train
     signed = not of_train or any((as_number(value) or 0) < 0 for value in of_train)
+    unlabelled = columns.unlabelled and kind.ordered
     kept: dict[str, Rows] = {}
     for split, found in rows.items():
         labels = found.columns["label"]
@@ -722,10 +749,10 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
         fields = [column for name, column in found.columns.items() if name not in NO_TEXTS]
         lacks = {"text": [all(map(_blank, row)) for row in zip(*fields, strict=True)]}
         lacks["label"] = [
-            no or (not several and (_blank(value) or ("label" in found.names and value == -1)))
+            no or (not kind.several and (_blank(value) or ("label" in found.names and value == -1)))
             for no, value in zip(unknown, labels, strict=True)
         ]
-        if (unlabelled and split == "train") or (none and all(lacks["label"])):
+        if unlabelled and (split == "train" or (not of_train and all(lacks["label"]))):
             labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
             lacks["label"] = [False] * len(found)
         for what, lacking in lacks.items():
@@ -740,24 +767,3 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
         elif split == "train":
             raise BadInput(f"{found.where}: no row has both a text and a label")
     return kept
-
-
-def _seen_kind(known: dict[str, Rows], said: tuple[str, ...]) -> Kind:
-    """What the labels of a data set are; without any, what a teacher's outputs are."""
-    if not known:
-        return KINDS["regression" if len(said) == 1 else "classification"]
-    rows = known.get("train") or next(iter(known.values()))
-    values, texts = rows.columns["label"], next(iter(rows.columns.values()))
-    mixed = not all(isinstance(value, dict) for value in values)
-    for i, value in enumerate(values if mixed else ()):
-        words = texts[i] if isinstance(texts[i], list) else str(texts[i]).split()
-        if isinstance(value, dict) or (isinstance(value, list) and len(value) != len(words)):
-            raise BadInput(f"{rows.place(i)}: its label is {str(value)[:60]}; several labels of one text are not learnt"
-                           " without --kind labels; give that, one each, or a tag for each word")  # fmt: skip
-    for kind in KINDS.values():
-        if kind.seen(rows):
-            return kind
-    different = len(set(map(str, values)))
-    raise BadInput(f"{rows.place(0)}: {different:,} different labels in {len(values):,} rows ({shown(values[0])}, ...)"
-                   f" are no classes; --label names the right column, or --kind {', '.join(OWN)} says what they"
-                   " are")  # fmt: skip

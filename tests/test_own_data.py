@@ -55,6 +55,7 @@ def values(*labels: Any, count: int = 40) -> str:
     return lines(*({"text": f"text {i}", "label": labels[i % len(labels)]} for i in range(count)))
 
 
+SCORES, PAIR = Columns(kind="scores"), Columns(("text1", "text2"))
 TEXTS = [f"text {i}" for i in range(40)]
 MAP = pyarrow.map_(pyarrow.string(), pyarrow.string())  # a type that the library has not
 
@@ -83,29 +84,34 @@ TAGGED = "\n\n".join(f"Vera B-PER\nsaw O\nRiga{i} B-LOC" for i in range(20)) + "
         ("t.csv", sheet().replace("text,label", "message,team"), Columns(("message",), "team"), "classification",
          "text from 'message', label from 'team'"),
         ("t.csv", sheet().replace("text,", "body,"), "classification", "text from 'body'"),
+        ("t.csv", sheet().replace(",label", ",team"), "classification", "label from 'team'"),
+        ("t.csv", sheet().replace("text,label", ",sentence,Label").replace("\nticket", "\n7,ticket"), "classification",
+         "text from 'sentence', label from 'Label'"),
         ("t.json", json.dumps([{"text": f"text {i}", "label": i % 2} for i in range(20)]), "classification",
          "2 classes (0 "),
         ("t.jsonl", values(True, False), "classification", "2 classes (False 1"),
         ("t.jsonl", values(1.0, 2.0, 10.0), "classification", "3 classes (1 "),
-        ("t.jsonl", values(*range(5)), Columns(kind="scores"), "regression", "scores from 0 to 4"),
-        ("t.csv", sheet(teams=("1.5", "2.5", "4")), "regression", "scores from 1.5 to 4"),
-        ("t.csv", sheet(40, ("1,5", "0,125", "-3,25"), ";"), "regression", "scores from -3.25 to 1.5"),
+        ("t.jsonl", values(*range(5)), SCORES, "regression", "scores from 0 to 4"),
+        ("t.csv", sheet(teams=("1.5", "2.5", "4")), SCORES, "regression", "scores from 1.5 to 4"),
+        ("t.csv", sheet(40, ("1,5", "0,125", "-3,25"), ";"), SCORES, "regression", "scores from -3.25 to 1.5"),
         ("t.csv", sheet(teams=("1", "2", "1.0")), "classification", "2 classes (1 "),
         ("t.csv", " \n" + sheet(sep=";", more="  \n"), "classification", "3 classes (billing 1"),
         ("t.jsonl", values(*range(77), count=154), "classification", "77 classes"),
-        ("t.jsonl", values(*range(100, 140)), "regression", "scores from 10"),
+        ("t.jsonl", values(*range(100, 140)), SCORES, "regression", "scores from 10"),
         ("t.conll", TAGGED, "token classification", "tags of 2 types (LOC, PER)"),
         ("t.tsv", TAGGED.replace(" ", "\t"), "token classification", "tags of 2 types"),
         ("t.jsonl", lines(*({"tokens": ["Vera", f"w{i}"], "ner_tags": ["B-X", "O"]} for i in range(20))),
          "token classification", "text from 'tokens', label from 'ner_tags'"),
+        ("t.jsonl", lines(*({"text": f"Vera saw w{i}", "label": ["B-X", "O", "O"]} for i in range(20))),
+         "token classification", "tags of 1 types (X)"),
         ("t.json", QUESTIONS, "span QA", "spans of a text"),
-        ("t.jsonl", lines(*({"document": f"text {i}", "summary": f"what it says, {i}"} for i in range(20))),
-         "summarisation", "texts to be written"),
+        ("t.jsonl", lines(*({"text": f"text {i}", "summary": f"what it says, {i}"} for i in range(20))),
+         Columns(kind="texts"), "summarisation", "texts to be written"),
         ("t.jsonl", lines(*({"source": f"text {i}", "target": f"ce que dit {i}"} for i in range(20))),
-         Columns(metric="bleu"), "translation", "by bleu"),
+         Columns(("source",), kind="texts", metric="bleu"), "translation", "by bleu"),
         ("t.csv", "a,b,label\n" + "".join(f"one {i},two {i},{i % 2}\n" for i in range(20)), Columns(("a", "b"), None),
          "classification", "text1 from 'a', text2 from 'b'"),
-        ("t.jsonl", lines(*({"text1": f"one {i}", "text2": None, "label": i % 2} for i in range(20))),
+        ("t.jsonl", lines(*({"text1": f"one {i}", "text2": None, "label": i % 2} for i in range(20))), PAIR,
          "classification", "2 classes (1 "),
         ("t.jsonl", lines(*({" body": f"text {i}", "team ": i % 2} for i in range(20))),
          Columns.of({"text": "body ", "label": " team"}), "classification", "text from 'body', label from 'team'"),
@@ -191,7 +197,7 @@ def test_minus_one_where_labels_are_not_known(
     labels: tuple[str, ...], test: str, left: int, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """A test split of nothing but -1 has no labels; where train has no negative number, nor has a row of -1."""
-    several = Columns(label="a,b", kind="labels") if ";" in test else Columns()
+    several = Columns(label="a,b", kind="labels") if ";" in test else SCORES if "." in test else Columns()
     head = "text,a,b\n" if ";" in test else "text,label\n"
     rows = [f"text {i},{labels[i % len(labels)]}\n" for i in range(40)]
     write(tmp_path / "d" / "train.csv", head + "".join(rows))
@@ -310,12 +316,13 @@ BAD: list[tuple[Any, ...]] = [
     ("t.tsv", sheet(sep="\t", more='"one" two\tlogin\n'), ("warning", "t.tsv line 62", "are read as text")),
     ("t.tsv", sheet(sep="\t", more='"one\tlogin\nother\tlogin\ntwo"\tlogin\n'),
      ("warning", "t.tsv line 64: a quotation mark", "are read as text")),
-    ("t.csv", sheet(60, tuple(map(str, range(60)))), ("60 different texts of 60 classes are too few",)),
+    ("t.csv", sheet(60, tuple(map(str, range(60)))), Columns(kind="classes"),
+     ("60 different texts of 60 classes are too few",)),
     # texts
     ("t.csv", sheet(more=",billing\n \t,login\n"), ("warning", "2 of 62 rows have no text and are left out",
                                                                "t.csv line 62")),
     ("t.jsonl", values("a", "b") + '{"text": null, "label": "a"}\n', ("warning", "1 of 41 rows have no te")),
-    ("t.jsonl", lines({"text1": "", "text2": 5, "label": "a"}), ("t.jsonl line 1: text2 is 5", "must be text")),
+    ("t.jsonl", lines({"text1": "", "text2": 5, "label": "a"}), PAIR, ("t.jsonl line 1: text2 is 5", "must be text")),
     # labels
     ("t.csv", sheet(more="one,\ntwo, \n"), ("warning", "2 of 62 rows have no label and are left out",
                                                        "t.csv line 62")),
@@ -335,28 +342,38 @@ BAD: list[tuple[Any, ...]] = [
       for lists in (([0, 1, 0], [1, 1, 0]), ([1.0, 0.0], [0.0, 1.0]), ("[0.9, 0.1]", "[0.2, 0.8]"), ([True, False],))),
     ("t.csv", sheet(teams=("['a' 'b']", "['a']")), Columns(kind="labels"), ("t.csv line 2: no commas in the list",)),
     ("t.csv", sheet(teams=("[a]", "['a']")), Columns(kind="labels"), ("t.csv line 2: no list: '[a]'",)),
-    ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), ("60 different labels in 60 rows", "--kind")),
-    ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")),
+    ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), ("line 2: 60 different labels in 60 rows; --label",)),
+    ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), ("59 different numbers; --kind scores",)),
+    ("t.csv", sheet(teams=("1.5", "2", "4")), ("3 different numbers; --kind scores reads", "--kind classes")),
+    ("t.csv", "text,label\n" + "".join(f"w{i},{'OB'[i % 2]}\n" for i in range(40)), ("line 2: one word a row; ",)),
+    ("t.csv", "tokens,ner_tags\n" + "".join(f"\"['a', 'b{i}']\",\"['O', 'O']\"\n" for i in range(40)),
+     ("t.csv line 2: its label is \"['O', 'O']\"", "--kind labels", "need JSON lines or Parquet")),
+    ("t.csv", "question,context,answers\n" + "".join(f"q{i},c{i},{{'text': ['c']}}\n" for i in range(40)),
+     ("t.csv line 2: its label is \"{'text': ['c']}\"", "need JSON lines or Parquet")),
+    ("t.csv", sheet(teams=("[0]", "[1]")), ("t.csv line 2: its label is '[0]'; --kind labels",)),
+    ("t.csv", "text,tags,category\na,b,c\n", ("no column is known to hold the labels; it has text, tags, category",)),
+    ("t.csv", "text,sentence,label\na,b,c\n", ("no column is known to hold the texts; it has text, sentence, label",)),
+    ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), SCORES,
      ("t.csv line 61: score 'n/a' is wrong; t needs a number",)),
-    ("t.csv", sheet(60, (*map(str, range(941, 1000)), "1,036"), ";"), ("t.csv line 61: score '1,036' is",)),
+    ("t.csv", sheet(60, (*map(str, range(941, 1000)), "1,036"), ";"), SCORES, ("t.csv line 61: score '1,036' is",)),
     ("t.csv", sheet(60, tuple(f"{i},674" for i in range(1, 61)), ";"),
-     ("t.csv line 2: score '1,674' is wrong; t needs a number, without a comma that may mean thousands",)),
+     SCORES, ("t.csv line 2: score '1,674' is wrong; t needs a number, without a comma that may mean thousands",)),
     ("t.csv", sheet(), Columns(label="billing,login"), ("several columns of 0 and 1 are read with --kind labels",)),
     ("t.csv", "text,label,split\na,b,train\nc,d,spare\n", ("t.csv line 3: its column 'split' must say",)),
     ("t.csv", "text,label,split\na,b,test\n", ("t.csv: its column 'split' must say train, dev or test",)),
     ("t.csv.gz", b"no gzip", ("t.csv.gz: cannot be read (Not a gzipped file",)),
-    ("t.csv", sheet(), Columns(kind="scores"), ("t.csv line 2: score 'billing' is wrong",)),
-    ("t.csv", sheet(teams=("1e999", "2.5")), ("score", "is wrong; t needs a number")),
+    ("t.csv", sheet(), SCORES, ("t.csv line 2: score 'billing' is wrong",)),
+    ("t.csv", sheet(teams=("1e999", "2.5")), SCORES, ("score", "is wrong; t needs a number")),
     ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of tags, spans",)),
     ("t.csv", sheet(), Columns(kind="vectors", teacher="pocket"), ("--kind vectors: needs --teacher MODEL",)),
     ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
     ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
     ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
     ("t.jsonl", values(["a", "b", "c"], ["b"]), ("t.jsonl line 1: its label is ['a', 'b', 'c']",
-                                                            "several labels of one text are not learnt")),
+                                                            "--kind labels reads several labels of a text")),
     ("t.jsonl", values({"text": ["x"]}, "b"), ("t.jsonl line 1: its label is {'text'",)),
-    ("t.jsonl", lines({"tokens": ["a", "b"], "tags": ["NN", "VB"]}), ("tag 'NN': entities are tagged O",)),
-    ("t.jsonl", lines({"tokens": ["a", "b"], "tags": ["O", "O"]}), ("every tag is O",)),
+    ("t.jsonl", lines({"tokens": ["a", "b"], "ner_tags": ["NN", "VB"]}), ("tag 'NN': entities are tagged O",)),
+    ("t.jsonl", lines({"tokens": ["a", "b"], "ner_tags": ["O", "O"]}), ("every tag is O",)),
     ("t.conll", "Vera B-PER\nsaw\n" * 20, ("t.conll",)),
 ]  # fmt: skip
 

@@ -150,9 +150,6 @@ class TokenClassification(_Windowed):
         tags = [[tag for row in document for tag in _begun([tag for *_, tag in row])] for document in documents]
         return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {starts[i]}")
 
-    def seen(self, rows: Rows) -> bool:
-        return any(isinstance(value, list) for value in rows.columns["label"])
-
     def cell(self, value: Any) -> Any:
         return list(map(KINDS["classification"].cell, value if isinstance(value, list) else str(value).split()))
 
@@ -309,9 +306,6 @@ class SpanQA(_Windowed):
         if not rows:
             raise BadInput(f"{path}: no questions")
         return Rows(columns, str(path), lambda i: f"{path} question {rows[i]['id']}", official=not whole)
-
-    def seen(self, rows: Rows) -> bool:
-        return all(isinstance(value, dict) for value in rows.columns["label"])
 
     def cell(self, value: Any) -> Any:
         return value if isinstance(value, dict) else {"text": [value]}

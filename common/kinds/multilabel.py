@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from common.errors import BadInput, shown, some
-from common.kinds.base import Kind
 from common.kinds.sentences import Classification, class_of
 from common.metrics import METRICS, accuracy
 
@@ -27,7 +26,6 @@ class MultiLabel(Classification):
     own, own_metrics, more_metrics = "labels", ("micro_f1", "macro_f1"), ()
     titles: ClassVar = {"micro_f1": "micro F1"}
     ordered, several = False, True
-    seen = Kind.seen  # only `--kind labels` says it
 
     def cell(self, value: Any) -> list[str]:
         """The names of a text's labels. Raises ValueError with what is wrong."""
