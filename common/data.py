@@ -133,38 +133,33 @@ def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit:
 
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     """Train without a tenth of its texts, and these as dev: a text's hash decides, so that rows which are added later
-    move no other; rows of equal texts stay together. Rows without a label are not held out where others have one.
+    move no other, and equal texts stay together. Rows without a label are not held out where others have one.
 
     Every class keeps a text in train, and one of ten texts or more has one in dev, whatever the hashes are.
     """
-    groups: dict[str, list[int]] = {}  # hash -> the rows of a text
-    for i, texts in enumerate(train.texts):
+    names = []  # of the texts of each row
+    for texts in train.texts:
         plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
-        groups.setdefault(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest(), []).append(i)
-    unknown = {i for i, label in enumerate(train.labels) if label is None and task.kind.ordered}
-    unknown = unknown if len(unknown) < len(train) else set()
-    classes: dict[Any, list[str]] = {}  # and None -> the hashes of all texts, in their order
-    for name in sorted(groups):
-        known = [train.labels[i] for i in groups[name] if i not in unknown]
-        of_classes = {label for label in known if task.kind.ordered and isinstance(label, int)}
-        for label in {*of_classes, None} if known else ():
-            classes.setdefault(label, []).append(name)
+        names.append(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest())
+    rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.ordered]
+    rows = rows or list(range(len(train)))
+    classes: dict[Any, set[str]] = {None: {names[i] for i in rows}}
+    for i in rows:
+        if task.kind.ordered and isinstance(train.labels[i], int):
+            classes.setdefault(train.labels[i], set()).add(names[i])
     hashed = {name for name in classes[None] if int(name[:8], 16) < 0.1 * 16**8}
-    held = hashed | {names[0] for names in classes.values() if len(names) >= 10 and hashed.isdisjoint(names)}
-    held -= {names[-1] for names in classes.values() if held.issuperset(names)}
+    held = hashed | {min(texts) for texts in classes.values() if len(texts) >= 10 and hashed.isdisjoint(texts)}
+    held -= {max(texts) for texts in classes.values() if texts <= held}
     if not held:
-        raise BadInput(f"{task.name}: no dev or test split, and {len(groups):,} different texts of"
+        raise BadInput(f"{task.name}: no dev or test split, and {len(classes[None]):,} different texts of"
                        f" {max(1, len(classes) - 1):,} classes are too few to hold some out")  # fmt: skip
-    if moved := sum(len(groups[name]) for name in held ^ hashed):
+    dev = [i for i in rows if names[i] in held]
+    if moved := sum(names[i] in held ^ hashed for i in rows):
         why = "every class needs a text in train and, if it has ten, one in dev"
         warn(f"dev: {moved:,} rows are held out, or not, against their texts' hash: {why}")
-    rows = {i for name in held for i in groups[name]}
-    if left := len(rows & unknown):
+    if left := sum(name in held for name in names) - len(dev):
         warn(f"train: {left:,} rows without a label are left out: their texts are held out")
-    return {
-        "train": train.rows([i for i in range(len(train)) if i not in rows]),
-        "dev": train.rows(sorted(rows - unknown)),
-    }
+    return {"train": train.rows([i for i, name in enumerate(names) if name not in held]), "dev": train.rows(dev)}
 
 
 def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:

@@ -567,15 +567,16 @@ def stored_outputs(columns: Columns) -> Outputs:
 def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict[str, str]:
     """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
     "text" or "sentence", and "label", of which one may be the only other column."""
-    several = columns.kind is not None and OWN[columns.kind].several
-    labels = parts_of(columns.label, header) if columns.label and several else [columns.label]
-    for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels]:
-        if name is not None and name not in header:
-            hint = "; a name with a comma stands in quotation marks" if any("," in other for other in header) else ""
-            if option == "--label" and "," in name:
-                hint += "; several columns of 0 and 1 are read with --kind labels"
+    kind = OWN[columns.kind] if columns.kind else CLASSES
+    labels = parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
+    for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels if name]:
+        if name not in header:
+            hint = (
+                "; a name with a comma stands in quotation marks, and several columns of 0 and 1 are read with --kind"
+            )
+            hint = f"{hint} labels" if any("," in one for one in (name, *header)) else ""
             raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
-    usual = {name.lower(): name for name in reversed(header) if name not in (*columns.text, *labels)}
+    usual = {name.lower(): name for name in reversed(header) if name and name not in (*columns.text, *labels)}
     beside: dict[str, str] = {name: usual.pop(name) for name in ("split", "id") if name in usual}
     if not columns.outputs:
         beside.pop("id", None)
@@ -583,21 +584,17 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
         if not (columns.text or columns.label) and {*layout.values()} <= usual.keys():
             return {ours: usual[theirs] for ours, theirs in layout.items()} | beside
     label = columns.label or usual.get("label", "")
-    texts = columns.text or tuple(usual[name] for name in ("text", "sentence") if name in usual)
-    left = [name for name in usual.values() if name and name not in (*texts, label)]
-    if not texts and len(left) == 1 and (label or columns.unlabelled):
-        texts = (left[0],)
-    elif not label and len(left) == 1 and not columns.outputs:
-        label = left[0]
-    if len(texts) > 1 and not columns.text:  # which of them is a guess
-        texts = ()
+    known = tuple(usual[name] for name in ("text", "sentence") if name in usual)
+    texts = columns.text or (known if len(known) == 1 else ())
+    left = tuple(name for name in usual.values() if name not in (*texts, label))
+    if len(left) == 1 and not (texts and (label or columns.outputs)):
+        texts, label = (texts, left[0]) if texts else (left, label)
     if not texts or not (label or columns.unlabelled):
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
         raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)}, by"
                        " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    kind = OWN[columns.kind] if columns.kind else CLASSES
     if label and (len(texts) == 2 or kind.taught_by_labels):  # of one text alone a label says nothing to vectors
         beside["label"] = label
     return dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside
@@ -686,21 +683,19 @@ def _check(kind: Kind, rows: Rows) -> None:
     if kind is not CLASSES or rows.names:
         return
     numbers = [n for value in values if (n := as_number(value)) is not None]
-    whole = all(n.is_integer() for n in numbers) and (len({*numbers}) <= 20 or {*numbers} == {*range(len({*numbers}))})
-    different = len({*map(str, values)})
+    distinct, different = {*numbers}, len({*map(str, values)})
+    few = all(n.is_integer() for n in distinct) and (len(distinct) <= 20 or distinct == {*range(len(distinct))})
     words = sum(len(str(text).split()) == 1 for text in texts)
-    why = ""
-    if 2 * len(numbers) > len(values) and not whole:
-        why = f"{len({*numbers}):,} different numbers; --kind scores reads them as scores"
+    if 2 * len(numbers) > len(values) and not few:
+        why = f"{len(distinct):,} different numbers; --kind scores reads scores"
     elif different > max(2, len(values) // 2):
-        why = (
-            f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts reads"
-        )
-        why += " texts to be written"
+        why = f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts"
+        why += " reads texts to be written"
     elif words > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts):
         why = "one word a row; tags need CoNLL's columns, or the words of a sentence in a list"
-    if why:
-        raise BadInput(f"{rows.place(0)}: {why}, --kind classes each label as a class")
+    else:
+        return
+    raise BadInput(f"{rows.place(0)}: {why}, --kind classes takes each label as a class")
 
 
 def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, kind: Kind) -> tuple[str, ...]:
@@ -738,21 +733,18 @@ def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Ro
     Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
     """
     of_train = [value for value in rows["train"].columns["label"] if not _blank(value)]
-    signed = not of_train or any((as_number(value) or 0) < 0 for value in of_train)
-    unlabelled = columns.unlabelled and kind.ordered
+    signed = not of_train or any((as_number(value) or 0) < 0 for value in of_train)  # -1 is a label as others
     kept: dict[str, Rows] = {}
     for split, found in rows.items():
         labels = found.columns["label"]
-        unknown = [split != "train" and _minus_one(value) for value in labels]
-        if signed and not all(unknown):  # -1 is a label as others
-            unknown = [False] * len(found)
         fields = [column for name, column in found.columns.items() if name not in NO_TEXTS]
-        lacks = {"text": [all(map(_blank, row)) for row in zip(*fields, strict=True)]}
-        lacks["label"] = [
-            no or (not kind.several and (_blank(value) or ("label" in found.names and value == -1)))
-            for no, value in zip(unknown, labels, strict=True)
-        ]
-        if unlabelled and (split == "train" or (not of_train and all(lacks["label"]))):
+        minus = [_minus_one(value) for value in labels]
+        unknown = "label" in found.names or (split != "train" and (all(minus) or not signed))
+        lacks = {
+            "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
+            "label": [(unknown and minus[i]) or (not kind.several and _blank(one)) for i, one in enumerate(labels)],
+        }
+        if columns.unlabelled and kind.ordered and (split == "train" or (not of_train and all(lacks["label"]))):
             labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
             lacks["label"] = [False] * len(found)
         for what, lacking in lacks.items():
@@ -761,7 +753,7 @@ def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Ro
                 warn(f"{split}: {count:,} of {len(found):,} rows have no {what} and are left out; the first is {first}")
         for values in fields:  # one side of a pair may be blank: null is
             values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
-        order = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
+        order = [i for i in range(len(found)) if not (lacks["text"][i] or lacks["label"][i])]
         if order:
             kept[split] = found.keep(order)
         elif split == "train":

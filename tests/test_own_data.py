@@ -344,7 +344,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(teams=("[a]", "['a']")), Columns(kind="labels"), ("t.csv line 2: no list: '[a]'",)),
     ("t.csv", sheet(60, tuple(f"id{i}" for i in range(60))), ("line 2: 60 different labels in 60 rows; --label",)),
     ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), ("59 different numbers; --kind scores",)),
-    ("t.csv", sheet(teams=("1.5", "2", "4")), ("3 different numbers; --kind scores reads", "--kind classes")),
+    ("t.csv", sheet(teams=("1.5", "2", "4")), ("3 different numbers; --kind scores", "--kind classes")),
     ("t.csv", "text,label\n" + "".join(f"w{i},{'OB'[i % 2]}\n" for i in range(40)), ("line 2: one word a row; ",)),
     ("t.csv", "tokens,ner_tags\n" + "".join(f"\"['a', 'b{i}']\",\"['O', 'O']\"\n" for i in range(40)),
      ("t.csv line 2: its label is \"['O', 'O']\"", "--kind labels", "need JSON lines or Parquet")),
