@@ -115,10 +115,10 @@ class CommonArgs:
         " FOLDER, hub:REPO[@REVISION][:CONFIG]",
         setting=False,
     )
-    text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: by usual names)",
+    text: str | None = arg(None, "your own data: the column of the texts, or A,B of pairs (default: text, sentence)",
                            setting=False)  # fmt: skip
-    label: str | None = arg(None, "your own data: the column of the labels (default: by usual names)", setting=False)
-    kind: str | None = arg(None, f"your own data: {', '.join(OWN)} (default: seen from the labels)",
+    label: str | None = arg(None, "your own data: the column of the labels (default: label)", setting=False)
+    kind: str | None = arg(None, f"your own data: {', '.join(OWN)} (default: tags or spans by layout, else classes)",
                            names=OWN, setting=False)  # fmt: skip
     metric: str | None = arg(None, "your own data: the primary metric, for example macro_f1 (default: the kind's)",
                              setting=False)  # fmt: skip

@@ -19,7 +19,7 @@ import functools
 import hashlib
 import json
 import math
-from collections import Counter
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from common import outputs, parallel
-from common.errors import BadInput, shown, tell, warn
+from common.errors import BadInput, shown, some, tell, warn
 from common.kinds import Encoded, Rows, Split, Task
 from common.kinds.texts import SURROGATE
 from common.sources import DataSet, described, open_data
@@ -89,7 +89,7 @@ def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:
     splits = {split: _to_split(task, split, rows, own=True) for split, rows in found.rows.items()}
     if len(splits) == 1:
         splits = _hold_out(task, splits["train"])
-        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, seed 0)"
+        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, by their texts)"
     _tell(task, origin, found.rows["train"], splits)
     name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
     made = _made(found._replace(origin=origin), name, splits, limit, tune)
@@ -133,26 +133,34 @@ def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit:
 
 
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:
-    """Every tenth example of a seeded permutation, of classes and scores in their order, so that both sides have them
-    in like shares; of rows with labels where there are any. A text that stands twice, and a class of one row, stays in
-    train."""
-    texts = Counter(train.texts)
-    classes = Counter(label for label in train.labels if task.kind.ordered and isinstance(label, int))
-    order = [
-        i
-        for i in _permutation(len(train), 0, 0)
-        if texts[train.texts[i]] == 1 and (not classes or classes[train.labels[i]] != 1)
-    ]
-    if task.kind.ordered and (labelled := [i for i in order if train.labels[i] is not None]):
-        order = sorted(labelled, key=lambda i: train.labels[i])
-    held = set(order[9::10])
+    """Train without a tenth of its texts, and these as dev: a text's hash decides, so that rows which are added later
+    move no other, and equal texts stay together. Rows without a label are not held out where others have one.
+
+    Every class keeps a text in train, and one of ten texts or more has one in dev, whatever the hashes are.
+    """
+    names = []  # of the texts of each row
+    for texts in train.texts:
+        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
+        names.append(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest())
+    rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.ordered]
+    rows = rows or list(range(len(train)))
+    classes: dict[Any, set[str]] = {None: {names[i] for i in rows}}
+    for i in rows:
+        if task.kind.ordered and isinstance(train.labels[i], int):
+            classes.setdefault(train.labels[i], set()).add(names[i])
+    hashed = {name for name in classes[None] if int(name[:8], 16) < 0.1 * 16**8}
+    held = hashed | {min(texts) for texts in classes.values() if len(texts) >= 10 and hashed.isdisjoint(texts)}
+    held -= {max(texts) for texts in classes.values() if texts <= held}
     if not held:
-        several = " and a class of several rows" if 1 in classes.values() else ""
-        raise BadInput(
-            f"{task.name}: no dev or test split, and {len(order)} of {len(train)} rows have a text that stands"
-            f" once{several}: too few to hold out a tenth of them"
-        )
-    return {"train": train.rows([i for i in range(len(train)) if i not in held]), "dev": train.rows(sorted(held))}
+        raise BadInput(f"{task.name}: no dev or test split, and {len(classes[None]):,} different texts of"
+                       f" {max(1, len(classes) - 1):,} classes are too few to hold some out")  # fmt: skip
+    dev = [i for i in rows if names[i] in held]
+    if moved := sum(names[i] in held ^ hashed for i in rows):
+        why = "every class needs a text in train and, if it has ten, one in dev"
+        warn(f"dev: {moved:,} rows are held out, or not, against their texts' hash: {why}")
+    if left := sum(name in held for name in names) - len(dev):
+        warn(f"train: {left:,} rows without a label are left out: their texts are held out")
+    return {"train": train.rows([i for i, name in enumerate(names) if name not in held]), "dev": train.rows(dev)}
 
 
 def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
@@ -162,9 +170,20 @@ def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None
     for name, split in splits.items():
         if name != "train" and (count := sum(text in known for text in split.texts)):
             warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
+    alike: dict[str, list[str]] = {}
+    for label in task.labels:
+        alike.setdefault(_visible(label), []).append(ascii(label)[:40])
+    for labels in [labels for labels in alike.values() if len(labels) > 1][:5]:
+        warn(f"labels {some(labels, 5)} differ in case, the form of accents or invisible characters alone")
     columns = ", ".join(f"{ours} from {theirs!r}" for ours, theirs in rows.chosen.items() if ours != theirs)
     sizes = ", ".join(f"{name} {len(split):,}" for name, split in splits.items())
     tell(f"{origin}: {what}; {sizes}{'; ' if columns else ''}{columns}")
+
+
+def _visible(name: str) -> str:
+    """A name without case, and with its accents in one form and no invisible character."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return " ".join("".join(c for c in folded if unicodedata.category(c) != "Cf").split())
 
 
 def head(split: Split, count: int) -> Split:

@@ -4,11 +4,14 @@
     join(splits, found)                    # to the rows of a task, by their ids or in their order
 
 A row holds probabilities or logits: a column for each class, called as the class is, or one column with a list, with
-{class: number}, or with the library's [{"label": class, "score": number}, ...]. Other columns are left alone.
+{class: number}, or with the library's [{"label": class, "score": number}, ...], which may be the whole row of a JSON
+file. Other columns are left alone.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -59,16 +62,21 @@ def parse(rows: Rows) -> Outputs:
     if best and single == ["score"] and not whole:
         needs = "every class needs its number, as pipeline(..., top_k=None) gives them"
         raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {needs}")
-    if len(whole) > 1 or not (whole or single):
-        needs = "needs a column of numbers for each class, or one column of lists"
-        raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
     cells: list[Any] = [{name: columns[name][i] for name in single} for i in range(len(rows))]
     if whole:
-        cells = [_cell(value) for value in columns[whole[0]]]
-    names = tuple(cells[0]) if isinstance(cells[0], dict) else ()
+        cells = [_cell(*row) for row in zip(*(columns[name] for name in whole), strict=True)]
+    if (len(whole) > 1 and not isinstance(cells[0], dict)) or not (whole or single):
+        needs = "needs a column of numbers for each class, or one column of lists"
+        raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
+    names = tuple(dict.fromkeys(name for cell in cells if isinstance(cell, dict) for name in cell))
     values: list[list[float]] = []
     for i, cell in enumerate(cells):
-        if not isinstance(cell, (list, dict)) or _shape(cell) != _shape(cells[0]):
+        if isinstance(cell, dict) and (lacking := [name for name in names if name not in cell]):
+            needs = (
+                f"every row needs all {len(names)} classes, not its best alone, as pipeline(..., top_k=None) gives them"
+            )
+            raise BadInput(f"{rows.place(i)}: lacks {some(lacking, 5)}; {needs}")
+        if type(cell) is not type(cells[0]) or len(cell) != len(cells[0]):
             needs = some(names) if names else f"{len(cells[0])} numbers"
             raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {needs}")
         values.append([])
@@ -81,23 +89,22 @@ def parse(rows: Rows) -> Outputs:
     return Outputs(names, values, ids, rows)
 
 
-def _shape(cell: Any) -> Any:
-    return set(cell) if isinstance(cell, dict) else len(cell)
+def _cell(*values: Any) -> Any:
+    """A list, or class -> number, of a cell that holds either, as JSON or as Python prints it where it is text, or of
+    cells that hold a class each; other cells as they are."""
+    read = [_literal(value) for value in values]
+    value = read if len(read) > 1 else read[0]
+    if isinstance(value, list) and all(isinstance(one, dict) and one.keys() >= {"label", "score"} for one in value):
+        named = {str(one["label"]): one["score"] for one in value}
+        value = named if named and len(named) == len(value) else value
+    return value
 
 
-def _cell(value: Any) -> Any:
-    """A list, or class -> number, of a cell that holds either, as JSON where it is text; other cells as they are."""
+def _literal(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return value
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(one, dict) and one.keys() >= {"label", "score"} for one in value)
-    ):
-        return {str(one["label"]): one["score"] for one in value}
+        for parse_text in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                return parse_text(value.strip())
     return value
 
 

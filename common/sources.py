@@ -26,6 +26,7 @@ import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.base import parts_of
 from common.kinds.documents import hotpot_row, trivia_row, words_of
+from common.kinds.sentences import number as as_number
 from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
 from common.tasks import (
@@ -43,6 +45,7 @@ from common.tasks import (
     Columns,
     Source,
     check_name,
+    data_files,
     files_of,
     find_files,
     folder_of,
@@ -105,7 +108,8 @@ def _splits(found: Mapping[str, Any], splits: Collection[str], needed: Collectio
         if not set(found) & set(names_of(split)):
             theirs = split.replace("dev", "validation")
             raise BadInput(f"{where}: no {split} split; needs {theirs!r}, has {some(list(found))}")
-    return {split: found[name] for split in splits for name in names_of(split) if name in found}
+    there = {split: next((name for name in names_of(split) if name in found), None) for split in splits}
+    return {split: found[name] for split, name in there.items() if name is not None}
 
 
 # --- the table of sources ------------------------------------------------------------------------------------
@@ -311,21 +315,37 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
 
 def _dataset(data: Any, where: str) -> Rows:
     """A `datasets.Dataset`, of which only the columns that are taken are decoded."""
-    data = data.rename_columns({name: name.strip() for name in data.column_names})
-    lists = {name: getattr(feature, "feature", feature) for name, feature in data.features.items()}
+    titles = _titles(data.column_names, where)
+    lists = {name: getattr(data.features[title], "feature", data.features[title]) for name, title in titles.items()}
     names = {name: feature.names for name, feature in lists.items() if getattr(feature, "names", None)}
-    return Rows({name: data[name] for name in data.column_names}, where, names=names)
+    return Rows({name: data[title] for name, title in titles.items()}, where, names=names)
+
+
+def _titles(columns: Sequence[str], where: str) -> dict[str, str]:
+    """The names of columns without blanks around them -> as they stand there; of equals the first, which is said."""
+    titles: dict[str, str] = {}
+    for title in columns:
+        if title.strip() in titles:
+            warn(f"{where}: several columns are called {title.strip()!r}; the first of them is read")
+        titles.setdefault(title.strip(), title)
+    return titles
 
 
 def _read_parquet(path: Path, pick: Pick) -> Rows:
-    """A Parquet file, or those of a pattern; class names that `datasets` stored in their schema are used."""
+    """The picked columns of a Parquet file, or of those of a pattern, and no others; class names that `datasets` stored
+    in their schema are used."""
     import datasets
     import pyarrow.parquet
 
-    wrong = (OSError, pyarrow.ArrowException, UnicodeDecodeError)  # names and texts are decoded late
-    with refused(f"{path}: not a readable Parquet file", *wrong):
-        parts = path if path.is_file() else sorted(path.parent.glob(path.name))
-        return _read(datasets.Dataset(pyarrow.parquet.read_table(parts)), str(path), pick)
+    # names and texts are decoded late; `datasets` has no type for some of Arrow's
+    with refused(f"{path}: not a readable Parquet file", OSError, pyarrow.ArrowException, ValueError):
+        parts = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+        titles = _titles(pyarrow.parquet.read_schema(parts[0]).names, str(path))
+        chosen = pick(list(titles), str(path))
+        Rows(dict.fromkeys(titles, ()), str(path)).take(chosen)  # they are there
+        needed = {titles[part] for name in chosen.values() for part in parts_of(name, titles)}
+        table = pyarrow.parquet.read_table(parts, columns=sorted(needed))
+        return _read(datasets.Dataset(table), str(path), lambda *_: chosen)
 
 
 def _decode(path: Path) -> str:
@@ -429,19 +449,23 @@ def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _json(path: Path, text: str) -> Rows:
-    """One JSON object a line, or one list of objects; what one of them lacks is null."""
+    """One JSON object a line, or one list of objects; what one of them lacks is null. A row that is a list, as
+    pipelines give them, is the column "list"."""
     what, numbered = "line", json_lines(path, text.split("\n"))
     if path.suffix.lower() == ".json" and text.lstrip().startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):  # several objects are none
             json.loads(text)
             raise BadInput(f"{path}: one object, as pandas writes columns, or rows in a field of it; a list of objects,"
                            ' or one a line is expected, as pandas writes with orient="records"')  # fmt: skip
-    if text.lstrip().startswith("["):
+    if text.lstrip().startswith("[") and "\n[" not in text.strip():
         expected = "; a list of objects, or one a line is expected"
         with refused(f"{path}: not JSON", ValueError, RecursionError, hint=expected):
             what, numbered = "row", enumerate(json.loads(text), 1)
-    numbers, rows = [], []
+    numbers: list[int] = []
+    rows: list[dict[str, Any]] = []
     for number, record in numbered:
+        if isinstance(record, list) and (not rows or "list" in rows[0]):
+            record = {"list": record}
         if not isinstance(record, dict):
             raise BadInput(f"{path} {what} {number}: {type(record).__name__}; one JSON object a line is expected")
         numbers.append(number)
@@ -458,6 +482,7 @@ def _json(path: Path, text: str) -> Rows:
 
 SPLITS = ("train", "dev", "test")
 NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
+CLASSES, TAGS, SPANS = (KINDS[name] for name in ("classification", "token classification", "span QA"))
 
 
 def _own_data(name: str, columns: Columns) -> DataSet:
@@ -494,7 +519,14 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
         raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
     rows: dict[str, Rows] = {}
     pick: Pick = functools.partial(_choose_columns, columns)
-    for split, stored in _splits(found, SPLITS, ("train",), f"--task {name}").items():
+    splits = _splits(found, SPLITS, ("train",), f"--task {name}")
+    unread = [split for split, one in found.items() if not any(one is read for read in splits.values())]
+    if path.is_dir() and all(isinstance(file, Path) for file in splits.values()):
+        read = {Path(file).name for file in (*splits.values(), columns.outputs or "")}
+        unread = [file.name for file in data_files(path) if not any(fnmatch(file.name, one) for one in read)]
+    if unread:
+        warn(f"--task {name}: does not read {some(unread)}; splits are called train, dev (valid, validation) and test")
+    for split, stored in splits.items():
         made = _read(stored, f"{origin} {split}", pick)
         label = rows["train"].chosen.get("label") if rows else None
         if label is not None and "label" not in made.columns:
@@ -541,50 +573,40 @@ def stored_outputs(columns: Columns) -> Outputs:
     return replace(found, names=renamed(columns.label_map, found.names or tuple(map(str, range(len(found.values[0]))))))
 
 
-# Names of columns, as data sets have them; the first that is there is taken
-_LABELS = ("label", "labels", "ner_tags", "tags", "answers", "category", "class", "intent", "score", "target",
-           "summary")  # fmt: skip
-_TEXTS = (
-    *(("question", "context"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2")),
-    *((name,) for name in ("tokens", "words", "text", "sentence", "document", "source", "body", "content")),
-)
-
-
 def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict[str, str]:
-    """Canonical name -> the source's column, by `--text` and `--label`, by their usual names, or the other of two."""
-    several = columns.kind is not None and OWN[columns.kind].several
-    labels = parts_of(columns.label, header) if columns.label and several else [columns.label]
-    for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels]:
-        if name is not None and name not in header:
-            hint = "; a name with a comma stands in quotation marks" if any("," in other for other in header) else ""
-            if option == "--label" and "," in name:
-                hint += "; several columns of 0 and 1 are read with --kind labels"
+    """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
+    "text" or "sentence", and "label", of which one may be the only other column."""
+    kind = OWN[columns.kind] if columns.kind else CLASSES
+    labels = parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
+    for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels if name]:
+        if name not in header:
+            hint = (
+                "; a name with a comma stands in quotation marks, and several columns of 0 and 1 are read with --kind"
+            )
+            hint = f"{hint} labels" if any("," in one for one in (name, *header)) else ""
             raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
-    usual = {name.strip().lower(): name for name in reversed(header) if name not in columns.text}
-    label = columns.label or next((usual[name] for name in _LABELS if name in usual), "")
-    id = next((name for name in header if name.lower() == "id" and name not in (label, *columns.text)), "")
-    left = [name for name in header if name not in (label, id)]
-    usual = {name: column for name, column in usual.items() if column != label}
-    known = (tuple(usual[name] for name in names) for names in _TEXTS if usual.keys() >= set(names))
-    texts = columns.text or next(known, tuple(left) if label and len(left) == 1 else ())
-    if not label and texts and len(header) == 2 and not columns.outputs:
-        label = next((name for name in left if name not in texts), "")
-    if not texts and columns.unlabelled and len(header) == 1:
-        texts = (header[0],)
+    usual = {name.lower(): name for name in reversed(header) if name and name not in (*columns.text, *labels)}
+    beside: dict[str, str] = {name: usual.pop(name) for name in ("split", "id") if name in usual}
+    if not columns.outputs:
+        beside.pop("id", None)
+    for layout in (TAGS.usual, SPANS.usual):
+        if not (columns.text or columns.label) and {*layout.values()} <= usual.keys():
+            return {ours: usual[theirs] for ours, theirs in layout.items()} | beside
+    label = columns.label or usual.get("label", "")
+    known = tuple(usual[name] for name in ("text", "sentence") if name in usual)
+    texts = columns.text or (known if len(known) == 1 else ())
+    left = tuple(name for name in usual.values() if name not in (*texts, label))
+    if len(left) == 1 and not (texts and (label or columns.outputs)):
+        texts, label = (texts, left[0]) if texts else (left, label)
     if not texts or not (label or columns.unlabelled):
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
         raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)}, by"
                        " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    usually = next((kind for kind in KINDS.values() if kind.usual.get("label") == label.lower()), Kind)
-    if columns.kind and len(texts) == 1 and not OWN[columns.kind].taught_by_labels:
-        label = ""  # it would say nothing of one text
-    names = ("text",) if len(texts) == 1 else (OWN[columns.kind] if columns.kind else usually).pair
-    beside = {"label": label, "id": id if columns.outputs else ""}
-    if usual.get("split", label) not in (label, *texts):
-        beside["split"] = usual["split"]
-    return dict(zip(names, texts, strict=True)) | {ours: theirs for ours, theirs in beside.items() if theirs}
+    if label and (len(texts) == 2 or kind.taught_by_labels):  # of one text alone a label says nothing to vectors
+        beside["label"] = label
+    return dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside
 
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
@@ -600,38 +622,42 @@ def described(
     name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
 ) -> DataSet:
     """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
-    a task of. Their labels become those that `data` reads for a task of the table."""
-    asked = OWN[columns.kind] if columns.kind else None
-    rows = _without_blanks(rows, columns, asked)
+    a task of: what `--kind` says or their layout, else classes. Their labels become those that `data` reads for a task
+    of the table."""
+    kind = OWN[columns.kind] if columns.kind else _layout(rows["train"])
+    rows = _usable(rows, columns, kind)
     for found in rows.values():
-        _refuse_layouts(found, asked)
-    known = rows
-    if asked is None or not asked.several:
-        known = {split: part for split, found in rows.items() if (part := found.labelled)}
-    said = _output_names(rows, known, columns, asked)
+        _refuse_layouts(found, OWN[columns.kind] if columns.kind else None)
+    labelled = {split: found.labelled for split, found in rows.items()}
+    known = rows if kind.several else {split: found for split, found in labelled.items() if len(found)}
+    said = _output_names(rows, known, columns, kind)
     if not (known or said):
         lacking = f"no row has a label, and teacher {columns.teacher} no head that names classes"
         remedies = "--label COLUMN (of 0 and 1: A,B --kind labels), a fine-tuned teacher, or --teacher-outputs FILE"
         raise BadInput(f"{name}: {lacking}; give {remedies}")
-    kind = asked or _seen_kind(known, said)
+    if not columns.kind and not known and len(said) == 1:
+        kind = KINDS["regression"]
+    elif not columns.kind and known and not said:
+        _check(kind, known.get("train") or next(iter(known.values())))
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
     rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
     for found in rows.values():
         labels = found.columns["label"]
-        labels[:] = [None if value is None and kind.ordered else kind.cell(value) for value in labels]
-    if not kind.taught_by_labels:
-        names = said
-    elif known:
+        for i, value in enumerate(labels):
+            try:
+                labels[i] = None if value is None and kind.ordered else kind.cell(value)
+            except ValueError as error:
+                raise BadInput(f"{found.place(i)}: {error}") from error
+    names = said if len(said) > 1 else ()
+    if known and kind.taught_by_labels:
         names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
         if kind.several and not names:
             raise BadInput(
                 f"{name}: --kind {columns.kind}, and no row has a label; --label COLUMN names where they are"
             )
-        # a column of outputs names its class
-        names = said if names and said and (rows["train"].outputs or set(names) <= set(said)) else names
-    else:
-        names = said if len(said) > 1 else ()
+        if names and said and (rows["train"].outputs or set(names) <= set(said)):  # a column of outputs names its class
+            names = said
     metrics = kind.own_metrics
     if columns.metric is not None:
         allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
@@ -647,16 +673,49 @@ def described(
     return DataSet(Task(safe, kind, fields, names, metrics, splits=tuple(rows)), rows, source, origin)
 
 
-def _output_names(
-    rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, asked: Kind | None
-) -> tuple[str, ...]:
+def _layout(rows: Rows) -> Kind:
+    """Spans where there is a context; tags where the columns are called so, words stand in lists or every label is a
+    list of tags; else classes."""
+    labels = [label for label in rows.columns["label"] if not _blank(label)]
+    tags = (isinstance(label, list) and all(re.fullmatch(r"O|[BI]-.+", str(tag)) for tag in label) for label in labels)
+    listed = any(isinstance(text, list) for text in rows.columns.get("text", ()))
+    named = rows.chosen.get("label", "").lower() == TAGS.usual["label"]
+    return SPANS if "context" in rows.columns else TAGS if listed or named or (labels and all(tags)) else CLASSES
+
+
+def _check(kind: Kind, rows: Rows) -> None:
+    """Refuse labels that may be of another kind than seen, in a line that names the argument to give."""
+    values, texts = rows.columns["label"], rows.columns.get("text", ())
+    for i, value in enumerate(values):
+        if re.match(r"\s*[\[{]", str(value)) and (kind is CLASSES or isinstance(value, str)):
+            raise BadInput(f"{rows.place(i)}: its label is {shown(value)}; --kind labels reads several labels of a"
+                           " text, --kind classes each list as a class; lists of tags, and answers, need JSON lines"
+                           " or Parquet")  # fmt: skip
+    if kind is not CLASSES or rows.names:
+        return
+    numbers = [n for value in values if (n := as_number(value)) is not None]
+    distinct, different = {*numbers}, len({*map(str, values)})
+    few = all(n.is_integer() for n in distinct) and (len(distinct) <= 20 or distinct == {*range(len(distinct))})
+    words = sum(len(str(text).split()) == 1 for text in texts)
+    if 2 * len(numbers) > len(values) and not few:
+        why = f"{len(distinct):,} different numbers; --kind scores reads scores"
+    elif different > max(2, len(values) // 2):
+        why = f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts"
+        why += " reads texts to be written"
+    elif words > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts):
+        why = "one word a row; tags need CoNLL's columns, or the words of a sentence in a list"
+    else:
+        return
+    raise BadInput(f"{rows.place(0)}: {why}, --kind classes takes each label as a class")
+
+
+def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, kind: Kind) -> tuple[str, ...]:
     """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
     scores, () if nobody says it."""
     stored = rows["train"].outputs
-    unnamed = asked is not None and not asked.taught_by_labels  # vectors
+    unnamed = not kind.taught_by_labels  # vectors
     if stored is not None:
-        numbered = tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ()
-        return stored.names or numbered
+        return stored.names or (tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ())
     lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
     if not (columns.unlabelled and columns.teacher and (lacking or unnamed)):
         return ()
@@ -665,7 +724,7 @@ def _output_names(
     config: Any = models.load_config(models.source(split_paths(columns.teacher)[0]))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
-    return (asked or KINDS["classification"]).output_names(config)
+    return kind.output_names(config)
 
 
 def _blank(value: Any) -> bool:
@@ -675,22 +734,30 @@ def _blank(value: Any) -> bool:
     return value is None or value != value or value == [] or not str(value).strip()
 
 
-def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None) -> dict[str, Rows]:
+def _minus_one(value: Any) -> bool:
+    """Whether a label, or each of several, is -1, as the labels of GLUE's test files are, which nobody knows."""
+    cells = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return {as_number(cell) for cell in cells} == {-1}
+
+
+def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Rows]:
     """The rows that can be learnt from or scored: without blank texts and, unless the kind has several, blank labels.
 
     Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
     """
-    several = asked is not None and asked.several
-    listed = any(isinstance(label, (list, dict)) for label in rows["train"].columns["label"])  # tags or answers
-    unlabelled = columns.unlabelled and not listed and (asked is None or asked.ordered)
-    none = unlabelled and all(map(_blank, rows["train"].columns["label"]))
+    of_train = [value for value in rows["train"].columns["label"] if not _blank(value)]
+    signed = not of_train or any((as_number(value) or 0) < 0 for value in of_train)  # -1 is a label as others
     kept: dict[str, Rows] = {}
     for split, found in rows.items():
         labels = found.columns["label"]
         fields = [column for name, column in found.columns.items() if name not in NO_TEXTS]
-        lacks = {"text": [all(map(_blank, row)) for row in zip(*fields, strict=True)]}
-        lacks["label"] = [not several and (_blank(v) or ("label" in found.names and v == -1)) for v in labels]
-        if (unlabelled and split == "train") or (none and all(lacks["label"])):
+        minus = [_minus_one(value) for value in labels]
+        unknown = "label" in found.names or (split != "train" and (all(minus) or not signed))
+        lacks = {
+            "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
+            "label": [(unknown and minus[i]) or (not kind.several and _blank(one)) for i, one in enumerate(labels)],
+        }
+        if columns.unlabelled and kind.ordered and (split == "train" or (not of_train and all(lacks["label"]))):
             labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
             lacks["label"] = [False] * len(found)
         for what, lacking in lacks.items():
@@ -699,7 +766,7 @@ def _without_blanks(rows: dict[str, Rows], columns: Columns, asked: Kind | None)
                 warn(f"{split}: {count:,} of {len(found):,} rows have no {what} and are left out; the first is {first}")
         for values in fields:  # one side of a pair may be blank: null is
             values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
-        order = [i for i, lacking in enumerate(zip(*lacks.values(), strict=True)) if not any(lacking)]
+        order = [i for i in range(len(found)) if not (lacks["text"][i] or lacks["label"][i])]
         if order:
             kept[split] = found.keep(order)
         elif split == "train":
@@ -730,18 +797,3 @@ def _refuse_layouts(rows: Rows, asked: Kind | None) -> None:
                 wrong += " give that, one each, or a tag for each word"
         if wrong:
             raise BadInput(f"{rows.place(i)}: its label is {str(label)[:60]}: {wrong}")
-
-
-def _seen_kind(known: dict[str, Rows], said: tuple[str, ...]) -> Kind:
-    """What the labels of a data set are; without any, what a teacher's outputs are."""
-    if not known:
-        return KINDS["regression" if len(said) == 1 else "classification"]
-    rows = known.get("train") or next(iter(known.values()))
-    values = rows.columns["label"]
-    for kind in KINDS.values():
-        if kind.seen(rows):
-            return kind
-    different = len(set(map(str, values)))
-    raise BadInput(f"{rows.place(0)}: {different:,} different labels in {len(values):,} rows ({shown(values[0])}, ...)"
-                   f" are no classes; --label names the right column, or --kind {', '.join(OWN)} says what they"
-                   " are")  # fmt: skip

@@ -229,6 +229,11 @@ def files_of(folder: Path, splits: Collection[str], needed: Collection[str]) -> 
     return files
 
 
+def data_files(folder: Path) -> list[Path]:
+    """The files of a folder that may hold data."""
+    return [path for path in sorted(folder.iterdir()) if plain(path).suffix in SUFFIXES[:-1] and path.is_file()]
+
+
 def find_split(folder: Path, split: str) -> Path | None:
     """The one file of a split, or the pattern of the names of its parts; None if there is none."""
     names = names_of(split)

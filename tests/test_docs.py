@@ -34,7 +34,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(
     r"python (-m (bench[ .]\w|pocket\.)|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py"
 )
-SHEET = "body,label,team\n" + "".join(f"text number {i} is here,{'ab'[i % 2]},{'cd'[i % 2]}\n" for i in range(40))
+SHEET = "text,label,body,team\n" + "".join(
+    f"text number {i} is here,{'ab'[i % 2]},the body is {i},{'cd'[i % 2]}\n" for i in range(40)
+)
 # What a reader puts in
 BERT = str(ROOT / "pocket/bert")
 STAND_INS = {"pocket/bert": BERT, "MODEL": BERT, "DIR": ".", "RUN": "run", "RUNS": "run", "LAYERS": "2,4",
@@ -139,9 +141,8 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "tickets.csv").write_text(SHEET)
     (tmp_path / "pairs").mkdir()
-    (tmp_path / "pairs" / "train.csv").write_text(SHEET.replace("body,label,team", "question,answer,label"))
-    texts = SHEET.replace("body,label,team", "text,x,y").splitlines()
-    (tmp_path / "texts.csv").write_text("\n".join(line.split(",")[0] for line in texts))
+    (tmp_path / "pairs" / "train.csv").write_text(SHEET.replace("text,label,body", "question,label,answer"))
+    (tmp_path / "texts.csv").write_text("\n".join(line.split(",")[0] for line in SHEET.splitlines()))
     names = {0: "negative", 1: "positive"}
     labels = {name: i for i, name in names.items()}
     classifier = tiny_bert(2, 32, max_position_embeddings=128, id2label=names, label2id=labels)

@@ -42,6 +42,12 @@ def probabilities(count: int = 200) -> list[list[float]]:
     return [[0.9, 0.1] if i % 2 == 0 else [0.125, 0.875] for i in range(count)]
 
 
+def listed(row: list[float]) -> list[dict[str, Any]]:
+    """As the library's pipeline gives a row, the largest first."""
+    found = [{"label": name, "score": p} for name, p in zip(("NEGATIVE", "POSITIVE"), row, strict=True)]
+    return sorted(found, key=lambda one: -float(one["score"]))
+
+
 def write(folder: Path, form: str) -> Path:
     """The outputs of `probabilities`, in one of the forms that a file may have."""
     rows = probabilities()
@@ -60,8 +66,13 @@ def write(folder: Path, form: str) -> Path:
     if form == "jsonl of lists":
         lines = [json.dumps({"probs": row}) for row in rows]
     elif form == "jsonl of the library":
-        pairs = [zip(("NEGATIVE", "POSITIVE"), row, strict=True) for row in rows]
-        lines = [json.dumps({"probs": [{"label": name, "score": p} for name, p in both][::-1]}) for both in pairs]
+        lines = [json.dumps({"probs": listed(row)}) for row in rows]
+    elif form == "jsonl of the pipeline":
+        lines = [json.dumps(listed(row)) for row in rows]
+    elif form == "json of the pipeline":
+        lines = [json.dumps([listed(row) for row in rows], indent=1)]
+    elif form == "csv of the pipeline":
+        return table(path, "0,1", [list(map(str, listed(row))) for row in rows])
     else:
         lines = [json.dumps({"probs": dict(zip(CLASSES, row, strict=True))}) for row in rows]
     path.write_text("\n".join(lines))
@@ -71,7 +82,8 @@ def write(folder: Path, form: str) -> Path:
 UNNAMED = ("csv of numbered outputs", "jsonl of lists")
 
 
-FORMS = ("csv by id", "csv of pandas", "csv of logits", "jsonl of the library", "jsonl of classes", *UNNAMED)
+FORMS = ("csv by id", "csv of pandas", "csv of logits", "jsonl of the library", "jsonl of classes",
+         *(f"{suffix} of the pipeline" for suffix in ("json", "jsonl", "csv")), *UNNAMED)  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -82,7 +94,7 @@ def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, b
     columns = Columns(outputs=str(write(tmp_path, form)), label_map=names)
     task = data.load(str(unlabelled), columns=columns)
     assert {name.lower() for name in task.task.labels} == set(CLASSES)
-    assert "0 of 180 training rows have labels" in task.origin
+    assert f"0 of {len(task.splits['train'])} training rows have labels" in task.origin
     args = CommonArgs(teacher_outputs=columns.outputs, label_map=names, init=str(backbone), max_length=16)
     teacher = get_teacher(args, task)
     assert teacher.metrics == {"dev": {"agreement": 1.0}}
@@ -103,7 +115,7 @@ def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: P
     """The walk of docs/teacher_as_data.md: the student learns, and the table says what its score is."""
     outputs = write(tmp_path, "csv by id")
     argv = ["--variant", "kd", "--task", unlabelled, "--teacher-outputs", outputs, "--max-length", 16, "--lr", "3e-3"]
-    argv += ["--budget", 6400, "--out-dir", tmp_path / "runs", "--device", "cpu"]
+    argv += ["--budget", 9600, "--out-dir", tmp_path / "runs", "--device", "cpu"]
     assert "dev agreement" in ran("mc3kd", *argv, "--init", backbone, "--student", "2x32")
     (record,) = records(tmp_path / "runs")
     assert record["primary"]["name"] == "agreement"
@@ -152,7 +164,10 @@ IDS = "id,negative,positive"
         ("o.csv", csv_of("negative,positive", lambda i: [0.5, 0.5] if i < 151 else []), "151 rows, train has 200"),
         ("o.csv", csv_of("name,model", lambda i: ["a", "b"]), "needs a column of numbers for each class"),
         ("o.jsonl", '{"p": [1, 2]}\n{"p": [1]}', "line 2: holds [1]; every row needs 2 numbers"),
-        ("o.jsonl", '{"p": {"a": 1}}\n{"p": {"b": 1}}', "line 2: holds {'b': 1}; every row needs a"),
+        ("o.jsonl", '{"p": {"a": 1}}\n{"p": {"b": 1}}', "line 1: lacks b; every row needs all 2 classes, not its best"),
+        ("o.jsonl", "\n".join(f'[{{"label": "{x}", "score": 1}}]' for x in "aab"), "line 1: lacks b; every row needs"),
+        ("o.jsonl", '{"p": {"a": 1}}\n{"p": [1]}', "line 2: holds [1]; every row needs a"),
+        ("o.jsonl", '{"p": [{"label": "a", "score": 1}, {"label": "a", "score": 1}]}', "line 1: output {'label': 'a'"),
         ("o.jsonl", '{"p": [1, "x"]}', "line 1: output 'x' is no finite number"),
         ("o.jsonl", '{"p": [1, NaN]}', "line 1: output nan is no finite number"),
         ("o.jsonl", '{"p": [1, 2], "q": [1, 2]}', "needs a column of numbers for each class, or one column of lists"),
@@ -164,6 +179,23 @@ def test_a_bad_file_of_outputs_is_one_line(
 ) -> None:
     (tmp_path / file).write_text(content)
     refused(lambda: data.load(str(unlabelled), columns=Columns(outputs=str(tmp_path / file))), says)
+
+
+@pytest.mark.parametrize(("places", "classes"), [(2, 40), (2, 30), (3, 100)])
+def test_rounded_probabilities_are_read(places: int, classes: int, tmp_path: Path) -> None:
+    """A row may sum to less than 1 by half of the last digit for each class; what is not rounded may not."""
+    small = 0.49 * 0.1**places  # becomes 0
+    row = [1 - small * (classes - 1), *[small] * (classes - 1)]
+    names = [f"c{k:02d}" for k in range(classes)]
+    texts = table(tmp_path / "t.csv", "text,label", [[text, names[i % 2]] for i, text in enumerate(TEXTS)])
+    stored = [[round(p, places) for p in row]] * len(TEXTS)
+    assert sum(stored[0]) < 0.99
+    columns = Columns(outputs=str(table(tmp_path / "o.csv", ",".join(names), stored)))
+    said = data.load(str(texts), columns=columns).splits["train"].outputs
+    assert said.argmax(1).tolist() == [0] * len(said)
+    table(tmp_path / "o.csv", ",".join(names), [[stored[0][0] + 1e-6, *stored[0][1:]]] * len(TEXTS))
+    if sum(stored[0]) < 0.98:
+        refused(lambda: data.load(str(texts), columns=columns), "line 2: its probabilities sum to 0")
 
 
 def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, capsys: Any) -> None:
@@ -216,7 +248,7 @@ def test_rows_with_and_without_labels(expert: Path, tmp_path: Path) -> None:
     argv = ["--task", file, "--teacher", expert, "--student", "2x32", "--max-length", 16, "--budget", 320]
     argv += ["--out-dir", tmp_path / "runs", "--variant", "finetune,kd", "--device", "cpu"]
     printed = ran("mc3kd", *argv)
-    assert "54 of 194 training rows have labels" in printed
+    assert "56 of 196 training rows have labels" in printed
     assert "dev accuracy" in printed
     table(file, "text", [row[:1] for row in rows])
     assert "--variant finetune: learns from labels" in stopped("mc3kd", *argv)

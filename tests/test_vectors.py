@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from common.losses import kd_loss
 from common.metrics import METRICS
 from common.tasks import Columns
 
-KIND = KINDS["text embedding"]
+KIND, PAIRS = KINDS["text embedding"], Columns(("sentence1", "sentence2"), "score", "vectors")
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +48,7 @@ def pairs(tmp_path: Path) -> Path:
 
 def words(task: Path, teacher: Path, out: Path, *more: Any) -> list[Any]:
     argv = ["--task", task, "--kind", "vectors", "--teacher", teacher, "--variant", "kd", "--max-length", 16]
+    argv += ["--text", "sentence1,sentence2", "--label", "score"] if task.is_dir() else []
     return [*argv, "--budget", 6400, "--out-dir", out, "--device", "cpu", *more]
 
 
@@ -66,7 +68,7 @@ def test_a_student_of_vectors(shape: str, floor: float, pairs: Path, embedder: P
     (path,) = (tmp_path / "runs").rglob("result.json")
     record = json.loads(path.read_text())
     assert record["agreement"]["dev"] > floor  # the correlation of its cosines with the teacher's
-    task = data.load(str(pairs), columns=Columns(kind="vectors", teacher=str(embedder)))
+    task = data.load(str(pairs), columns=replace(PAIRS, teacher=str(embedder)))
     model, tokenizer = TextEmbedder.from_pretrained(str(path.parent)).eval(), word_tokenizer()
 
     def vectors(side: int) -> torch.Tensor:
@@ -126,6 +128,6 @@ def test_what_vectors_cannot_do(pairs: Path, embedder: Path, backbone: Path, tmp
         assert says in stopped(method, *words(pairs, embedder, tmp_path / "runs", "--student", "2x32"), *more)
     one_text = (pairs / "dev.csv").read_text().splitlines()
     write(pairs / "dev.csv", "\n".join([*one_text, "one text,,3"]))
-    columns = Columns(kind="vectors", teacher=str(embedder))
+    columns = replace(PAIRS, teacher=str(embedder))
     refused(lambda: data.load(str(pairs), columns=columns), "dev.csv line 62: has a score")
-    refused(lambda: data.load(str(pairs), columns=Columns(kind="vectors")), "no ")
+    refused(lambda: data.load(str(pairs), columns=PAIRS), "no ")

@@ -285,12 +285,8 @@ class Kind(str):
         may be of any kind."""
         return None
 
-    def seen(self, rows: Rows) -> bool:
-        """Whether the labels of a data set of one's own are of this kind."""
-        return False
-
     def cell(self, value: Any) -> Any:
-        """A label of one's own data as `read` takes it."""
+        """A label of one's own data as `read` takes it. Raises ValueError with what is wrong."""
         return value
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:

@@ -164,12 +164,6 @@ class TokenClassification(_Windowed):
         tags = [[tag for row in document for tag in _begun([tag for *_, tag in row])] for document in documents]
         return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {places[i]}")
 
-    def seen(self, rows: Rows) -> bool:
-        """Lists; or texts of nothing but tags, O among them."""
-        labels = rows.columns["label"]
-        tags = {tag for value in labels for tag in str(value).split()} if isinstance(labels[0], str) else set()
-        return any(isinstance(value, list) for value in labels) or ("O" in tags and all(map(TAG.fullmatch, tags)))
-
     def cell(self, value: Any) -> Any:
         tags = value if isinstance(value, list) else str(value).split()
         return _begun([KINDS["classification"].cell(tag) for tag in tags])
@@ -354,9 +348,6 @@ class SpanQA(_Windowed):
         if not rows:
             raise BadInput(f"{path}: no questions")
         return Rows(columns, str(path), lambda i: f"{path} question {rows[i]['id']}", official=not whole)
-
-    def seen(self, rows: Rows) -> bool:
-        return all(isinstance(value, dict) for value in rows.columns["label"])
 
     def cell(self, value: Any) -> Any:
         return value if isinstance(value, dict) else {"text": [value]}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import contextlib
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from common.errors import BadInput, shown, some
-from common.kinds.base import Kind
 from common.kinds.sentences import Classification, class_of
 from common.metrics import METRICS, accuracy
+
+NO = ("0", "0.0", "false", "", "none", "nan")  # with pandas' and pyarrow's blanks
 
 
 class MultiLabel(Classification):
@@ -25,19 +26,29 @@ class MultiLabel(Classification):
     own, own_metrics, more_metrics = "labels", ("micro_f1", "macro_f1"), ()
     titles: ClassVar = {"micro_f1": "micro F1"}
     ordered, several = False, True
-    seen = Kind.seen  # only `--kind labels` says it
 
     def cell(self, value: Any) -> list[str]:
+        """The names of a text's labels. Raises ValueError with what is wrong."""
         if isinstance(value, dict):  # column -> its cell
-            value = [name for name, cell in value.items() if str(cell).strip().lower() in ("1", "1.0", "true")]
+            for name, cell in value.items():
+                if str(cell).strip().lower() not in ("1", "1.0", "true", *NO):
+                    raise ValueError(f"{name!r} is {shown(cell)}; must be 0 or 1")
+            value = [name for name, cell in value.items() if str(cell).strip().lower() not in NO]
         if isinstance(value, str) and value.lstrip().startswith("["):
-            with contextlib.suppress(ValueError, SyntaxError):
-                value = ast.literal_eval(value)
+            if re.search(r"""["']\s+["']""", value):  # as numpy prints them, which Python reads as one word
+                raise ValueError(f"no commas in the list {shown(value)}")
+            try:
+                value = ast.literal_eval(value.strip())
+            except (ValueError, SyntaxError) as error:
+                raise ValueError(f"no list: {shown(value)}") from error
         parts = value if isinstance(value, list) else [] if value is None else str(value).split(",")
         return [one for part in parts if (one := super(MultiLabel, self).cell(part))]
 
     def label_names(self, rows: dict[str, Any]) -> Sequence[str]:
         found = sorted({name for part in rows.values() for names in part.columns["label"] for name in names})
+        if found and all(re.fullmatch(r"[01]|True|False|-\d+|-?\d*\.\d+", name) for name in found):
+            raise BadInput(f"{rows['train'].place(0)}: {some(found, 2)} are no names of labels, which a list holds;"
+                           " 0 and 1 need a column for each label, --label A,B")  # fmt: skip
         if len(found) == 1:
             raise BadInput(f"--kind labels: {found[0]!r} is the only label; as --kind classes its absence needs a name")
         return found

@@ -18,8 +18,6 @@ from common.metrics import accuracy, compute, pearson
 if TYPE_CHECKING:
     from torch import Tensor
 
-CLASSES_AT_MOST = 20  # so many different whole numbers are classes, whatever they are; more are if none is left out
-
 
 class _Sentence(Kind):
     """What one class and one score have in common."""
@@ -50,14 +48,6 @@ class Classification(_Sentence):
     more_metrics: ClassVar[tuple[str, ...]] = ("matthews",)
     titles: ClassVar = {"accuracy": "Acc", "f1": "F1", "macro_f1": "macro F1", "majority": "largest class",
                         "matthews": "MCC"}  # fmt: skip
-
-    def seen(self, rows: Rows) -> bool:
-        values = rows.columns["label"]
-        if rows.names:
-            return True
-        if (numbers := _numbers(values)) is not None:
-            return _few(numbers)
-        return len(set(map(str, values))) <= max(2, len(values) // 2)
 
     def cell(self, value: Any) -> Any:
         return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
@@ -138,7 +128,9 @@ class Classification(_Sentence):
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """Probabilities where all numbers lie in 0..1, or half of the rows sum to 1: then every row has to."""
         inside, sums = ((values >= 0) & (values <= 1)).all(1), values.sum(1)
-        sound = inside & (abs(sums - 1) <= 0.02)
+        # half of the last digit for each class, where they are rounded
+        digits = next((d for d in range(2, 5) if np.allclose(values, values.round(d), rtol=0, atol=1e-9)), 9)
+        sound = inside & (abs(sums - 1) <= np.clip(values.shape[1] / 2 * 0.1**digits, 0.02, 0.2))
         if not inside.all() and sound.mean() < 0.5:
             if (values >= 0).all() and (abs(sums - 100) <= 2).mean() > 0.5:
                 raise BadInput(f"{place(0)}: its numbers sum to {sums[0]:.4g}, as percentages do; divide them by 100")
@@ -156,10 +148,6 @@ class Regression(_Sentence):
     own, own_metrics = "scores", ("pearson", "spearman")
     absent = math.nan
     titles: ClassVar = {"pearson": "Pearson", "spearman": "Spearman"}
-
-    def seen(self, rows: Rows) -> bool:
-        numbers = None if rows.names else _numbers(rows.columns["label"])
-        return numbers is not None and not _few(numbers)
 
     def cell(self, value: Any) -> Any:
         return value if (found := number(value)) is None else found
@@ -243,18 +231,6 @@ def number(value: Any) -> float | None:
 def _thousands(value: Any) -> bool:
     """Whether a cell is a number that may have a comma after its thousands."""
     return isinstance(value, str) and re.fullmatch(r"\s*-?[1-9]\d{0,2}(,\d{3})+\s*", value) is not None
-
-
-def _numbers(values: list[Any]) -> set[float] | None:
-    """The different numbers that labels are, a few cells left aside; None if they are none."""
-    numbers = [number(value.replace(",", "") if _thousands(value) else value) for value in values]
-    return {n for n in numbers if n is not None} if numbers.count(None) < 0.1 * len(values) else None
-
-
-def _few(numbers: set[float]) -> bool:
-    """Whether numbers are rather classes than scores."""
-    few = len(numbers) <= CLASSES_AT_MOST or numbers == set(range(len(numbers)))
-    return few and all(n.is_integer() for n in numbers)
 
 
 # --- class names ---------------------------------------------------------------------------------------------

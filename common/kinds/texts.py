@@ -229,10 +229,6 @@ class Summarisation(_Written):
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
         return rouge(found, split.labels)
 
-    def seen(self, rows: Rows) -> bool:
-        values = rows.columns["label"]
-        return sum(len(str(value).split()) for value in values) >= 3 * len(values)
-
 
 LANGUAGES = {"en": "en_XX", "es": "es_XX", "fr": "fr_XX", "ro": "ro_RO"}  # mBART's codes
 
