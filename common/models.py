@@ -6,8 +6,9 @@ import contextlib
 import copy
 import functools
 import hashlib
+import inspect
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -519,10 +520,19 @@ def checkpoint_activations(model: Any) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def shipped(tokenizer: Any, max_length: int | None = None) -> Any:
-    """A tokenizer as it is saved: without the truncation and the padding of its last call, which its file would hold,
-    and where `max_length` is given with that as its limit."""
+def inputs_of(model: nn.Module, names: Iterable[str]) -> list[str]:
+    """Of a tokenizer's outputs those that the model reads: others, as token types of DistilBERT, mean nothing to it."""
+    named = inspect.signature(getattr(model, "body", model).forward).parameters
+    return [name for name in names if name in named]
+
+
+def shipped(tokenizer: Any, max_length: int | None = None, model: nn.Module | None = None) -> Any:
+    """A tokenizer as it is saved: without the truncation and the padding of its last call, which its file would hold;
+    where these are given with `max_length` as its limit, and with no output that the model does not read."""
     made = copy.copy(tokenizer)
+    if model is not None and (read := inputs_of(model, made.model_input_names)) != made.model_input_names:
+        made.model_input_names = read
+        made.init_kwargs = made.init_kwargs | {"model_input_names": read}  # which is what is written
     if made.is_fast:  # every call sets both anew
         made.backend_tokenizer.no_truncation()
         made.backend_tokenizer.no_padding()
@@ -542,7 +552,7 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_le
     # in the layout of the family's oldest files, which put weights together that are packed apart
     model.save_pretrained(folder, save_original_format=not hasattr(model.config, "quantization_config"))
     mark_own(folder)
-    shipped(tokenizer, max_length).save_pretrained(folder)
+    shipped(tokenizer, max_length, model).save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
     files = [*folder.glob("model*.safetensors"), *folder.glob("*/model.safetensors")]  # not the checkpoint's
     for file in files:

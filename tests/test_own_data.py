@@ -21,7 +21,7 @@ import pyarrow.parquet
 import pytest
 import torch
 import transformers
-from conftest import NEGATIVE, POSITIVE, ROOT, SCRIPTS, ran, sentence, tiny_bert, word_tokenizer
+from conftest import FAMILIES, NEGATIVE, POSITIVE, ROOT, SCRIPTS, WIDE, ran, sentence, tiny_bert, word_tokenizer
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 from test_input import refused, write
@@ -32,7 +32,7 @@ from bench.records import Cell
 from common import data, models
 from common.errors import BadInput
 from common.kinds import KINDS
-from common.layers import packed
+from common.layers import onnx, packed
 from common.run import Run
 from common.sources import open_data
 from common.tasks import Columns
@@ -698,6 +698,43 @@ def test_onnx(student: Path) -> None:
     with torch.no_grad():
         wanted = known["model"](**{name: torch.from_numpy(values) for name, values in batch.items()}).logits
     torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-5)
+
+
+SHAPES = FAMILIES | {"gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}}
+
+
+def family(name: str, folder: Path) -> Path:
+    """A classifier of a family and the tests' tokenizer, as a run saves them."""
+    config = transformers.AutoConfig.for_model(name, **SHAPES.get(name, WIDE), vocab_size=34, pad_token_id=0)
+    torch.manual_seed(0)
+    models.save(models.build(config, "classification").eval(), word_tokenizer(), folder, "")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["distilbert", "mpnet", "gpt2"])
+def test_onnx_of_other_families(name: str, tmp_path: Path) -> None:
+    """Whose models do not read all that a tokenizer gives, or keep keys and values."""
+    test_onnx(family(name, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["distilbert", "bert", "gpt2"])
+def test_what_a_model_does_not_read_is_no_input(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of its saved tokenizer nor of its graph; what cannot be exported is one line."""
+    given: list[Any] = []
+
+    def export(model: Any, kwargs: dict[str, Any], **_: Any) -> None:
+        given.append((model.config.use_cache if name == "gpt2" else False, sorted(kwargs)))
+        raise RuntimeError("long\nlines") from ValueError("no such operator\nmore")
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(family(name, tmp_path))
+    says = f"PyTorch cannot export a {name} (no such operator)"
+    refused(lambda: onnx.save(model, word_tokenizer(), tmp_path / "x.onnx"), says)
+    read = ["attention_mask", "input_ids"] + ["token_type_ids"] * (name != "distilbert")
+    assert given == [(False, read)]
+    assert sorted(models.load_tokenizer(str(tmp_path))("good")) == read
+    assert not list(tmp_path.glob("x.onnx*"))
 
 
 def test_the_packed_file_has_the_classes(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from common import models
+from common.errors import BadInput, first_line
 from common.layers import packed
 from common.results import replacing
 
@@ -69,21 +71,29 @@ class Embedding(nn.Module):
 
 
 def save(model: PreTrainedModel, tokenizer: Any, path: Path) -> int:
-    """Write the graph of a model, for any batch and length; return its bytes. Needs `onnx` and `onnxscript`.
+    """Write the graph of a model, for any batch and length; return its bytes. Needs `onnx` and `onnxscript`; `BadInput`
+    for what PyTorch cannot export.
 
-    Its inputs are called as the tokenizer's outputs, its output is `logits`.
+    Its inputs are called as the tokenizer's outputs, of which those that the model does not read are no inputs; its
+    output is `logits`.
     """
     model = copy.deepcopy(model).eval()
+    model.config.use_cache = False  # of a decoder, whose keys and values would be outputs
     for name, module in list(model.named_modules()):
         if isinstance(module, packed.PackedLinear):
             model.set_submodule(name, Linear(module))
         elif isinstance(module, packed.PackedEmbedding):
             model.set_submodule(name, Embedding(module))
-    batch = dict(tokenizer(["a text", "another, longer text"], padding=True, return_tensors="pt"))
+    made = tokenizer(["a text", "another, longer text"], padding=True, return_tensors="pt")
+    batch = {name: made[name] for name in models.inputs_of(model, made)}
     free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with replacing(path) as partial:
-        torch.onnx.export(
-            model, kwargs=batch, f=str(partial), input_names=list(batch), output_names=["logits"],
-            dynamic_shapes=dict.fromkeys(batch, free), dynamo=True, external_data=False, verbose=False,
-        )  # fmt: skip
+        try:
+            torch.onnx.export(
+                model, kwargs=batch, f=str(partial), input_names=list(batch), output_names=["logits"],
+                dynamic_shapes=dict.fromkeys(batch, free), dynamo=True, external_data=False, verbose=False,
+            )  # fmt: skip
+        except Exception as error:  # the exporter has many ways to say it
+            why = first_line(error.__cause__ or error)
+            raise BadInput(f"{path}: PyTorch cannot export a {model.config.model_type} ({why})") from error
     return path.stat().st_size
