@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from conftest import ran
 
-from common import data, losses, parallel, results, teacher, train
+from common import data, losses, models, parallel, results, teacher, train
 from common.kinds import KINDS
+from common.kinds.sentences import OwnScores
 
 # The sources that decide what comes out of a training, and a digest of their code at each version. Where it differs and
 # no number does, the digest is replaced; where numbers change, results.TRAINING_VERSION goes up and has a new row.
 SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, teacher.fine_tune, data.Batches]
 SOURCES += [data.ShortFirst, data.collate, *(type(kind).predictions for kind in KINDS.values())]
-DIGESTS = {1: "5c9fee9248a4"}
+SOURCES += [OwnScores.predictions, OwnScores.fit, models.scale_head, models.ScoreHead]
+DIGESTS = {1: "f84b55c6104b"}
 
 
 def code(source: Any) -> str:
