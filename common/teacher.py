@@ -501,6 +501,8 @@ def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Star
     rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
     metrics = {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()}
     predictions = {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None}
+    for split, found in predictions.items():
+        evaluate.warn_of_one_answer(f"teacher {name}", task, split, None, found)
     return Teacher(
         name, model, tokenizer, signature, metrics, min((one.speed for one in teachers), default=0.0), predictions,
         pretrained, sources=tuple(teachers), checkpoint=checkpoint,
