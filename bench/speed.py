@@ -15,7 +15,8 @@ Contenders take turns, so that a noisy machine is noisy for all of them. Ratios 
 over the turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all
 threads, but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
 bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than there is called so,
-and the exit code is 1. Random weights change no speed.
+and the exit code is 1. A machine without one sees the first column, under its processor's name, and nothing is called.
+Random weights change no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
 onnx onnxscript onnxruntime`), and named with their versions.
 """
@@ -374,10 +375,11 @@ def main(argv: list[str]) -> None:
     machines, environment = saved("kernels")["machines"], results.environment(on_cpu=True)
     here = "{device}, {instructions}".format(**environment["hardware"])
     own = machines.get(here, {}).get("ratios", {})
-    before = own or next(iter(machines.values()))["ratios"]  # another machine's, if this one has none
+    beside = here if own else next(iter(machines))  # another machine, if there is nothing of this one
+    before = machines[beside]["ratios"]
     found = benchmarked(given.names)
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
-    print(results.columns(rows, ["ratio", "now", "checked in"]))
+    print(results.columns(rows, ["ratio", f"now, {here}", f"checked in, {beside}"]))
     if given.save:
         entry = {"ratios": own | found, "environment": environment}
         results.write_json(FOLDER / "kernels.json", {"machines": machines | {here: entry}})

@@ -79,6 +79,8 @@ class Run:
         self.by_length = like_length and not task.task.kind.causal
         if self.by_length:
             settings["batches"] = "by-length"
+        if task.task.kind.several and any(min(row) < 0 for row in self.examples.labels):
+            settings["unknown_labels"] = "counted"  # older runs weighed a batch's parts without them
         if given := getattr(args, "corpus", None):
             from common import corpus
 

@@ -153,8 +153,9 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
                 device: torch.device) -> list[Batch]:  # fmt: skip
     """A batch in so many parts, fewer if it has too few rows; of each this process's rows."""
     size, labels, tokens = len(ids), batch["labels"], batch["attention_mask"].sum(1)
-    # of texts with labels at some tokens, these are the predictions
-    counts = (labels >= 0).flatten(1).sum(1).tolist() if labels.ndim > 1 else [1] * size
+    # of texts with labels at some tokens, these are the predictions; of several labels each is one, known or not
+    at_tokens = labels.ndim > 1 and not Kind.of(kind).several
+    counts = (labels >= 0).flatten(1).sum(1).tolist() if at_tokens else [1] * size
     parts = max(1, min(parts, size // parallel.processes()))
     ends = [size * i // parts for i in range(parts + 1)]
     made: list[Batch] = []
@@ -164,7 +165,7 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
         share = max(sum(counts[a:b]) / max(1, sum(counts)), 1e-20)  # what has no prediction has examples
         made.append(Batch(inputs, inputs.pop("labels"), parallel.share_of(ids[a:b]), Kind.of(kind), step, number,
                           number == 0, number == parts - 1, share, (b - a) / size,
-                          float(tokens[a:b].sum() / tokens.sum()), b - a, ledger))  # fmt: skip
+                          int(tokens[a:b].sum()) / int(tokens.sum()), b - a, ledger))  # fmt: skip
     made[0].rest = made[1:]
     return made
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -58,20 +61,25 @@ def test_there_and_back(bits: int, shape: tuple[int, int]) -> None:
     assert (found == codes_of(*shape, bits)).all()
 
 
+@pytest.mark.parametrize("often", [False, True])
 @pytest.mark.parametrize("bits", LARGEST)
 @pytest.mark.parametrize("kernel", ["vnni", "avx2", "floats"])
-def test_products_are_exact_sums_of_integers(kernel: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By both integer kernels and the float one, also where all terms add up."""
+def test_products_are_exact_sums_of_integers(
+    kernel: str, bits: int, often: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every kernel, also where all terms add up, of single rows and columns, and of inputs that lie by column."""
     if kernel == "avx2" and not torch.cpu._is_avx2_supported():
         pytest.skip("a processor without AVX2")
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: kernel == "vnni")
     monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: kernel == "avx2")
-    for M, K, N in ((1, 1, 1), (3, 5, 7), (33, 64, 24), (2, 1024, 3)):
+    for M, K, N in (*itertools.product((1, 2, 5), repeat=3), (33, 64, 24), (2, 1024, 3)):
         x, codes = torch.randint(-127, 128, (M, K)).float(), codes_of(N, K, bits).to(torch.int8)
         x[0], codes[0] = 127, LARGEST[bits]
         exact = torch.tensor(np.einsum("mk,nk->mn", x.double().numpy(), codes.double().numpy()))
         if bits < 8:  # the others' pairs overflow on processors without VNNI
-            assert (packed.product_with(codes)(x).double() == exact).all()
+            product = packed.product_with(codes, often)
+            assert (product(x).double() == exact).all()
+            assert (product(x.T.clone(memory_format=torch.contiguous_format).T).double() == exact).all()
         assert (F.linear(x, codes.float()).double() == exact).all()
 
 
@@ -134,6 +142,28 @@ def test_a_file_and_a_folder_give_the_same_bits(bits: int, rank: int, tmp_path: 
     assert held.keys() - {".lora_U", ".lora_V"} == {".packed", ".scale", ".bias"}
     assert held[".packed"].shape == (48, 6 * bits)
     assert (held[".scale"].dtype, held[".bias"].dtype) == (torch.float32, torch.float16)
+
+
+@pytest.mark.parametrize("kernel", ["vnni", "avx2", "floats"])
+@pytest.mark.parametrize(("bits", "rank"), [(1, 0), (8, 0), (2, 3)])
+def test_copies_and_other_precisions(bits: int, rank: int, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy and a pickle have the bits of a model, kept or not; bfloat16 rounds and float64 does not."""
+    if kernel == "avx2" and not torch.cpu._is_avx2_supported():
+        pytest.skip("a processor without AVX2")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: kernel == "vnni")
+    monkeypatch.setattr(torch.cpu, "_is_avx2_supported", lambda: kernel == "avx2")
+    model = packed.rounded(tiny_bert(2, 48).eval()) if bits == 8 else packed.pack_model(small_model(bits, rank))
+    before = logits_of(model)
+    for keep in (False, True):
+        model = packed.keep(model) if keep else model
+        for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            kept = [module.kept for module in again.modules() if isinstance(module, packed.PackedLinear)]
+            assert [one is not None for one in kept] == [keep] * len(kept)
+            assert torch.equal(logits_of(again), before)
+        half, double = copy.deepcopy(model).bfloat16(), copy.deepcopy(model).double()
+        assert (logits_of(half).dtype, logits_of(double).dtype) == (torch.bfloat16, torch.float64)
+        torch.testing.assert_close(logits_of(half).float(), before, atol=0.1, rtol=0.1)
+        torch.testing.assert_close(logits_of(double).float(), before, atol=0.01, rtol=0.01)
 
 
 def test_rounded_weights_are_unpacked_as_the_librarys_model() -> None:

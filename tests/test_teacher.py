@@ -143,7 +143,7 @@ def test_a_line_says_why_a_teacher_is_fine_tuned(
 ) -> None:  # fmt: skip
     """Before it begins, with its steps; whoever finds it in the cache says nothing."""
     monkeypatch.setattr(teacher, "fine_tune", lambda *_: None)
-    monkeypatch.setattr(evaluate, "evaluate", lambda *_: evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_, **__: evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
     task = data.load("pocket/rte", limit=change.get("limit"))
     args = CommonArgs(**({"cache_dir": str(tmp_path)} | change))
     get_teacher(args, task, name)

@@ -112,14 +112,17 @@ def product_with(codes: Tensor, often: bool = False) -> Product:
     """The product with int8 codes (N, K) whose sums are those of `F.linear`, by this processor's fastest kernel. One
     that is called `often` may take long to lay the weight out."""
     cpu = codes.device.type == "cpu"
+    onednn = cpu and torch.backends.mkldnn.is_available()
+    # `_int_mm` writes nothing where a single row or column has a stride that means nothing: weights of one column go to
+    # the next kernels, and inputs are copied row by row
+    if onednn and torch.cpu._is_vnni_supported() and codes.shape[1] > 1:
+        return lambda x: torch._int_mm(x.to(torch.int8, memory_format=torch.contiguous_format), codes.T).float()
     if cpu and often and torch.backends.quantized.engine in ("x86", "fbgemm"):
         # FBGEMM adds pairs of products in 16 bits, which codes below 8 bits cannot fill
         with warnings.catch_warnings(action="ignore"):  # that the type of its weights will go, in a later torch
             laid_out = torch.ops.quantized.linear_prepack(torch._make_per_tensor_quantized_tensor(codes, 1.0, 0), None)
-        return lambda x: torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(x, 1.0, 128, laid_out)
-    onednn = cpu and torch.backends.mkldnn.is_available()
-    if onednn and torch.cpu._is_vnni_supported():
-        return lambda x: torch._int_mm(x.to(torch.int8), codes.T).float()
+        multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+        return lambda x: multiply(x.float(), 1.0, 128, laid_out)
     if onednn and torch.cpu._is_avx2_supported():  # `_int_mm` has no kernel for these; laying out anew pays at once
         weight = torch.ops.onednn.qlinear_prepack(codes, None)
         one, zero = torch.ones(1), torch.zeros(1, dtype=torch.long)
@@ -150,12 +153,21 @@ class PackedLinear(nn.Module):
         """With the weight's codes, which are unpacked here."""
         codes = unpack(self.packed, self.bits, self.in_features)
         # of 8 bits long sums are not exact in floats: they are floats everywhere, so that all processors agree
-        return product_with(codes, often) if self.bits < 8 else lambda x: F.linear(x, codes.float())
+        return product_with(codes, often) if self.bits < 8 else lambda x: F.linear(x, codes.to(x.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         x, scale = activation_codes(x, self.clip)
         sums = (self.kept or self.product())(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
-        return rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
+        y = rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
+        return y.to(self.scale.dtype)  # of a model in half precision
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: `keep` lays the codes out for one processor, so a copy does that again."""
+        return self.__dict__ | {"kept": self.kept is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.kept = self.product(often=True) if state["kept"] else None
 
 
 def rescaled(sums: Tensor, x: Tensor, scale: Tensor, weight_scale: Tensor, bias: Tensor | None, U: Tensor | None,
@@ -163,7 +175,7 @@ def rescaled(sums: Tensor, x: Tensor, scale: Tensor, weight_scale: Tensor, bias:
     """Sums (..., N) of codes as the linear's output: both scales, the adapter on the rounded input, the bias."""
     y = sums * (scale * weight_scale)
     if U is not None and V is not None:
-        y = y + F.linear(F.linear(x * scale, V), U)
+        y = y + F.linear(F.linear(x * scale, V.to(x.dtype)), U.to(x.dtype))
     return y if bias is None else y + bias
 
 
