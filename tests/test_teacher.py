@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
+from transformers.utils.logging import disable_progress_bar
 
 from common import data, evaluate, models, teacher, train
 from common.args import BadInput, CommonArgs
@@ -142,8 +143,10 @@ def test_a_line_says_why_a_teacher_is_fine_tuned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Before it begins, with its steps; whoever finds it in the cache says nothing."""
+    disable_progress_bar()  # as every script does
     monkeypatch.setattr(teacher, "fine_tune", lambda *_: None)
-    monkeypatch.setattr(evaluate, "evaluate", lambda *_, **__: evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
+    found = evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {})
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_, **__: found)
     task = data.load("pocket/rte", limit=change.get("limit"))
     args = CommonArgs(**({"cache_dir": str(tmp_path)} | change))
     get_teacher(args, task, name)
