@@ -366,12 +366,13 @@ def total_correlation(
     S, T = S.double(), T.double()
     S, T = S - S.mean(0), T - T.mean(0)
     if memory is None:
-        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), len(S)
+        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), float(len(S))
     else:
         (SS, TT, TS), n = memory.join(S, T)
     S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
     # eq. 5: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
-    r_s = r_t = ridge
+    r_s: Any = ridge
+    r_t: Any = ridge
     if shrinkage is not None:
         r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
     S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
