@@ -471,6 +471,8 @@ NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the
     ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']",x', "a *,y"), (f"line 2: column 'Tokens' {NO_LISTS}",)),
     ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), AS_TEXT),
     ("t.csv", "tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), Columns(("tokens",)), AS_TEXT),
+    *(("t.jsonl", jsonl(tokens=words, ner_tags=["O", "B-X"]), ("t.jsonl line", "its words are a list as text"))
+      for words in ("['a', 'b*']", '["a" "b*"]', "[ 'a', 'b*' ]")),
     ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), AS_TEXT),
     ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), Columns(kind="tags"), AS_TEXT),
     ("t.csv", "question,context,answers\n" + conll("q *,an ox,\"{'text': ['ox'], 'answer_start': [3]}\""), AS_TEXT),

@@ -195,7 +195,10 @@ class TokenClassification(_Windowed):
 
     def read(self, task: Task, rows: Rows, i: int) -> list[int]:
         """Row i's tags as indices into task.labels, by name; integers only where the source names them."""
-        value, count = rows.columns["label"][i], len(words_of(rows.columns["text"][i]))
+        value, text = rows.columns["label"][i], rows.columns["text"][i]
+        if re.fullmatch(r"\[\s*['\"].*['\"]\s*\]", text):
+            raise BadInput(f"{rows.place(i)}: its words are a list as text; lists need JSON lines or Parquet")
+        count = len(words_of(text))
         if not isinstance(value, list) or len(value) != count:
             has = f"{len(value)} tags" if isinstance(value, list) else repr(value)
             raise BadInput(f"{rows.place(i)}: {has} for {count} words; every word needs one")
