@@ -62,11 +62,15 @@ def load(
 
 
 def from_lists(
-    texts: Sequence[Any], labels: Sequence[Any], name: str = "lists", **others: tuple[Sequence[Any], Sequence[Any]]
+    texts: Sequence[Any],
+    labels: Sequence[Any],
+    name: str = "lists",
+    kind: str | None = None,
+    **others: tuple[Sequence[Any], Sequence[Any]],
 ) -> TaskData:
     """The task of texts, or tuples of two texts, and their labels in memory; further splits as `dev=(texts, labels)`.
 
-    Without one a tenth is held out. Kind, classes and checks are those of a file with the same content.
+    Without one a tenth is held out. Classes and checks are those of a file with the same content, and of this --kind.
     """
     rows = {}
     for split, both in {"train": (texts, labels), **others}.items():
@@ -79,7 +83,7 @@ def from_lists(
                 raise BadInput(f"{split}: tuples must all be of two texts")
             found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
         rows[split] = Rows(found | {"label": answers}, split)
-    return _own(described(name, rows, NO_COLUMNS), None, False)
+    return _own(described(name, rows, Columns(kind=kind)), None, False)
 
 
 def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:

@@ -34,7 +34,7 @@ import pocket
 from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Task
 from common.kinds.base import parts_of
-from common.kinds.documents import hotpot_row, trivia_row, words_of
+from common.kinds.documents import TAG, hotpot_row, trivia_row
 from common.kinds.sentences import number as as_number
 from common.kinds.sentences import renamed
 from common.outputs import Outputs, join, parse
@@ -485,14 +485,20 @@ NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that ar
 CLASSES, TAGS, SPANS = (KINDS[name] for name in ("classification", "token classification", "span QA"))
 
 
-def _own_data(name: str, columns: Columns) -> DataSet:
-    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
-    changed since is not read again."""
+def _asked(columns: Columns) -> Kind | None:
+    """The kind that `--kind` says."""
     if columns.kind not in (None, *OWN):
         raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
     if columns.kind and columns.teacher and not (OWN[columns.kind].taught_by_labels or columns.unlabelled):
         raise BadInput(f"--kind {columns.kind}: needs --teacher MODEL, or --teacher-outputs FILE; a pocket teacher has"
                        " none for data of your own")  # fmt: skip
+    return OWN[columns.kind] if columns.kind else None
+
+
+def _own_data(name: str, columns: Columns) -> DataSet:
+    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
+    changed since is not read again."""
+    _asked(columns)
     path = expanded(name)
     files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
     files += [Path(columns.outputs)] if columns.outputs else []
@@ -532,9 +538,6 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
         if label is not None and "label" not in made.columns:
             warn(f"{split} is left out: no column {label!r}, which train has, in {made.where}")
             continue
-        listed = any(isinstance(cell, list) for cell in made.columns.get("text", ()))
-        if not columns.text and not listed and (called := made.chosen.get("text", "")).lower() in ("tokens", "words"):
-            raise BadInput(f"{made.where}: column {called!r} holds no lists of words; --text COLUMN names the text")
         made.columns.setdefault("label", [None] * len(made))
         parts = _by_split(split, made)
         if rows.keys() & parts.keys():
@@ -576,7 +579,7 @@ def stored_outputs(columns: Columns) -> Outputs:
 def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict[str, str]:
     """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
     "text" or "sentence", and "label", of which one may be the only other column."""
-    kind = OWN[columns.kind] if columns.kind else CLASSES
+    kind = _asked(columns) or CLASSES
     labels = parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
     for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels if name]:
         if name not in header:
@@ -624,10 +627,8 @@ def described(
     """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
     a task of: what `--kind` says or their layout, else classes. Their labels become those that `data` reads for a task
     of the table."""
-    kind = OWN[columns.kind] if columns.kind else _layout(rows["train"])
+    kind = _asked(columns) or _layout(rows["train"])
     rows = _usable(rows, columns, kind)
-    for found in rows.values():
-        _refuse_layouts(found, OWN[columns.kind] if columns.kind else None)
     labelled = {split: found.labelled for split, found in rows.items()}
     known = rows if kind.several else {split: found for split, found in labelled.items() if len(found)}
     said = _output_names(rows, known, columns, kind)
@@ -637,8 +638,7 @@ def described(
         raise BadInput(f"{name}: {lacking}; give {remedies}")
     if not columns.kind and not known and len(said) == 1:
         kind = KINDS["regression"]
-    elif not columns.kind and known and not said:
-        _check(kind, known.get("train") or next(iter(known.values())))
+    _refuse_labels(known, kind, asked=columns.kind is not None, named=bool(said))
     if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
         kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
     rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
@@ -674,25 +674,43 @@ def described(
 
 
 def _layout(rows: Rows) -> Kind:
-    """Spans where there is a context; tags where the columns are called so, words stand in lists or every label is a
-    list of tags; else classes."""
+    """Spans where there is a context; tags where words stand in lists, the label's column is called as tags are, or
+    every label is made of tags; else classes."""
     labels = [label for label in rows.columns["label"] if not _blank(label)]
-    tags = (isinstance(label, list) and all(re.fullmatch(r"O|[BI]-.+", str(tag)) for tag in label) for label in labels)
-    listed = any(isinstance(text, list) for text in rows.columns.get("text", ()))
-    named = rows.chosen.get("label", "").lower() == TAGS.usual["label"]
-    return SPANS if "context" in rows.columns else TAGS if listed or named or (labels and all(tags)) else CLASSES
+    tags = [tag for label in labels for tag in (label if isinstance(label, list) else str(label).split())]
+    tagged = bool(tags) and all(TAG.fullmatch(str(tag)) for tag in tags)
+    tagged |= rows.chosen.get("label", "").lower() == TAGS.usual["label"]
+    tagged |= any(isinstance(text, list) for text in rows.columns.get("text", ()))
+    return SPANS if "context" in rows.columns else TAGS if tagged else CLASSES
 
 
-def _check(kind: Kind, rows: Rows) -> None:
-    """Refuse labels that may be of another kind than seen, in a line that names the argument to give."""
-    values, texts = rows.columns["label"], rows.columns.get("text", ())
-    for i, value in enumerate(values):
-        if re.match(r"\s*[\[{]", str(value)) and (kind is CLASSES or isinstance(value, str)):
-            raise BadInput(f"{rows.place(i)}: its label is {shown(value)}; --kind labels reads several labels of a"
-                           " text, --kind classes each list as a class; lists of tags, and answers, need JSON lines"
-                           " or Parquet")  # fmt: skip
-    if kind is not CLASSES or rows.names:
+def _refuse_labels(known: dict[str, Rows], kind: Kind, asked: bool, named: bool) -> None:
+    """Refuse labels of a layout that is not read, and classes that may be another kind's, in a line that names the
+    argument to give. `asked`: --kind says the kind; `named`: a teacher's outputs say the classes."""
+    classes = kind is CLASSES and not asked
+    others = "; --kind labels reads several labels of a text, --kind classes takes each list as a class"
+    either = others if classes else ""
+    for rows in known.values():
+        for i, label in enumerate(rows.columns["label"]):
+            written = isinstance(label, str)
+            if written and asked and not (kind.windowed or kind.several):
+                continue  # a class, or a text, that stands in brackets may be meant
+            if re.match(r"\s*\[\s*[\[{]", str(label)):
+                why = 'a list of answers, or spans of characters; answers are {"text": [...], "answer_start": [...]},'
+                why += " tags a list, one for each word"
+            elif written and not kind.several and re.fullmatch(r"\s*(\[.*\]|\{.*\})\s*", label, re.DOTALL):
+                why = f"a list or dictionary as text; lists of tags, and answers, need JSON lines or Parquet{either}"
+            elif classes and isinstance(label, (list, dict)):
+                why = f"neither one class, nor a tag for each word; several references are not read{either}"
+            else:
+                continue
+            raise BadInput(f"{rows.place(i)}: its label is {shown(label)}: {why}")
+    if not known or named or not classes:
         return
+    rows = next(iter(known.values()))  # train, where it has labels
+    if rows.names:
+        return
+    values, texts = rows.columns["label"], rows.columns.get("text", ())
     numbers = [n for value in values if (n := as_number(value)) is not None]
     distinct, different = {*numbers}, len({*map(str, values)})
     few = all(n.is_integer() for n in distinct) and (len(distinct) <= 20 or distinct == {*range(len(distinct))})
@@ -702,6 +720,8 @@ def _check(kind: Kind, rows: Rows) -> None:
     elif different > max(2, len(values) // 2):
         why = f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts"
         why += " reads texts to be written"
+    elif (called := rows.chosen.get("text", "")).lower() in ("tokens", "words"):
+        why = f"column {called!r} holds no lists of words, which need JSON lines or Parquet; --text names another"
     elif words > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts):
         why = "one word a row; tags need CoNLL's columns, or the words of a sentence in a list"
     else:
@@ -772,28 +792,3 @@ def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Ro
         elif split == "train":
             raise BadInput(f"{found.where}: no row has both a text and a label")
     return kept
-
-
-def _refuse_layouts(rows: Rows, asked: Kind | None) -> None:
-    """Refuse labels of a layout that is not read, by its name."""
-    texts, labels = next(iter(rows.columns.values())), rows.columns["label"]
-    answers = all(isinstance(label, dict) and "text" in label for label in labels)
-    spans = '{"text": [...], "answer_start": [...]} in every row'
-    for i, label in enumerate(labels):
-        parts = {type(part) for part in label} if isinstance(label, list) else set()
-        wrong = ""
-        if parts & {dict, list}:
-            wrong = f"a list of answers, or spans of characters; answers are {spans}, tags a list, one for each word"
-        elif asked is not None and not asked.windowed:
-            continue  # the text of a list, or a dictionary, may be meant
-        elif isinstance(label, str) and re.fullmatch(r"""\s*(\[['"\d[{-].*\]|\{['"].*\})\s*""", label, re.DOTALL):
-            wrong = "a list or dictionary as text; JSON lines and Parquet hold lists, and --kind labels reads this one"
-        elif asked is None and isinstance(label, dict) and not answers:
-            wrong = f"a dictionary; answers are {spans}"
-        elif asked is None and parts:
-            words = texts[i] if isinstance(texts[i], list) else words_of(str(texts[i]))
-            if len(words) != len(label):
-                wrong = "several labels of one text are not learnt without --kind labels, nor several references;"
-                wrong += " give that, one each, or a tag for each word"
-        if wrong:
-            raise BadInput(f"{rows.place(i)}: its label is {str(label)[:60]}: {wrong}")

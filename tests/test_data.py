@@ -452,8 +452,8 @@ def test_own_tags_and_answers(
     assert (MOVED_ANSWERS in told) == (says == MOVED_ANSWERS)
 
 
-NO_LISTS = "holds no lists of words; --text COLUMN names the text"
-AS_TEXT = ("t.csv line 2: its label is ", "a list or dictionary as text; JSON lines and Parquet hold lists")
+NO_LISTS = "holds no lists of words, which need JSON lines or Parquet; --text names another, --kind classes takes"
+AS_TEXT = ("t.csv line 2: its label is ", "a list or dictionary as text; lists of tags, and answers, need JSON lines")
 NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the line must hold
     ("t.conll", conll("Vera B-PER", "w*"), ("t.conll line 2: 1 columns where 2 are needed, a word first and its tag",)),
     ("t.tsv", conll("Vera\tB-PER", "w*\tO") + "\nVera B-PER\n", ("t.tsv line 61: 1 columns where 2 are needed",)),
@@ -462,23 +462,28 @@ NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the
     ("t.tsv", conll("\tB-PRICE", "w*\tO"), ("t.tsv line 1: word '': must not be empty, nor hold blanks",)),
     ("t.tsv", "# page\n" + conll("1\tVera\tB-PER\tO", "2\tw*\tO\tO"), ("t.tsv: its first column holds numbers",)),
     ("t.conll", "Vera B-PER\nsaw O\n" * 20, ("t.conll: one sentence alone; a blank line ends each",)),
-    ("t.conll", conll("Vera B-PER", "w* 0"), ("t.conll line 1: tag '0': entities are tagged O, B-TYPE",)),
+    ("t.conll", conll("Vera B-PER", "w* 0"), ("t.conll line 2: tag '0': entities are tagged O, B-TYPE",)),
     ("t.bio", conll("B-PER Vera", "O w*"), ("t.bio line 1: tag 'Vera': entities are tagged O, B-TYPE",)),
     ("t.tsv", "text\tlabel\n" + conll("V*\tB-PER", "w*\tO"), ("t.tsv line 2: every row has one tag", "--kind classes")),
     ("t.csv", "text,label\n" + conll("V*,B-PER", "w*,O"), Columns(kind="tags"), ("line 2: every row has one tag",)),
-    ("t.jsonl", jsonl(tokens=["w*"], tags=["B-X"]), ("t.jsonl line 1: every row has one tag",)),
-    ("t.jsonl", jsonl(text="t *", words=5, label="*"), (f"t.jsonl: column 'words' {NO_LISTS}",)),
-    ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), (f"t.csv: column 'Tokens' {NO_LISTS}",)),
+    ("t.jsonl", jsonl(tokens=["w*"], ner_tags=["B-X"]), ("t.jsonl line 1: every row has one tag",)),
+    ("t.jsonl", jsonl(words="t *", label="a") * 2, (f"t.jsonl line 1: column 'words' {NO_LISTS}",)),
+    ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']",x', "a *,y"), (f"line 2: column 'Tokens' {NO_LISTS}",)),
+    ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), AS_TEXT),
     ("t.csv", "tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), Columns(("tokens",)), AS_TEXT),
+    *(("t.jsonl", jsonl(tokens=words, ner_tags=["O", "B-X"]), ("t.jsonl line", "its words are a list as text"))
+      for words in ("['a', 'b*']", '["a" "b*"]', "[ 'a', 'b*' ]")),
     ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), AS_TEXT),
     ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), Columns(kind="tags"), AS_TEXT),
     ("t.csv", "question,context,answers\n" + conll("q *,an ox,\"{'text': ['ox'], 'answer_start': [3]}\""), AS_TEXT),
     *(("t.jsonl", jsonl(text="t *", label=[part] * 2), *how, ("t.jsonl line 1: its label is [", "spans of characters"))
       for part in ([0, 4, "PER"], {"start": 0, "end": 4}, {"text": "ox", "answer_start": 1})
       for how in ((), (Columns(kind="labels"),), (Columns(kind="tags"),))),
-    ("t.jsonl", jsonl(text={"0": "t"}, label={"0": "*"}), ("line 1: its label is {'0'", "a dictionary; answers")),
-    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), ("t.jsonl line 1: ", "nor several references")),
-    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(kind="texts"), ("it must be one text",)),
+    ("t.jsonl", jsonl(text={"0": "t"}, label={"0": "*"}), ("line 1: its label is {'0'", "neither one class, nor")),
+    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(("source",), "target"),
+     ("t.jsonl line 1: its label is ['un 0', 'une 0']", "several references are not read")),
+    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(("source",), "target", "texts"),
+     ("it must be one text",)),
     ("t.jsonl", asked({}), ("t.jsonl line 1: answer_start is [{}]", "one number for each answer is needed")),
     *(("t.json", json.dumps(table, indent=indent), ("t.json: one object, as pandas writes columns", 'orient="records"'))
       for table in ({"text": {"0": "a"}}, {"text": ["a"], "label": ["b"]}, {"data": [{"text": "a"}]})
@@ -495,12 +500,13 @@ def test_own_layouts_that_are_not_read(case: tuple[Any, ...], tmp_path: Path) ->
 def test_a_key_that_lacks_is_null(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """The columns are those of all rows."""
     rows = jsonl(text1="a *", text2="b *", label="x") + jsonl(text1="c *", text2="d *", label="y")
-    full = data.load(str(write(tmp_path / "full.jsonl", rows)))
+    pair = Columns(("text1", "text2"))
+    full = data.load(str(write(tmp_path / "full.jsonl", rows)), columns=pair)
     for first in ('{"text1": "e", "text2": null, "label": null}\n', '{"text1": "e"}\n'):
-        assert data.load(str(write(tmp_path / "lacks.jsonl", first + rows))).splits == full.splits
+        assert data.load(str(write(tmp_path / "lacks.jsonl", first + rows)), columns=pair).splits == full.splits
         assert "1 of 41 rows have no label and are left out" in capsys.readouterr().err
     rows += '{"text1": "a", "label": "x"}\n'
-    assert ("a", "") in data.load(str(write(tmp_path / "half.jsonl", rows))).splits["train"].texts
+    assert ("a", "") in data.load(str(write(tmp_path / "half.jsonl", rows)), columns=pair).splits["train"].texts
 
 
 # --- class names ---------------------------------------------------------------------------------------------

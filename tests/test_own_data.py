@@ -280,6 +280,8 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
     refused(lambda: data.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
     refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 41: text is 5")
     refused(lambda: data.from_lists([("a", "b", "c")] * 40, labels), "tuples must all be of two texts")
+    refused(lambda: data.from_lists(texts, [i / 7 for i in range(40)]), "row 1: 40 different numbers; --kind scores")
+    refused(lambda: data.from_lists(texts, range(40), kind="score"), "--kind score: must be one of tags, spans")
     table = pandas.DataFrame({"text": texts, "label": labels})[10:]
     assert data.from_lists(table.text, table.label) == data.from_lists(texts[10:], labels[10:])
     assert data.from_lists(texts, numpy.arange(40) % 11).task.labels == tuple(map(str, range(11)))
@@ -349,10 +351,10 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(teams=("1.5", "2", "4")), ("3 different numbers; --kind scores", "--kind classes")),
     ("t.csv", "text,label\n" + "".join(f"w{i},{'OB'[i % 2]}\n" for i in range(40)), ("line 2: one word a row; ",)),
     ("t.csv", "tokens,ner_tags\n" + "".join(f"\"['a', 'b{i}']\",\"['O', 'O']\"\n" for i in range(40)),
-     ("t.csv line 2: its label is \"['O', 'O']\"", "--kind labels", "need JSON lines or Parquet")),
+     ("t.csv line 2: its label is \"['O', 'O']\"", "need JSON lines or Parquet")),
     ("t.csv", "question,context,answers\n" + "".join(f"q{i},c{i},{{'text': ['c']}}\n" for i in range(40)),
      ("t.csv line 2: its label is \"{'text': ['c']}\"", "need JSON lines or Parquet")),
-    ("t.csv", sheet(teams=("[0]", "[1]")), ("t.csv line 2: its label is '[0]'; --kind labels",)),
+    ("t.csv", sheet(teams=("[0]", "[1]")), ("t.csv line 2: its label is '[0]': a list", "--kind labels")),
     ("t.csv", "text,tags,category\na,b,c\n", ("no column is known to hold the labels; it has text, tags, category",)),
     ("t.csv", "text,sentence,label\na,b,c\n", ("no column is known to hold the texts; it has text, sentence, label",)),
     ("t.csv", sheet(60, (*(f"{i / 7:.2f}" for i in range(59)), "n/a")), SCORES,
@@ -545,7 +547,7 @@ def test_scores_are_learnt_in_any_unit(tmp_path: Path, backbone: Path) -> None:
 def test_scores_of_the_table_stay_as_they_are() -> None:
     for name, kind in KINDS.items():
         assert (kind.scale, kind.recipe) == (None, {}), name
-    task = data.from_lists([f"text {i}" for i in range(20)], [float(i % 7) + 0.5 for i in range(20)])
+    task = data.from_lists([f"text {i}" for i in range(20)], [float(i % 7) + 0.5 for i in range(20)], kind="scores")
     mean, std = task.task.kind.scale
     train = numpy.array(task.splits["train"].labels)
     assert (mean, std) == (pytest.approx(train.mean()), pytest.approx(train.std()))
@@ -567,7 +569,9 @@ def test_a_heads_scale(family: str, lost: Any) -> None:
         sizes |= {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = transformers.AutoConfig.for_model(family, **sizes, eos_token_id=3)
     model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
-    kind = data.from_lists([f"text {i}" for i in range(20)], [1e3 * i + 0.5 for i in range(20)]).task.kind
+    kind = data.from_lists(
+        [f"text {i}" for i in range(20)], [1e3 * i + 0.5 for i in range(20)], kind="scores"
+    ).task.kind
     (mean, std), ids = kind.scale, torch.tensor([[2, 7, 9, 3], [2, 8, 5, 3]])
 
     def said() -> torch.Tensor:
@@ -590,7 +594,8 @@ def test_a_head_without_a_bias_is_not_sent_far() -> None:
     """As a decoder's, which learns 40 to 80, and of 1990 to 2009 one constant."""
     config = transformers.GPT2Config(vocab_size=31, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
     texts = [f"text {i}" for i in range(20)]
-    near, far = (data.from_lists(texts, [first + i + 0.5 for i in range(20)]).task.kind for first in (40, 1990))
+    labels = ([first + i + 0.5 for i in range(20)] for first in (40, 1990))
+    near, far = (data.from_lists(texts, scores, kind="scores").task.kind for scores in labels)
     assert models.build(config, near).score.std == near.scale[1]
     with pytest.raises(BadInput, match=r"--kind scores: their mean is 2000, .* of a gpt2 has no bias"):
         models.build(config, far)

@@ -31,6 +31,7 @@ IGNORED = -100  # the label of a token that is none to predict
 DOCSTART = "-DOCSTART-"
 BETWEEN: tuple[list[str], ...] = ([], [DOCSTART])  # the first cell of a line that is no word's
 TAG = re.compile(r"O|[BIESLU]-.+")  # IOB's; BIOES and BILOU have a letter for an end and for an entity of one word, too
+ENTITIES = "entities are tagged O, B-TYPE and I-TYPE here"
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
 
 
@@ -142,6 +143,8 @@ class TokenClassification(_Windowed):
             if len(row) != width:
                 needs = f"{width} are needed, a word first and its tag last"
                 raise BadInput(f"{path} line {number}: {len(row)} columns where {needs}")
+            if own and not TAG.fullmatch(row[-1]):
+                raise BadInput(f"{path} line {number}: tag {row[-1]!r}: {ENTITIES}")
             if not row[0] or " " in row[0]:
                 raise BadInput(f"{path} line {number}: word {row[0]!r}: must not be empty, nor hold blanks")
             if new:
@@ -174,7 +177,7 @@ class TokenClassification(_Windowed):
         for found in rows.values():
             for i, tags in enumerate(found.columns["label"]):
                 if wrong := [tag for tag in tags if not re.fullmatch(r"O|[BI]-.+", tag)]:
-                    raise BadInput(f"{found.place(i)}: tag {wrong[0]!r}: entities are tagged O, B-TYPE and I-TYPE here")
+                    raise BadInput(f"{found.place(i)}: tag {wrong[0]!r}: {ENTITIES}")
                 types |= {tag[2:] for tag in tags if tag != "O"}
         if not types:
             raise BadInput(f"{rows['train'].place(0)}: every tag is O; entities are tagged B-TYPE and I-TYPE")
@@ -192,7 +195,10 @@ class TokenClassification(_Windowed):
 
     def read(self, task: Task, rows: Rows, i: int) -> list[int]:
         """Row i's tags as indices into task.labels, by name; integers only where the source names them."""
-        value, count = rows.columns["label"][i], len(words_of(rows.columns["text"][i]))
+        value, text = rows.columns["label"][i], rows.columns["text"][i]
+        if re.fullmatch(r"\[\s*['\"].*['\"]\s*\]", text):
+            raise BadInput(f"{rows.place(i)}: its words are a list as text; lists need JSON lines or Parquet")
+        count = len(words_of(text))
         if not isinstance(value, list) or len(value) != count:
             has = f"{len(value)} tags" if isinstance(value, list) else repr(value)
             raise BadInput(f"{rows.place(i)}: {has} for {count} words; every word needs one")
