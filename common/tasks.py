@@ -69,6 +69,11 @@ class TaskData:
     reported: tuple[str, ...]  # the splits whose figures are reported
 
     @property
+    def key(self) -> str:
+        """What the cache calls it: its name, or of a data set of one's own, whose file may be renamed, its content."""
+        return self.name if self.task.name in TASKS else self.fingerprint
+
+    @property
     def labelled(self) -> Split:
         """The training examples that labels can teach."""
         train = self.splits["train"]

@@ -265,7 +265,7 @@ def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
     """The folder of the teacher that was fine-tuned on the task; off the clock."""
     kind, own = task.task.kind, start.name in POCKET
     recipe = pocket_recipe(start.name, task.task, args.max_length) if own else recipe_of(args, task, start)
-    recipe |= {"max_length": args.max_length, "task": task.name, "data": task.fingerprint, "model": start.origin}
+    recipe |= {"max_length": args.max_length, "task": task.key, "data": task.fingerprint, "model": start.origin}
     recipe |= {"precision": args.precision, "seed": 0} | kind.recipe
     shipped, mark = (shipped_teacher(start.name, recipe) if own else None) or (None, None)
 
@@ -322,7 +322,7 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: Task
     tokenizer = start.tokenizer
     recipe = {
         **weights_of(model),
-        "task": [task.name, task.fingerprint, *task.reported, *task.task.metrics],
+        "task": [task.key, task.fingerprint, *task.reported, *task.task.metrics],
         "tokens": [results.digest(str(data.identity(tokenizer))), args.max_length],
         "how": [parallel.device().type, torch.__version__],
     }

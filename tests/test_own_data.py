@@ -30,13 +30,14 @@ from bench import arena, measure
 from bench import rows as compared
 from bench.records import Cell
 from common import data, models
+from common.args import CommonArgs
 from common.errors import BadInput
 from common.kinds import KINDS
 from common.layers import onnx, packed
 from common.run import Run
 from common.sources import open_data
 from common.tasks import Columns
-from common.teacher import Teacher
+from common.teacher import Teacher, get_teacher
 from methods import mc3kd, xtc
 
 TEAMS = ("billing", "refund", "login")
@@ -269,6 +270,17 @@ def test_names_are_safe_and_tell_contents_apart(tmp_path: Path) -> None:
     assert data.load(str(write(tmp_path / "c" / "tickets.csv", renamed))).name != names[2]
     moved = data.load(str(write(tmp_path / "elsewhere" / "tickets.csv", sheet(62))))
     assert moved.name == names[2]
+
+
+def test_a_renamed_table_finds_its_teacher(backbone: Path, tmp_path: Path) -> None:
+    args = CommonArgs(teacher=str(backbone), teacher_epochs=1, max_length=16, cache_dir=str(tmp_path / "cache"))
+    tasks = [data.load(str(write(tmp_path / name, sheet()))) for name in ("a.csv", "b.csv")]
+    assert tasks[0].name != tasks[1].name
+    for task in tasks:
+        get_teacher(args, task)
+    assert all(
+        len(list((tmp_path / "cache").glob(f"{place}/*/made.json"))) == 1 for place in ("teachers", "evaluations")
+    )
 
 
 def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
