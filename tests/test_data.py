@@ -469,7 +469,7 @@ NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the
     ("t.bio", conll("B-PER Vera", "O w*"), ("t.bio line 1: tag 'Vera': entities are tagged O, B-TYPE",)),
     ("t.tsv", "text\tlabel\n" + conll("V*\tB-PER", "w*\tO"), ("t.tsv line 2: every row has one tag", "--kind classes")),
     ("t.csv", "text,label\n" + conll("V*,B-PER", "w*,O"), Columns(kind="tags"), ("line 2: every row has one tag",)),
-    ("t.jsonl", jsonl(tokens=["w*"], tags=["B-X"]), ("t.jsonl line 1: every row has one tag",)),
+    ("t.jsonl", jsonl(tokens=["w*"], ner_tags=["B-X"]), ("t.jsonl line 1: every row has one tag",)),
     ("t.jsonl", jsonl(text="t *", words=5, label="*"), (f"t.jsonl: column 'words' {NO_LISTS}",)),
     ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), (f"t.csv: column 'Tokens' {NO_LISTS}",)),
     ("t.csv", "tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), Columns(("tokens",)), AS_TEXT),
@@ -480,8 +480,8 @@ NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the
       for part in ([0, 4, "PER"], {"start": 0, "end": 4}, {"text": "ox", "answer_start": 1})
       for how in ((), (Columns(kind="labels"),), (Columns(kind="tags"),))),
     ("t.jsonl", jsonl(text={"0": "t"}, label={"0": "*"}), ("line 1: its label is {'0'", "a dictionary; answers")),
-    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), ("t.jsonl line 1: ", "nor several references")),
-    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(kind="texts"), ("it must be one text",)),
+    ("t.jsonl", jsonl(text="a text *", label=["un *", "une *"]), ("t.jsonl line 1: ", "nor several references")),
+    ("t.jsonl", jsonl(text="a text *", label=["un *", "une *"]), Columns(kind="texts"), ("it must be one text",)),
     ("t.jsonl", asked({}), ("t.jsonl line 1: answer_start is [{}]", "one number for each answer is needed")),
     *(("t.json", json.dumps(table, indent=indent), ("t.json: one object, as pandas writes columns", 'orient="records"'))
       for table in ({"text": {"0": "a"}}, {"text": ["a"], "label": ["b"]}, {"data": [{"text": "a"}]})
@@ -498,12 +498,14 @@ def test_own_layouts_that_are_not_read(case: tuple[Any, ...], tmp_path: Path) ->
 def test_a_key_that_lacks_is_null(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """The columns are those of all rows."""
     rows = jsonl(text1="a *", text2="b *", label="x") + jsonl(text1="c *", text2="d *", label="y")
-    full = data.load(str(write(tmp_path / "full.jsonl", rows)))
+    how = Columns(("text1", "text2"), "label")
+    full = data.load(str(write(tmp_path / "full.jsonl", rows)), columns=how)
     for first in ('{"text1": "e", "text2": null, "label": null}\n', '{"text1": "e"}\n'):
-        assert data.load(str(write(tmp_path / "lacks.jsonl", first + rows))).splits == full.splits
+        assert data.load(str(write(tmp_path / "lacks.jsonl", first + rows)), columns=how).splits == full.splits
         assert "1 of 41 rows have no label and are left out" in capsys.readouterr().err
     rows += '{"text1": "a", "label": "x"}\n'
-    assert ("a", "") in data.load(str(write(tmp_path / "half.jsonl", rows))).splits["train"].texts
+    half = data.load(str(write(tmp_path / "half.jsonl", rows)), columns=how)
+    assert ("a", "") in [text for split in half.splits.values() for text in split.texts]
 
 
 # --- class names ---------------------------------------------------------------------------------------------
