@@ -147,6 +147,8 @@ class TokenClassification(_Windowed):
                 raise BadInput(f"{path} line {number}: tag {row[-1]!r}: {ENTITIES}")
             if not row[0] or " " in row[0]:
                 raise BadInput(f"{path} line {number}: word {row[0]!r}: must not be empty, nor hold blanks")
+            if not TAG.fullmatch(row[-1]):
+                raise BadInput(f"{path} line {number}: tag {row[-1]!r}: entities are tagged O, B-TYPE and I-TYPE here")
             if new:
                 documents.append([])
                 places.append(number)
@@ -370,7 +372,8 @@ class SpanQA(_Windowed):
         value, context = rows.columns["label"][i], rows.columns["context"][i]
         texts = value.get("text") if isinstance(value, dict) else None
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-            raise BadInput(f"{rows.place(i)}: answers are {str(value)[:60]!r}; one text or more is needed")
+            needs = 'one text or more is needed, as {"text": [...], "answer_start": [...]}'
+            raise BadInput(f"{rows.place(i)}: answers are {str(value)[:60]!r}; {needs}")
         given = value.get("answer_start") or []
         with refused(f"{rows.place(i)}: answer_start is {str(given)[:60]}", TypeError, ValueError, OverflowError,
                      hint="; one number for each answer is needed"):  # fmt: skip
