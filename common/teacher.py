@@ -187,7 +187,7 @@ def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = F
     in_task_order(model, order or [])
     if args.teacher_precision != "fp32":
         signature += f"@{args.teacher_precision}"
-    found = evaluated(args, model, start, task, signature)
+    found = evaluated(args, model, start, task)
     if order is not None:
         warn_of_scale(f"--teacher {name}", task, found.predictions)
     if kind.recipe and kind.scale is None:  # no label says how large scores are
@@ -317,7 +317,7 @@ def weights_of(model: PreTrainedModel) -> dict[str, str]:
     return {"weights": train.weights_digest(model.state_dict())} | ({"embedding_pooling": found} if found else {})
 
 
-def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: TaskData, signature: str) -> Evaluation:
+def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: TaskData) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
     tokenizer = start.tokenizer
     recipe = {
@@ -327,7 +327,7 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: Task
         "how": [parallel.device().type, torch.__version__],
     }
     if start.checkpoint:  # its configuration, too
-        recipe["teacher"] = signature
+        recipe["teacher"] = start.checkpoint
 
     def write(stage: Stage, folder: Path) -> None:
         found = evaluate.evaluate(model, tokenizer, task, args.max_length, who=f"teacher {start.name}")
