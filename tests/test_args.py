@@ -110,7 +110,7 @@ TOGETHER = [
     ("all", "--report-to nowhere", "--report-to 'nowhere': must be one or several of tensorboard, wandb"),
     ("all", "--task pocket/sst22", "did you mean pocket/sst2"),
     ("all", "--task pocket/rte --data-dir .", "is built in; for your files, --task rte"),
-    ("all", "--task tests/result.json", "tests/result.json line 1: not JSON"),
+    ("all", "--task tests/result.json", "tests/result.json: one object"),
     ("all", "--teacher=", "--teacher '': names nothing"),
     ("mc3kd", f"--task {'x' * 300}.csv", "File name too long"),
     ("mc3kd", "--task ~nobody-here/x.csv", "~nobody-here/x.csv: no such file"),

@@ -440,7 +440,7 @@ def test_a_teacher_is_shipped_for_its_recipe_alone(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(suite, "TEACHERS", tmp_path)
     monkeypatch.setattr(teacher, "pocket_recipe", lambda *_: {"steps": 2, "batch_size": 4, "lr": 1e-3})
     for module in (make, teacher.evaluate):
-        monkeypatch.setattr(module, "evaluate", lambda *_: Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
+        monkeypatch.setattr(module, "evaluate", lambda *_, **__: Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
     make.make_teacher("pocket-rte", str(tmp_path / "first"))
     trained = []
     monkeypatch.setattr(teacher, "fine_tune", lambda *_: trained.append(1))

@@ -377,7 +377,7 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     first = loss()
     monkeypatch.setattr(text, "HEAD_STEPS", 60)
     monkeypatch.setattr(text, "HEAD_LR", 1e-2)
-    stage = Stage(CommonArgs(), {}, tmp_path / "stage")
+    stage = Stage(CommonArgs(), {"seed": 0}, tmp_path / "stage")
     text.train_head(stage, model, tokenizer, encoded)
     assert loss() < first - 0.3
     assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
