@@ -489,9 +489,6 @@ def _asked(columns: Columns) -> Kind | None:
     """The kind that `--kind` says."""
     if columns.kind not in (None, *OWN):
         raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
-    if columns.kind and columns.teacher and not (OWN[columns.kind].taught_by_labels or columns.unlabelled):
-        raise BadInput(f"--kind {columns.kind}: needs --teacher MODEL, or --teacher-outputs FILE; a pocket teacher has"
-                       " none for data of your own")  # fmt: skip
     return OWN[columns.kind] if columns.kind else None
 
 
@@ -607,7 +604,7 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
                        " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
-    if label and (len(texts) == 2 or kind.taught_by_labels):  # of one text alone a label says nothing to vectors
+    if label:
         beside["label"] = label
     return dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside
 
@@ -650,7 +647,7 @@ def described(
             except ValueError as error:
                 raise BadInput(f"{found.place(i)}: {error}") from error
     names = said if len(said) > 1 else ()
-    if known and kind.taught_by_labels:
+    if known:
         names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
         if kind.several and not names:
             raise BadInput(
@@ -733,11 +730,10 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
     scores, () if nobody says it."""
     stored = rows["train"].outputs
-    unnamed = not kind.taught_by_labels  # vectors
     if stored is not None:
-        return stored.names or (tuple(map(str, range(len(stored.values[0])))) if unnamed or not known else ())
+        return stored.names or (() if known else tuple(map(str, range(len(stored.values[0])))))
     lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
-    if not (columns.unlabelled and columns.teacher and (lacking or unnamed)):
+    if not (columns.unlabelled and columns.teacher and lacking):
         return ()
     from common import models  # with torch, which few need so early
 

@@ -77,8 +77,6 @@ class TaskData:
     def labelled(self) -> Split:
         """The training examples that labels can teach."""
         train = self.splits["train"]
-        if not self.task.kind.taught_by_labels:
-            return train.rows([])
         return train.labelled if self.task.kind.ordered else train
 
 

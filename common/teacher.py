@@ -311,17 +311,11 @@ def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:
     return recipe
 
 
-def weights_of(model: PreTrainedModel) -> dict[str, str]:
-    """For keys: a model's weights, and what makes vectors of a text embedder's states, of which they do not tell."""
-    found = getattr(model.config, "embedding_pooling", None)
-    return {"weights": train.weights_digest(model.state_dict())} | ({"embedding_pooling": found} if found else {})
-
-
 def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: TaskData) -> Evaluation:
     """A teacher on the reported splits: evaluated once, and kept in OUT/cache/evaluations/<key>/."""
     tokenizer = start.tokenizer
     recipe = {
-        **weights_of(model),
+        "weights": train.weights_digest(model.state_dict()),
         "task": [task.key, task.fingerprint, *task.reported, *task.task.metrics],
         "tokens": [results.digest(str(data.identity(tokenizer))), args.max_length],
         "how": [parallel.device().type, torch.__version__],
@@ -360,7 +354,7 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
 
 def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
     """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
-    if not (task.labels and task.kind.taught_by_labels):  # one output, words, and vectors are in order
+    if not task.labels:  # one output, or words
         return [0]
     return label_order(dict(config.id2label or {}), task, f"--teacher {name}")
 
@@ -550,7 +544,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: in
     tokens = {name: torch.from_numpy(values) for name, values in (encoded.flat | {"ends": encoded.ends}).items()}
     recipe = {
         "teacher": teacher.signature,
-        **weights_of(teacher.model),
+        "weights": train.weights_digest(teacher.model.state_dict()),
         "examples": [results.digest(encoded.ids), train.weights_digest(tokens)],
         "outputs": [*kind.outputs, *layers],
         "attention": teacher.model.config._attn_implementation,

@@ -95,7 +95,7 @@ def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
-    KINDS = ("classification", "regression", "text embedding")
+    KINDS = ("classification", "regression")
 
     variant: str = variants("finetune,kd", ("finetune", "kd"))
     task: str = "pocket/rte"

@@ -107,7 +107,7 @@ POOLS = {"pocket-6": "pocket", "pocket-12": "pocket,pocket-6"}  # DynaKD's teach
 class Args(CommonArgs):
     """The arguments of all scripts, and MC3KD's."""
 
-    KINDS = ("classification", "regression", "text embedding", "language modelling")
+    KINDS = ("classification", "regression", "language modelling")
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)

@@ -24,7 +24,7 @@ from common.kinds.sentences import OwnScores
 SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, teacher.fine_tune, data.Batches]
 SOURCES += [data.ShortFirst, data.collate, *(type(kind).predictions for kind in KINDS.values())]
 SOURCES += [OwnScores.predictions, OwnScores.fit, models.scale_head, models.ScoreHead]
-DIGESTS = {1: "b69008784614"}
+DIGESTS = {1: "2206eec7da1c"}
 
 
 def code(source: Any) -> str:

@@ -40,12 +40,12 @@ def sheet(rows: int = 400) -> list[tuple[str, list[str]]]:
 
 def test_every_kind_is_whole() -> None:
     """Names are their own; a metric that tables hold has a title; tasks of the table have metrics that are known."""
-    assert set(OWN) == {"classes", "scores", "tags", "spans", "texts", "labels", "vectors"}
+    assert set(OWN) == {"classes", "scores", "tags", "spans", "texts", "labels"}
     for task in TASKS.values():
         assert set(task.metrics) <= set(TITLES)
     for kind in KINDS.values():
         assert {*kind.own_metrics, *kind.more_metrics} <= set(TITLES) | {"majority"}
-        assert kind.auto.__name__ == ("TextEmbedder" if kind.own == "vectors" else kind.head)
+        assert kind.auto.__name__ == kind.head
     assert KINDS["multi-label classification"].among(("classification", "regression"))
     assert not KINDS["classification"].among(("regression", "span QA"))
     assert set(METRICS) <= set(TITLES)

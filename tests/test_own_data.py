@@ -381,7 +381,6 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv", sheet(), SCORES, ("t.csv line 2: score 'billing' is wrong",)),
     ("t.csv", sheet(teams=("1e999", "2.5")), SCORES, ("score", "is wrong; t needs a number")),
     ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of tags, spans",)),
-    ("t.csv", sheet(), Columns(kind="vectors", teacher="pocket"), ("--kind vectors: needs --teacher MODEL",)),
     ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
     ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
     ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),

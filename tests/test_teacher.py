@@ -82,8 +82,6 @@ LOGITS = np.array([[0.0, 1.0], [0.2, 0.9], [-1.0, 3.0]])
         ("regression", [1.0, 2.0, 5.0], np.full((3, 1), 2.5) + 1e-7, "as 2.5"),
         ("regression", [1e5, 2e5, 5e5], np.array([[2e5], [2e5 + 99], [2e5]]), "as 200000.0"),
         ("regression", [1.0, 2.0, 5.0], np.array([2.5, 2.4, 2.6]), None),
-        ("text embedding", [None] * 3, np.ones((3, 4)) / 2, "as 'one vector'"),
-        ("text embedding", [1.0, 2.0, 3.0], np.array([0.1, 0.5, 0.2]), None),
         ("summarisation", ["x", "y", "z"], ["the"] * 3, "as 'the'"),
         ("translation", ["x", "y", "z"], ["the", "a", "the"], None),
     ],
@@ -506,8 +504,7 @@ def test_whatever_decides_a_checkpoints_outputs_is_in_its_keys(
 def test_a_student_is_float32_whatever_its_checkpoint_is(
     dtype: torch.dtype, expert: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
-    """Of a teacher in memory; with a checkpoint's family and tokenizer beside a teacher of other tokens; of texts'
-    vectors."""
+    """Of a teacher in memory; with a checkpoint's family and tokenizer beside a teacher of other tokens."""
     folder = saved(tmp_path / "half", tiny_bert(3, 32).to(dtype))
     other_words(folder)
     args = some(teacher=str(expert), tokenizer=str(folder), out_dir=str(tmp_path), init="random")
@@ -516,8 +513,6 @@ def test_a_student_is_float32_whatever_its_checkpoint_is(
         assert {weights.dtype for weights in student.parameters()} == {torch.float32}
     config = models.load_config(str(folder))
     assert config.dtype == dtype
-    vectors = models.build(config, "text embedding")
-    assert {weights.dtype for weights in vectors.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("init", ["pretrained", "teacher"])

@@ -244,7 +244,6 @@ class Kind(str):
     usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
     titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
     labelled: ClassVar[bool] = True  # whether sources hold labels
-    taught_by_labels: ClassVar[bool] = True  # or by a teacher alone, whose outputs are then Task.labels
     ordered: ClassVar[bool] = False  # whether a label is one value, that can be sorted
     several: ClassVar[bool] = False  # whether a text has several labels, of several columns, or none in a blank cell
 

@@ -266,11 +266,9 @@ def pack_model(model: PreTrainedModel) -> PreTrainedModel:
 def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Embedding)) -> PreTrainedModel:
     """Put packed modules of 8 bits in the place of a trained model's linears and embeddings, or of one of both, in
     place: a linear has one scale, an embedding one for each row. `BadInput` for models whose folders could not be
-    loaded again: of packed weights, converted attention, or vectors."""
+    loaded again: of packed weights, or converted attention."""
     if unfit := [key for key in ("quantization_config", "efficient_attention") if hasattr(model.config, key)]:
         raise BadInput(f"a model with {unfit[0]} in its configuration is not rounded to 8 bits")
-    if type(model).__name__ == "TextEmbedder":
-        raise BadInput("a model of text embeddings is not rounded to 8 bits")
     found: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     modules = {name: module for name, module in found.items() if module.weight.numel()}
     for name, module in modules.items():
