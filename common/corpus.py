@@ -45,7 +45,7 @@ class Text(str):
 
 
 def parts_of(said: str) -> tuple[str, str | None, str | None, str]:
-    """Of [stream:][NAME[:COUNT]=]PLACE: "stream:" or "", NAME, ":COUNT", PLACE. What is there as a whole is a PLACE."""
+    """Of [stream:][NAME[:COUNT]=]PLACE: "stream:" or "", NAME, ":COUNT", PLACE. A path that exists is a PLACE."""
     match = re.fullmatch(r"(stream:)?((?:([^=:,]*)(:[^=,]*)?=)?(.+))", said, re.DOTALL)
     stream, whole, name, count, place = match.groups() if match else (None, said, None, None, said)
     return (stream or "", None, None, whole) if os.path.exists(whole) else (stream or "", name, count, place)

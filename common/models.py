@@ -522,7 +522,7 @@ def checkpoint_activations(model: Any) -> None:
 
 def inputs_of(model: nn.Module, names: Iterable[str]) -> list[str]:
     """Of a tokenizer's outputs those that the model reads: others, as token types of DistilBERT, mean nothing to it."""
-    named = inspect.signature(getattr(model, "body", model).forward).parameters
+    named = inspect.signature(model.forward).parameters
     return [name for name in names if name in named]
 
 
@@ -543,7 +543,7 @@ def shipped(tokenizer: Any, max_length: int | None = None, model: nn.Module | No
 def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_length: int | None = None) -> int:
     """Write the Hugging Face layout (safetensors, tokenizer, model card); return the bytes of the weights.
 
-    `max_length`: the tokens of an example that it was trained on. Of several processes the main one writes.
+    `max_length`: the tokens of an example that it was trained on. The main process alone writes.
     """
     if not parallel.main():
         return 0
@@ -562,15 +562,14 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_le
 
 # Beside weights and configuration, what decides the outputs of a checkpoint, of those files that are there
 BESIDE = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model",
-          "generation_config.json", "1_Pooling/config.json")  # fmt: skip
+          "generation_config.json")  # fmt: skip
 
 
 def file_digest(folder: Path, *beside: str) -> str:
     """Short SHA-256 of the weights and the configuration in a model folder, and of files of other names in it."""
     total = hashlib.sha256()
-    weights = [path for pattern in ("*.safetensors", "2_Dense/*.safetensors") for path in folder.glob(pattern)]
     others = sorted(path for pattern in beside for path in folder.glob(pattern))
-    for path in [*sorted([*weights, folder / "config.json"]), *others]:
+    for path in [*sorted([*folder.glob("*.safetensors"), folder / "config.json"]), *others]:
         if path.exists():
             with path.open("rb") as file:
                 hashlib.file_digest(file, lambda: total)

@@ -143,12 +143,10 @@ class TokenClassification(_Windowed):
             if len(row) != width:
                 needs = f"{width} are needed, a word first and its tag last"
                 raise BadInput(f"{path} line {number}: {len(row)} columns where {needs}")
-            if own and not TAG.fullmatch(row[-1]):
+            if not TAG.fullmatch(row[-1]):
                 raise BadInput(f"{path} line {number}: tag {row[-1]!r}: {ENTITIES}")
             if not row[0] or " " in row[0]:
                 raise BadInput(f"{path} line {number}: word {row[0]!r}: must not be empty, nor hold blanks")
-            if not TAG.fullmatch(row[-1]):
-                raise BadInput(f"{path} line {number}: tag {row[-1]!r}: entities are tagged O, B-TYPE and I-TYPE here")
             if new:
                 documents.append([])
                 places.append(number)
