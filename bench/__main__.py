@@ -23,11 +23,7 @@ COMMANDS = {
     "papers": "the papers' tables: paper, ours, difference; and the commands of their rows",
     "sizes": "the papers' tables of sizes, counted",
     "figures": "the papers' figures and analyses",
-    "word2mat": "embeddings of Mai et al. as a start for methods/cmow.py",
     "speed": "kernels and steps beside their rivals, and beside the checked-in ratios",
-    "passages": "a real task on which length must pay, from articles of one's own",
-    "factors": "what makes pocket/grammar graded: one factor of the task or its teacher at a time",
-    "coverage": "how often 95% intervals hold the truth, by simulation",
     "readme": "the tables in README.md and docs/, from the checked-in results",
 }
 

@@ -2,7 +2,7 @@
 
     python -m bench profile quick                     # after `python -m bench run quick`
     python -m bench profile runs/quick --task pocket/rte
-    python -m bench profile real_larger --data-dir data/glue
+    python -m bench profile real_arena --data-dir data/glue
 
 The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
 throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, coverage, matrix, report, speed, stats, table, transfer
-from bench import factors as grammar
+from bench import claims, contrasts, matrix, report, speed, stats, table, transfer
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
@@ -176,20 +175,6 @@ def halves(found: Table) -> str:
     return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 
-def resolution(found: Table) -> Grid:
-    """What tasks can tell, in the first edition and in this one."""
-    lines = []
-    for edition, of_edition in {"first": claims.kept("arena_first"), "this": found}.items():
-        for one in contrasts.resolution(of_edition) if of_edition else ():
-            ratio, minutes = one["signal_to_noise"], one["core_minutes"]
-            each = ratio / minutes if ratio is not None and minutes else None
-            numbers = ["-" if value is None else f"{value:.1f}" for value in (ratio, minutes, each)]
-            told = f"{one['told']} of {one['pairs']}"
-            lines.append([edition, one["tasks"], f"{one['rows']}", f"{one['seeds']:.0f}", told, *numbers])
-    header = ["edition", "task", "rows", "seeds", "pairs told apart", "S/N", "core-minutes a run", "S/N a core-minute"]
-    return Grid(header, lines)
-
-
 # --- rows, and pairs of them ---------------------------------------------------------------------------------
 
 
@@ -244,11 +229,6 @@ def litbank(found: Table) -> str:
     named = claims.rows("attention_litbank") | {"windows": claims.rows("attention_windows")["short"]}
     pairs = compared(found, named, ("off - windows", "long - windows", "long - off"))
     return paragraphs(and_teacher(scores, named["long"]), pairs)
-
-
-def passages(found: Table) -> str:
-    """What has run; the teacher is made for the question alone, with nothing between."""
-    return and_teacher(claims.scores("attention_passages"), claims.rows("attention_passages")["near"])
 
 
 def documents(found: Table) -> Grid:
@@ -317,12 +297,10 @@ def factors(found: Table) -> str:
 
 
 def predicted(real: Table) -> Grid:
-    """How the orders of both editions' arenas hold on real tasks."""
+    """How the arena's order holds on real tasks."""
     lines, header = list[list[str]](), [""]
-    matrices = [("arena", "the arena", False), ("arena", "the arena with its † task", True),
-                ("arena_first", "the first edition's", False)]  # fmt: skip
-    for name, what, marked in matrices:
-        if (arena := claims.kept(name)) is not None:
+    for what, marked in (("the arena", False), ("the arena with its † task", True)):
+        if (arena := claims.kept("arena")) is not None:
             found = transfer.transfer(*transfer.both(arena, real, marked), what, "real tasks")
             header, rows = ["", *found.header[1:]], found.header[0]
             wanted = [line for line in found.rows if not lines or line[0].startswith(what)]  # the ceiling once
@@ -382,18 +360,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-fidelity": of("arena", table.fidelity),
     "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", contrasts.pair_table),
-    "resolution": of("arena", resolution),
     "gpu": on_gpu,
-    "coverage": lambda: coverage.text(saved("coverage")),
-    "grammar-factors": lambda: grammar.text(saved("grammar_factors")),
     "attention-litbank": of("attention_litbank", litbank),
-    "attention-passages": of("attention_passages", passages),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
        if (FOLDER / f"{file}.json").is_file()},
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "pocket-documents": of("pocket_documents", documents),
-    "words": lambda: Grid(**saved("words")).markdown(),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),
@@ -401,7 +374,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "transfer": of("real_arena", predicted),
     "transfer-said": of("real_arena", in_short),
     "real-few": with_pairs("real_few", whole=True),
-    "matrix-larger": with_pairs("real_larger", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import copy
-import csv
 import dataclasses
 import itertools
 import json
@@ -52,7 +50,6 @@ from bench.plots import frontier
 from bench.profile import measure as profiled
 from common import data, models, results, tasks
 from common.args import BadInput, CommonArgs
-from common.tasks import Split, TaskData
 
 RECORD = json.loads((ROOT / "tests/result.json").read_text())  # of a run on real data
 Capture = pytest.CaptureFixture[str]
@@ -1143,56 +1140,6 @@ def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest
     assert [len(series) for series in drawn] == [2]
     with pytest.raises(BadInput, match="no run has a validation loss"):
         figures.cka(str(tmp_path / "runs" / "cka" / "rte"), tmp_path, [])
-
-
-def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capture) -> None:
-    text = tmp_path / "articles.txt"
-    whole = [" ".join(f"{i}:{at}" for at in range(40)) + "\nend" for i in range(12)]
-    text.write_text("\n\n".join([*whole, "short of twenty words"]))
-    made = dict[int, list[str]]()
-    for between in (0, 30):
-        folder = tmp_path / str(between)
-        entry.main(["passages", str(text), "--words", "5", "--between", str(between), "--train", "3", "--test", "2",
-                    "--least", "40", "--to", str(folder)])  # fmt: skip
-        used = []
-        for split, draws in (("train", 3), ("test", 2)):
-            with (folder / f"{split}.csv").open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            words = [row["text"].split() for row in rows]
-            assert {len(one) for one in words} == {10 + between}
-            ends = [tuple({word.split(":")[0] for word in one} - {"end"} for one in (of[:5], of[-5:])) for of in words]
-            assert [row["label"] for row in rows] == ["same" if a == b else "different" for a, b in ends]
-            for end in (slice(5), slice(-5, None)):  # each stands in a text of either label
-                found = collections.Counter((*one[end], row["label"]) for one, row in zip(words, rows, strict=True))
-                assert [*found.values()] == [1] * 4 * draws
-            used.append({article for one in ends for end in one for article in end})
-            made.setdefault(between, []).extend(" ".join(one[:5] + one[-5:]) for one in words)
-        assert not used[0] & used[1]
-    assert made[0] == made[30]
-    capsys.readouterr()
-    assert "File exists" in refused(capsys, "passages", str(text), "--least", "40", "--words", "5", "--between", "5",
-                                    "--to", str(text))  # fmt: skip
-    assert "12 are needed" in refused(capsys, "passages", str(text), "--to", str(tmp_path))
-    assert "would not fit" in refused(capsys, "passages", str(text), "--to", str(tmp_path), "--between", "2001")
-
-
-def test_words_alone_do_not_know_their_order() -> None:
-    """Single words decide, or neighbouring pairs; an order further apart cannot be seen."""
-    for texts, *expected in (
-        (["good film", "bad film"], 1.0, 1.0), (["good x x bad", "bad x x good"], 0.5, 1.0),
-        (["a x good x b x bad x a", "a x bad x b x good x a"], 0.5, 0.5),
-    ):  # fmt: skip
-        split = Split([str(i) for i in range(100)], [(text,) for text in texts * 50], [1, 0] * 50)
-        splits = {"train": split, "dev": split}
-        task = TaskData("sst2", tasks.TASKS["sst2"], "local", "here", splits, "0", ("dev",))
-        assert [figures.words_alone(task, together) for together in (1, 2)] == expected
-    pairs = Split([str(i) for i in range(100)], [("one", "good"), ("one", "bad")] * 50, [1, 0] * 50)
-    task = TaskData("rte", tasks.TASKS["rte"], "local", "here", {"train": pairs, "dev": pairs}, "0", ("dev",))
-    assert [figures.words_alone(task, fields=part) for part in (slice(1), slice(1, 2))] == [0.5, 1.0]
-    assert figures.overlap_alone(task) == 0.5
-    train, dev = (Split([word], [(f"{word} is it ?", "it is red .")], [[("red", 6)]]) for word in ("what", "how"))
-    task = TaskData("squad", tasks.TASKS["squad"], "local", "here", {"train": train, "dev": dev}, "0", ("dev",))
-    assert figures.words_alone(task) == 0  # the training questions have another first word
 
 
 # --- the papers' tables -----------------------------------------------------------------------------------------
