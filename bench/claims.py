@@ -19,9 +19,9 @@ from bench import sizes, stats
 from bench.cli import FOLDER, saved
 from bench.contrasts import on_matched
 from bench.grid import Grid
-from bench.measure import FULL
 from bench.records import KEPT
 from bench.rows import Row, Table, load, short, teacher_score
+from bench.speed import FULL
 from common import results
 from common.args import BadInput
 
@@ -80,7 +80,7 @@ def scores(name: str) -> Scores:
 
 @functools.cache
 def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, encoders, files."""
+    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, files."""
     report = saved(name)
     found: dict[str, dict[str, float]] = {}
     for machine, entry in report.get("machines", {}).items():
@@ -95,12 +95,6 @@ def cases(name: str) -> dict[str, dict[str, float]]:
                 for length, value in measured[quantity].items():
                     line = found.setdefault(f"{start}{quantity}/{length}", {})
                     line |= {f"{one}, {shape}": value for one in named}
-    for encoder, entry in report.get("encoders", {}).items():
-        name, _, half = encoder.partition(", ")
-        if sizes.ENCODERS[name][2]:  # of those with an efficient attention
-            for quantity in ("seconds", "bytes"):
-                for length, value in entry[quantity].items():
-                    found.setdefault(f"{half or 'whole'}/{quantity}/{length}", {})[name] = value
     for model, entry in report.get("models", {}).items():
         found[f"{model}/disk"] = {"": entry["disk"]}
     return found
@@ -197,6 +191,8 @@ def counted(method: str, ends: str) -> tuple[str, str]:
 
 def judged(answer: dict[str, Any]) -> tuple[str, str]:
     """(the word, our figure and where it is from)."""
+    if "figure" in answer:
+        return answer["said"], answer["figure"]
     name = answer["results"]
     if "counted" in answer:
         return counted(name, answer["counted"])
@@ -232,7 +228,7 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Column -> (word, figure). Times and counts, which have no interval, need no other column."""
-    exact = any("counted" in answer or answer.get("once") for answer in claim.get("answers", []))
+    exact = any("counted" in answer or "figure" in answer or answer.get("once") for answer in claim.get("answers", []))
     found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
         found["pocket"] = WORDS[3], f"takes {claim['takes']}"
