@@ -24,7 +24,6 @@ from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
 from bench.records import read
 from bench.rows import Row, Table, cell, short, teacher_score
-from bench.sizes import XTC_HEADER
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
@@ -375,7 +374,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "transfer-said": of("real_arena", in_short),
     "real-few": with_pairs("real_few", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
-    "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
         "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",

@@ -52,7 +52,6 @@ GROUPS = {
     r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
     r"accelerate|torchrun|--engine ray": "needs several processes; see tests/test_parallel.py, tests/test_cluster.py",
     r"--dry-run|bench papers|figures (cmow|attention|cka-curve)": QUICK,
-    r"bench sizes": "counts for a while; tests/test_bench.py has all cells",
     r"run_all|bench (run|arena|sweep|report)": "takes minutes to hours; tests/test_bench.py runs small ones",
     r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
