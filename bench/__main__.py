@@ -16,7 +16,6 @@ COMMANDS = {
     "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
     "arena": "which small model to ship for a task: the arena's rows on it, measured, and what follows",
     "table": "the tables of a matrix, from its results",
-    "transfer": "whether an order of rows on small tasks holds on others",
     "report": "one page about it: runs/report/index.html",
     "profile": "size, latency, throughput and memory of every row, measured in turn",
     "sweep": "a search over the grid of a paper, as many trials for every variant",

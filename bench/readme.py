@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, matrix, report, speed, stats, table, transfer
+from bench import claims, contrasts, matrix, report, speed, stats, table
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
@@ -295,43 +295,6 @@ def factors(found: Table) -> str:
                       Grid(["", *tasks], pairs).markdown())  # fmt: skip
 
 
-def predicted(real: Table) -> Grid:
-    """How the arena's order holds on real tasks."""
-    lines, header = list[list[str]](), [""]
-    for what, marked in (("the arena", False), ("the arena with its † task", True)):
-        if (arena := claims.kept("arena")) is not None:
-            found = transfer.transfer(*transfer.both(arena, real, marked), what, "real tasks")
-            header, rows = ["", *found.header[1:]], found.header[0]
-            wanted = [line for line in found.rows if not lines or line[0].startswith(what)]  # the ceiling once
-            lines += [[f"{line[0]} ({rows})", *line[1:]] for line in wanted]
-    return Grid(header, lines)
-
-
-def in_short(real: Table) -> str:
-    """The answer in sentences, by the rule that was written down before the first run."""
-    if (arena := claims.kept("arena")) is None:
-        return pending("arena")
-    sides = transfer.both(arena, real)
-    out = ", ".join(short(task) for task in arena.tasks if task not in sides[0].samples)
-    found = transfer.transfer(*sides, "the arena", "real tasks")
-    whole, losses = (line[2:] for line in found.rows if line[1].startswith("real tasks, mean"))
-
-    def word(between: str, p: str) -> str:  # the interval is over draws, p over rows
-        low, high = map(float, between.strip("[]").split(", "))
-        other = "does not predict" if high < 0 else "is not distinguishable from one unrelated to"
-        return "predicts" if low > 0 and float(p.removeprefix("< ")) < 0.05 else other
-
-    def figures(correlation: str, between: str, p: str) -> str:
-        return f"{correlation} {between}, p = {p} over rows, one-sided"
-
-    place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
-    return (
-        f"The order of these rows{out and f', without {out} (†),'} {word(*whole[1:])} that on {place} under MiniLM"
-        f" ({', '.join(map(short, real.tasks))}): rank correlation {figures(*whole)}. Of the losses alone"
-        f" the order {word(*losses[1:])} the real one: {figures(*losses)}."
-    )
-
-
 def precision(real: Table) -> str:
     """What bf16 does to the real arena: its runs over those of the same rows and seeds in float32."""
     kept, said = claims.kept("real_arena_fp32"), []
@@ -370,8 +333,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),
     "real-precision": of("real_arena", precision),
-    "transfer": of("real_arena", predicted),
-    "transfer-said": of("real_arena", in_short),
+    "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
+    "transfer-said": lambda: saved("transfer")["said"],
     "real-few": with_pairs("real_few", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
     **{name.replace("_", "-"): with_pairs(name) for name in (

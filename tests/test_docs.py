@@ -46,7 +46,7 @@ STAND_INS = {"pocket/bert": BERT, "MODEL": BERT, "DIR": ".", "RUN": "run", "RUNS
 QUICK, SLOW = "run", "run, in minutes"  # scripts with a budget of 640 examples
 GROUPS = {
     r"runs/gpu|\$m": "is for a GPU",
-    r"\bpredict\b|\bRUNS?\b|\bDIR\b|large.jsonl|bench (table|transfer)": "reads what is not there yet",
+    r"\bpredict\b|\bRUNS?\b|\bDIR\b|large.jsonl|bench table": "reads what is not there yet",
     r"figures (xtc|cka-layers)": "reads runs that are not there yet",
     r"mc3kd.py.* --teacher-outputs": QUICK,
     r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
@@ -55,6 +55,7 @@ GROUPS = {
     r"run_all|bench (run|arena|sweep|report)": "takes minutes to hours; tests/test_bench.py runs small ones",
     r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
+    r"bench\.studies": "a study; tests/test_bench.py makes it again",
     r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200": QUICK,
@@ -171,6 +172,8 @@ def test_a_command_is_understood(command: Command, reader: None) -> None:
         assert words[3] in bench.COMMANDS
         if len(words) > 4:  # else the text speaks of it
             parse_bench(f"bench.{words[3]}", words[4:])
+    elif words[1] == "-m" and words[2].startswith("bench.studies."):
+        assert Path(f"{words[2].replace('.', '/')}.py").is_file()
     elif words[1] == "-m":
         parse_bench(words[2], words[3:])
     elif words[2:3] == ["predict"]:
