@@ -32,12 +32,10 @@ import torch
 from safetensors.numpy import load_file
 from transformers import BertConfig, BertForMaskedLM
 
-from bench import report
-from bench.cli import FOLDER, Parser, reading
-from bench.plots import Line, heatmap, lines, pyplot, save
+from bench import FOLDER, Parser, reading, report
 from bench.records import folder_of
-from bench.rows import load
-from bench.table import budget_of
+from bench.report import Line, heatmap, lines, pyplot, save
+from bench.table import budget_of, load
 from common import data, evaluate, models, parallel, results
 from common.args import BadInput, CommonArgs, read, split_list, split_paths, student_shape
 from common.kinds.documents import words_of

@@ -34,7 +34,7 @@ from functools import cache, cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from bench.cli import Parser
+from bench import Parser
 from common import results
 from common.args import BadInput
 from common.tasks import TASKS

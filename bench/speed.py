@@ -40,9 +40,8 @@ import transformers
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from bench import plots
-from bench.cli import FOLDER, Parser, saved
-from bench.grid import Grid
+from bench import FOLDER, Parser, report, saved
+from bench.table import Grid
 from common import models, results, train
 from common.args import BadInput
 from common.kinds import Kind
@@ -435,12 +434,12 @@ def lengths() -> dict[str, Any]:
     shapes = {"2x256": read_by_length(2, 256, FULL, LENGTHS),
               "12x768": read_by_length(12, 768, ("sdpa", "windows"), (512, 4096))}  # fmt: skip
     table = shapes["2x256"]["attentions"]
-    series: dict[str, plots.Line] = {
+    series: dict[str, report.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
     }
     marks = [length for length in shapes["2x256"]["faster_than_sdpa_from"].values() if length is not None]
     title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
-    plots.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
+    report.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
     return {"shapes": shapes}
 
 

@@ -26,27 +26,28 @@ import torch
 from conftest import ENVIRONMENT, ROOT
 from stand_in import cells, stand_in, starts
 
-from bench import __main__ as entry
 from bench import (
+    FOLDER,
     claims,
     figures,
     matrix,
+    pages,
     papers,
-    readme,
     records,
     report,
     run,
+    saved,
     speed,
     sweep,
     table,
 )
-from bench import rows as compared
-from bench.cli import FOLDER, saved
-from bench.grid import Grid
+from bench import __main__ as entry
+from bench import table as compared
+from bench.arena import measure as profiled
 from bench.matrix import Job, Matrix
-from bench.plots import frontier
-from bench.profile import measure as profiled
+from bench.report import frontier
 from bench.studies import transfer
+from bench.table import Grid
 from common import data, results, tasks
 from common.args import BadInput, CommonArgs
 
@@ -1003,15 +1004,17 @@ def test_the_study_of_transfer_is_made_again() -> None:
 
 
 def test_pages_have_not_drifted() -> None:
-    texts = {page: page.read_text(encoding="utf-8") for page in readme.PAGES}
+    texts = {page: page.read_text(encoding="utf-8") for page in pages.PAGES}
     for page, text in texts.items():
-        assert readme.filled(text) == text, f"{page.name}: python -m bench readme rewrites the tables"
-    pages = "".join(texts.values())
-    assert all(f"<!-- table {name} -->\n" in pages for name in readme.TABLES)
-    inside = pages.index("<!-- table peers -->") + 60
-    assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
-    inside = pages.index("return sorted(order[:m])")  # a line of a script, under its equation
-    assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
+        assert pages.filled(text) == text, f"{page.name}: python -m bench pages rewrites the tables"
+    whole = "".join(texts.values())
+    assert all(f"<!-- table {name} -->\n" in whole for name in pages.TABLES)
+    for line in (
+        "<!-- table peers -->\n| ",
+        "return sorted(order[:m])",
+    ):  # of a table, of a script
+        inside = whole.index(line) + len(line)
+        assert pages.filled(whole[:inside] + "9" + whole[inside:]) == whole
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
@@ -1145,7 +1148,7 @@ def test_times_are_of_texts_whatever_the_windows(monkeypatch: pytest.MonkeyPatch
         "batches": lambda task, tokenizer, max_length, size, count: [{}] * (1000 // max_length),
         "medians": lambda calls, _: {name: float(len(call.args[1])) for name, call in calls.items()},
     }.items():  # fmt: skip
-        monkeypatch.setattr(f"bench.profile.{what}", value)
+        monkeypatch.setattr(f"bench.arena.{what}", value)
     monkeypatch.setattr(results, "load", lambda path: {"settings": {"max_length": int(path.parent.name)},
                                                        "student": {"parameters": 1, "bytes": 4}})  # fmt: skip
     task: Any = SimpleNamespace(task=SimpleNamespace(kind=""), splits={"dev": range(40)}, reported=["dev"])

@@ -1,6 +1,6 @@
 """The tables in README.md and the pages under docs/, made from the checked-in results.
 
-    python -m bench readme            # rewrite them
+    python -m bench pages            # rewrite them
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key of TABLES. Where a result is not there
 yet, the page says so, and which command makes it. `<!-- code FILE FUNCTION -->` is followed by the function's lines.
@@ -18,12 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, matrix, report, speed, stats, table
+from bench import FOLDER, Parser, claims, matrix, report, saved, speed, stats, table
 from bench.claims import Scores
-from bench.cli import FOLDER, Parser, saved
-from bench.grid import Grid
 from bench.records import read
-from bench.rows import Row, Table, cell, short, teacher_score
+from bench.table import Grid, Row, Table, cell, short, teacher_score
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
@@ -115,11 +113,11 @@ def ends(found: Table) -> str:
 
 def said(found: Table) -> str:
     """What the arena says, in at most seven sentences: each follows from a figure of its results, and has it."""
-    kd, hidden, *losses = contrasts.planned(found)
+    kd, hidden, *losses = stats.planned(found)
     rows = [row for row in found.arena() if row.role is None]
     amount = next(iter(found.tasks.values()))["budget"]["amount"]
 
-    def figure(one: contrasts.Contrast) -> str:
+    def figure(one: stats.Contrast) -> str:
         return f"{one.interval.text()}, {one.word}" if one.interval else ""
 
     lines = [
@@ -147,9 +145,9 @@ def said(found: Table) -> str:
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
 
 
-def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
+def without_a_half(found: Table, losses: list[stats.Contrast]) -> list[str]:
     """Which of these words change when mnli's mismatched half is left out."""
-    alone = {one.what: one for one in contrasts.planned(contrasts.on_matched(found))}
+    alone = {one.what: one for one in stats.planned(table.on_matched(found))}
     pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
     figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
     where = "Without [mnli's mismatched half](docs/results.md#the-two-halves-of-mnli)"
@@ -170,7 +168,7 @@ def halves(found: Table) -> str:
     lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
              for row in found.arena()]  # fmt: skip
     titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
-    without = contrasts.contrasts(contrasts.on_matched(found))
+    without = table.contrasts(table.on_matched(found))
     return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 
@@ -317,11 +315,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-said": of("arena", said),
     "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
-    "arena-contrasts": of("arena", contrasts.contrasts),
+    "arena-contrasts": of("arena", table.contrasts),
     "arena-ladder": of("arena", table.ladder),
     "arena-fidelity": of("arena", table.fidelity),
     "arena-halves": of("arena", halves),
-    "arena-pairs": of("arena", contrasts.pair_table),
+    "arena-pairs": of("arena", table.pair_table),
     "gpu": on_gpu,
     "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
@@ -331,7 +329,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket-documents": of("pocket_documents", documents),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
-    "real-contrasts": of("real_arena", contrasts.contrasts),
+    "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
     "transfer-said": lambda: saved("transfer")["said"],
