@@ -32,7 +32,7 @@ from pocket.models import POCKET
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(
-    r"python (-m (bench[ .]\w|pocket\.)|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py"
+    r"python (-m (bench[ .]\w|pocket\.)|methods/|bench/baselines/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py"
 )
 SHEET = "text,label,body,team\n" + "".join(
     f"text number {i} is here,{'ab'[i % 2]},the body is {i},{'cd'[i % 2]}\n" for i in range(40)
@@ -59,7 +59,7 @@ GROUPS = {
     r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200": QUICK,
-    r"methods/|docs/\w+\.py|figures mc3kd": SLOW,
+    r"methods/|bench/baselines/|figures mc3kd": SLOW,
 }
 
 
