@@ -97,7 +97,7 @@ def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:
     _tell(task, origin, found.rows["train"], splits)
     name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
     made = _made(found._replace(origin=origin), name, splits, limit, tune)
-    return replace(made, task=replace(made.task, kind=made.task.kind.of_own(made.splits["train"])))
+    return replace(made, task=replace(made.task, kind_or_name=made.task.kind.of_own(made.splits["train"])))
 
 
 def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit: int | None, tune: bool) -> TaskData:

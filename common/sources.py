@@ -306,7 +306,7 @@ def _read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows
         return _read_parquet(stored, pick)
     else:
         path, text = plain(stored), _decode(stored)
-        for kind in [task.kind] if task else KINDS.values():
+        for kind in [task.kind] if task else [TAGS, SPANS]:
             if (found := kind.parse(path, text, task.whole if task else None)) is not None:
                 return found
         rows = _json(path, text) if suffix in (".jsonl", ".json") else _table(path, text, task.name if task else None)
@@ -482,14 +482,14 @@ def _json(path: Path, text: str) -> Rows:
 
 SPLITS = ("train", "dev", "test")
 NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
-CLASSES, TAGS, SPANS = (KINDS[name] for name in ("classification", "token classification", "span QA"))
+CLASSES, TAGS, SPANS = KINDS["classification"], KINDS["token classification"], KINDS["span QA"]
 
 
 def _asked(columns: Columns) -> Kind | None:
     """The kind that `--kind` says."""
     if columns.kind not in (None, *OWN):
         raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
-    return OWN[columns.kind] if columns.kind else None
+    return KINDS[OWN[columns.kind]] if columns.kind else None
 
 
 def _own_data(name: str, columns: Columns) -> DataSet:
@@ -636,8 +636,8 @@ def described(
     if not columns.kind and not known and len(said) == 1:
         kind = KINDS["regression"]
     _refuse_labels(known, kind, asked=columns.kind is not None, named=bool(said))
-    if columns.metric not in (None, *kind.own_metrics):  # of two kinds that are called alike, the one that has it
-        kind = next((one for one in KINDS.values() if one.own == kind.own and columns.metric in one.own_metrics), kind)
+    if columns.kind == "texts" and columns.metric in KINDS["translation"].own_metrics:
+        kind = KINDS["translation"]
     rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
     for found in rows.values():
         labels = found.columns["label"]

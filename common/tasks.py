@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import pocket
 from common.errors import BadInput
-from common.kinds import KINDS, Split, Task
+from common.kinds import Split, Task
 from common.values import expanded
 
 Source = Literal["pocket", "hub", "local"]
@@ -83,30 +83,29 @@ class TaskData:
 # --- the table of tasks --------------------------------------------------------------------------------------
 
 _DEV, _TEST = ("train", "dev"), ("train", "dev", "test")
-_LM = KINDS["language modelling"]
 _PAIR = ("sentence1", "sentence2")
 _ENTAILS = ("entailment", "not_entailment")
 
 
 def _glue(name: str, folder: str, fields: tuple[str, ...], labels: tuple[str, ...], *metrics: str, **more: Any) -> Task:
-    kind = KINDS["classification" if labels else "regression"]
+    kind = "classification" if labels else "regression"
     return Task(name, kind, fields, labels, metrics, **({"splits": _DEV, "folder": folder, "pocket": name} | more))
 
 
 def _tags(name: str, types: str, **more: Any) -> Task:
     labels = ("O", *(f"{part}-{kind}" for kind in types.split() for part in "BI"))
-    return Task(name, KINDS["token classification"], ("text",), labels, ("entity_f1",), pocket="ner", **more)
+    return Task(name, "token classification", ("text",), labels, ("entity_f1",), pocket="ner", **more)
 
 
-def _of(kind: str, *fields: str, **more: Any) -> functools.partial[Task]:
-    """What the tasks of a kind share that are scored as a data set of one's own is."""
-    shared = {"kind": KINDS[kind], "fields": fields, "labels": (), "metrics": KINDS[kind].own_metrics}
-    return functools.partial(Task, **(shared | more))
+def _of(kind: str, fields: tuple[str, ...], *metrics: str, **more: Any) -> functools.partial[Task]:
+    """What the tasks of a kind share."""
+    return functools.partial(Task, kind_or_name=kind, fields=fields, labels=(), metrics=metrics, **more)
 
 
-_questions = _of("span QA", "question", "context", splits=_DEV)
-_translation = _of("translation", "source", splits=_TEST, pocket="translate")
-_summaries = _of("summarisation", "document", splits=_TEST, pocket="xsum")
+_language = _of("language modelling", ("text",), "perplexity")
+_questions = _of("span QA", ("question", "context"), "answer_f1", "exact_match", splits=_DEV)
+_translation = _of("translation", ("source",), "bleu", splits=_TEST, pocket="translate")
+_summaries = _of("summarisation", ("document",), "rouge2", "rouge1", "rougeL", splits=_TEST, pocket="xsum")
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -120,9 +119,9 @@ TASKS: dict[str, Task] = {
         _glue("qnli", "QNLI", ("question", "sentence"), _ENTAILS, "accuracy"),
         _glue("rte", "RTE", _PAIR, _ENTAILS, "accuracy"),
         _glue("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), "accuracy", pocket="rte"),
-        Task("grammar", KINDS["classification"], ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
-        Task("lm", _LM, ("text",), (), ("perplexity",)),
-        Task("wikitext-2", _LM, ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
+        Task("grammar", "classification", ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
+        _language("lm"),
+        _language("wikitext-2", splits=_TEST, folder="wikitext-2-raw", pocket="lm"),
         _tags("ner", "PER LOC ORG"),
         _questions("hotpot", splits=()),
         _questions("squad", folder="squad", pocket="squad"),

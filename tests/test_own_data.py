@@ -293,7 +293,7 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
     refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 41: text is 5")
     refused(lambda: data.from_lists([("a", "b", "c")] * 40, labels), "tuples must all be of two texts")
     refused(lambda: data.from_lists(texts, [i / 7 for i in range(40)]), "row 1: 40 different numbers; --kind scores")
-    refused(lambda: data.from_lists(texts, range(40), kind="score"), "--kind score: must be one of tags, spans")
+    refused(lambda: data.from_lists(texts, range(40), kind="score"), "--kind score: must be one of classes, scores")
     table = pandas.DataFrame({"text": texts, "label": labels})[10:]
     assert data.from_lists(table.text, table.label) == data.from_lists(texts[10:], labels[10:])
     assert data.from_lists(texts, numpy.arange(40) % 11).task.labels == tuple(map(str, range(11)))
@@ -380,7 +380,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv.gz", b"no gzip", ("t.csv.gz: cannot be read (Not a gzipped file",)),
     ("t.csv", sheet(), SCORES, ("t.csv line 2: score 'billing' is wrong",)),
     ("t.csv", sheet(teams=("1e999", "2.5")), SCORES, ("score", "is wrong; t needs a number")),
-    ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of tags, spans",)),
+    ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of classes, scores",)),
     ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
     ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
     ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
