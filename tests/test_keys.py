@@ -24,7 +24,7 @@ from common.kinds.sentences import OwnScores
 SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, teacher.fine_tune, data.Batches]
 SOURCES += [data.ShortFirst, data.collate, *(type(KINDS[name]).predictions for name in MODULES)]
 SOURCES += [OwnScores.predictions, OwnScores.fit, models.scale_head, models.ScoreHead]
-DIGESTS = {1: "e8fd75e12ba3"}
+DIGESTS = {1: "bf0e347a4a15"}
 
 
 def code(source: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel
     from transformers import PreTrainedTokenizerBase as Tokenizer
+
+SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
 
 # Kind -> the module beside this one that holds its class, which is opened when a task of the kind is asked for
 MODULES = {

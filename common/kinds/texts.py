@@ -12,14 +12,12 @@ from tqdm import tqdm
 
 import pocket
 from common.errors import BadInput, shown
-from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, block_examples
+from common.kinds.base import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task, block_examples
 from common.metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase as Tokenizer
-
-SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
 
 
 class LanguageModelling(Kind):
