@@ -26,7 +26,7 @@ from torch.distributed.run import get_args_parser
 
 from bench import __main__ as bench
 from bench.matrix import path_of
-from common import tasks
+from common import folders
 from common.args import CommonArgs, parse_model, read
 from pocket.models import POCKET
 
@@ -152,7 +152,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "probabilities.csv").write_text("negative,positive\n" + "0.25,0.75\n" * 40)
     for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
-    monkeypatch.setattr(tasks, "find_files", lambda *_: {})  # of --data-dir
+    monkeypatch.setattr(folders, "find_files", lambda *_: {})  # of --data-dir
     monkeypatch.chdir(tmp_path)
 
 
