@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import gzip
 import itertools
 import json
 import math
@@ -31,6 +32,7 @@ from bench import (
     claims,
     figures,
     matrix,
+    migrate,
     pages,
     papers,
     records,
@@ -48,7 +50,7 @@ from bench.matrix import Job, Matrix
 from bench.report import frontier
 from bench.studies import transfer
 from bench.table import Grid
-from common import data, results, tasks
+from common import data, folders, results, tasks
 from common.args import BadInput, CommonArgs
 
 RECORD = json.loads((ROOT / "tests/result.json").read_text())  # of a run on real data
@@ -253,7 +255,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, capsys: Capture, change: tuple[s
 )
 def test_a_file_called_like_a_script(name: str, out: str | None, tmp_path: Path, capsys: Capture) -> None:
     """Refused with `run`, `sweep` and `table`, whether its name, the file or `--out` says so."""
-    (path := tmp_path / f"{name}.toml").write_text(GOOD.replace("methods/cka.py", "docs/distil.py"))
+    (path := tmp_path / f"{name}.toml").write_text(GOOD.replace("methods/cka.py", "elsewhere/distil.py"))
     option = [] if out is None else ["--out", out]
     said = f"error: {path}: its results would go to {out or f'runs/{name}'}, where scripts leave theirs"
     assert refused(capsys, "run", str(path), *option).startswith(said)
@@ -360,9 +362,32 @@ def test_bad_arguments_are_one_line(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert said in refused(capsys, *line.split())
 
 
+def test_what_older_code_has_asked_is_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials and results that know scripts by a path; run again nothing changes."""
+    (tmp_path / "xtc_few.toml").symlink_to(matrix.MATRICES / "xtc_few.toml")
+    monkeypatch.setattr(matrix, "MATRICES", tmp_path)
+    older = {new: old for old, new in migrate.renamed().items()}
+    assert len(older) >= 25 + 4
+    trials, kept = tmp_path / "xtc_few_trials.json", tmp_path / "xtc_few.jsonl.gz"
+    today = {path.name: (matrix.FOLDER / path.name).read_bytes() for path in (trials, kept)}
+    today[kept.name] = gzip.decompress(today[kept.name])
+
+    def as_before(text: bytes) -> bytes:
+        return re.sub(r"[0-9a-f]{12}", lambda found: older.get(found[0], found[0]), text.decode()).encode()
+
+    before = {name: as_before(text) for name, text in today.items()}
+    assert before[trials.name] != today[trials.name]
+    trials.write_bytes(before[trials.name])
+    kept.write_bytes(gzip.compress(before[kept.name]))
+    for _ in range(2):
+        migrate.main(tmp_path)
+        assert {trials.name: trials.read_bytes(), kept.name: gzip.decompress(kept.read_bytes())} == today
+
+
 def test_every_script_is_found_and_a_papers_declares_a_grid() -> None:
     """Of arguments that it has, with values that it takes. A script without a grid is told so by the search."""
-    assert {path.stem for path in (ROOT / "methods").glob("*.py")} == set(matrix.methods()) >= set(papers.methods())
+    paths = [path for folder in matrix.SCRIPTS for path in (ROOT / folder).glob("*.py")]
+    assert {path.stem for path in paths} == set(matrix.methods()) >= set(papers.methods())
     for name in matrix.methods():
         module = matrix.module_of(matrix.script_of(name))
         if not hasattr(module, "grid"):
@@ -382,13 +407,13 @@ def test_a_language_model_s_task_is_ready_before_commands_are_forked(monkeypatch
     assert [*data.READY] == ["pocket/lm"]
 
 
-MATRICES = [path for folder in ("bench/matrices", "docs") for path in sorted((ROOT / folder).glob("*.toml"))]
+MATRICES = [path for folder in ("bench/matrices", "bench/baselines") for path in sorted((ROOT / folder).glob("*.toml"))]
 
 
 @pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.stem)
 def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their commands are ones that the scripts take, for as many cells of every row."""
-    for module in (tasks, matrix):  # the data of real tasks are not here
+    for module in (folders, matrix):  # the data of real tasks are not here
         monkeypatch.setattr(module, "find_files", lambda task, folder: {})
     monkeypatch.setattr("common.corpus.corpora", lambda *_: [])
     content = matrix.read_file(path)
@@ -700,7 +725,7 @@ data_dir = "{glue}"
 cache_dir = "{tmp_path / "cache"}"
 student = "2x16"
 [[rows]]
-method = "docs/dist.py"
+method = "bench/baselines/dist.py"
 variant = "dist"
 [[rows]]
 method = "mc3kd"

@@ -26,13 +26,13 @@ from torch.distributed.run import get_args_parser
 
 from bench import __main__ as bench
 from bench.matrix import path_of
-from common import tasks
+from common import folders
 from common.args import CommonArgs, parse_model, read
 from pocket.models import POCKET
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(
-    r"python (-m (bench[ .]\w|pocket\.)|methods/|docs/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py"
+    r"python (-m (bench[ .]\w|pocket\.)|methods/|bench/baselines/)|\./run_all\.sh|(accelerate launch|torchrun)\b.*\.py"
 )
 SHEET = "text,label,body,team\n" + "".join(
     f"text number {i} is here,{'ab'[i % 2]},the body is {i},{'cd'[i % 2]}\n" for i in range(40)
@@ -59,7 +59,7 @@ GROUPS = {
     r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200": QUICK,
-    r"methods/|docs/\w+\.py|figures mc3kd": SLOW,
+    r"methods/|bench/baselines/|figures mc3kd": SLOW,
 }
 
 
@@ -153,7 +153,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "probabilities.csv").write_text("negative,positive\n" + "0.25,0.75\n" * 40)
     for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
-    monkeypatch.setattr(tasks, "find_files", lambda *_: {})  # of --data-dir
+    monkeypatch.setattr(folders, "find_files", lambda *_: {})  # of --data-dir
     monkeypatch.chdir(tmp_path)
 
 

@@ -30,8 +30,8 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelFo
 from bench import papers
 from common import corpus, data, models, results, run, teacher, text, train
 from common.evaluate import Evaluation
+from common.hub import HUB
 from common.kinds import Kind
-from common.sources import HUB
 from common.tasks import TASKS
 from methods import cka, cmow, efficient_attention, mc3kd
 
