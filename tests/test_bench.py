@@ -32,7 +32,6 @@ from bench import (
     claims,
     figures,
     matrix,
-    migrate,
     pages,
     papers,
     records,
@@ -48,7 +47,7 @@ from bench import table as compared
 from bench.arena import measure as profiled
 from bench.matrix import Job, Matrix
 from bench.report import frontier
-from bench.studies import transfer
+from bench.studies import migrate, transfer
 from bench.table import Grid
 from common import data, folders, results, tasks
 from common.args import BadInput, CommonArgs

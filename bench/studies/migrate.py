@@ -1,6 +1,6 @@
 """Checked-in results know a script by its name, no longer by its path: what they were asked by is hashed anew.
 
-    python -m bench.migrate        # after older code has written into bench/results/
+    python -m bench.studies.migrate        # after older code has written into bench/results/
 
 What no matrix asks for any more stays as it is. Run again it changes nothing.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from bench import FOLDER, matrix, records, sweep
-from common import results, tasks
+from common import folders, results
 from common.args import BadInput, CommonArgs
 
 FOLDERS = ("methods", "docs", "bench/baselines")  # where scripts have lain
@@ -34,7 +34,7 @@ def jobs_of(path: Path) -> Iterator[matrix.Job]:
 def renamed() -> dict[str, str]:
     """What the commands of all matrices were asked by in any folder -> what they are asked by now."""
     names, no_files = {}, {"new": lambda *_: {}}  # the data and weights of real tasks need not be here
-    with (patch.object(CommonArgs, "check"), patch.object(tasks, "find_files", **no_files),
+    with (patch.object(CommonArgs, "check"), patch.object(folders, "find_files", **no_files),
           patch.object(matrix, "find_files", **no_files)):  # fmt: skip
         for path in sorted(matrix.MATRICES.glob("*.toml")):
             try:
