@@ -1,4 +1,4 @@
-"""The papers' claims: which of them held here. The tables of docs/claims.md, from bench/claims.toml.
+"""The papers' claims: which of them held here. The tables of docs/claims.md, from bench/published/claims.toml.
 
 The head of that file says what its keys mean; `python -m bench pages` writes the tables. The word of a claim follows
 from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases with
@@ -29,7 +29,7 @@ Scores = dict[str, dict[str, dict[int, float]]]  # row -> task -> seed -> value
 
 @functools.cache
 def read() -> dict[str, Any]:
-    return tomllib.loads((results.ROOT / "bench" / "claims.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((results.ROOT / "bench" / "published" / "claims.toml").read_text(encoding="utf-8"))
 
 
 PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))

@@ -81,7 +81,7 @@ class Paper:
 
 
 def methods() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "claims")
 
 
 @cache

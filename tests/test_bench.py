@@ -350,7 +350,6 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("papers gpt", "gpt"),
         ("papers mc3kd --table X", "--table X: mc3kd has 1, 2"),
         ("figures xtc nowhere", "nowhere: holds no result.json"),
-        ("figures ner-data pocket/rte", "pocket/rte: is classification"),
         ("speed nothing", "nothing: no case has this word"),
         ("paper", "no such command; there is run, "),
     ],
