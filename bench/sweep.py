@@ -43,9 +43,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import matrix, run
-from bench.cli import Parser, add_engine, at_least
-from bench.rows import by_token
+from bench import Parser, at_least, matrix, run
+from bench.run import add_engine
+from bench.table import by_token
 from common import evaluate, results
 from common.args import BadInput, read, split_list
 
