@@ -54,10 +54,6 @@ class Run:
             if not len(self.examples):
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
                                " from the teacher alone")  # fmt: skip
-        if args.write_test:
-            from common.sources import test_texts
-
-            test_texts(task.task, args.data_dir, evaluate.TEST_FILES[task.task.name])  # they are there
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
@@ -344,8 +340,6 @@ class Run:
             size = models.save(student, teacher.tokenizer, Path(place), card, args.max_length)
         if said:
             evaluate.save_predictions(self.folder, said)
-        if args.write_test:
-            evaluate.write_test(self, student)
         log_loss = {name: kind.log_loss(said[name], splits[name].labels) for name in said if len(splits[name].labelled)}
         record = {
             "schema": results.SCHEMA_VERSION,
