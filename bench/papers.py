@@ -191,7 +191,8 @@ class Line:
         for task in self.tasks:
             lines.setdefault(tuple(chain(*self.options(task).items())), []).append(task)
         why = "" if self.tasks else "no column is of a task here"
-        return [["python", self.script(words), "--task", ",".join(tasks), *words] for words, tasks in lines.items()], why
+        found = [["python", self.script(words), "--task", ",".join(tasks), *words] for words, tasks in lines.items()]
+        return found, why
 
     def script(self, words: tuple[str, ...]) -> str:
         """The paper's script, or that of the rival of another paper that the variant names."""

@@ -331,8 +331,12 @@ class CommonArgs:
     def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
         """The search space of a variant, {argument: values}; learning rates scale with 768 / width."""
         space = {name: values for name, values in self.GRID.items() if name not in self.unused(variant)}
-        width = student_shape(self.student)[1]
+        width = self.width()
         return space | {"lr": tuple(lr * 768 / width for lr in space["lr"])}
+
+    def width(self) -> int:
+        """The student's width."""
+        return student_shape(self.student)[1]
 
     def unused(self, variant: str) -> set[str]:
         """The arguments of the search space that a variant does not use."""

@@ -378,7 +378,7 @@ def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teach
               layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
     """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone.
 
-    `layers[i - 1]` guides student layer i. With `--memory`, `memories[i - 1]` has the covariances of its batches before.
+    `layers[i - 1]` guides student layer i; with `--memory`, `memories[i - 1]` has the covariances of earlier batches.
     """
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     t: Any = teacher(batch, layers) if teacher else None

@@ -332,7 +332,9 @@ def test_a_step_is_equation_8(name: str, given: dict[str, Any], scores: bool) ->
 def test_the_hidden_loss_reaches_up_to_its_layer_and_is_worth_lowering(name: str) -> None:
     (student, teacher), args, layers = pair(), Args(alpha=0.0, beta=50.0), partners(VARIANTS[name], SEQUENCE, 3)
     loss = step_loss(args, args.row(name), student, teacher, batch_of(), layers)
-    (loss - step_loss(args, args.row("kd"), student, teacher, batch_of(), [])).backward()  # what remains is the hidden loss
+    (
+        loss - step_loss(args, args.row("kd"), student, teacher, batch_of(), [])
+    ).backward()  # what remains is the hidden loss
     reached = [any(p.grad.abs().max() > 1e-12 for p in layer.parameters()) for layer in student.bert.encoder.layer]
     assert reached == [i < len(layers) for i in range(3)]
     values = []
