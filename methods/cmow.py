@@ -475,7 +475,7 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tupl
 
 
 def general_steps(args: Args, run: Run, texts: text.Texts, batch_size: int) -> int:
-    """`--general-share` of the budget; with `--budget paper` an epoch of the texts, 0 for a stream of unknown length."""
+    """`--general-share` of the budget; with `--budget paper` an epoch of the texts, 0 for a stream."""
     if args.budget != "paper":
         return run.steps_for(args.general_share, batch_size)
     return 0 if texts.start else -(-len(texts.head) // batch_size)
