@@ -127,8 +127,7 @@ class CommonArgs:
         "pocket",
         "pocket, pocket-6, pocket-12 (embedded; docs/pocket.md lists the tasks for which they are shipped fine-tuned,"
         " with the default --max-length and --precision and without --limit; otherwise they are fine-tuned first), a"
-        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned; A,B: the"
-        " mean of their probabilities",
+        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned",
     )
     label_map: str | None = arg(
         None, "of a teacher whose outputs are called LABEL_0, ...: the class of each, as 0=negative,1=positive",
@@ -139,8 +138,8 @@ class CommonArgs:
         setting=False,
     )  # fmt: skip
     tokenizer: str | None = arg(
-        None, "a checkpoint whose tokenizer and family the student has (default: those of a checkpoint that --init"
-        " names, else the teacher's)", setting=False,
+        None, "with --teacher-outputs: a checkpoint whose tokenizer and family the student has (default: those of one"
+        " that --init names)", setting=False,
     )  # fmt: skip
     student: str = arg("2x128", "student's layers x width")
     init: str = arg(
@@ -245,10 +244,14 @@ class CommonArgs:
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():
             raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
-        if self.teacher_outputs is not None or len(split_paths(self.teacher)) > 1:
-            several = f"--teacher {self.teacher}: several teachers"
-            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}" if self.teacher_outputs else several)
-        for name, given in [(key, part) for key in ("teacher", "init") for part in split_paths(getattr(self, key))]:
+        if self.teacher_outputs is not None:
+            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}")
+        elif self.tokenizer is not None:
+            raise BadInput(f"--tokenizer {self.tokenizer}: is for --teacher-outputs; others read the teacher's tokens")
+        if len(split_paths(self.teacher)) > 1:
+            raise BadInput(f"--teacher {self.teacher}: names several; a file with the mean of their probabilities"
+                           " teaches as --teacher-outputs FILE")  # fmt: skip
+        for name, given in [("teacher", self.teacher), *(("init", part) for part in split_paths(self.init))]:
             place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")

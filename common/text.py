@@ -394,8 +394,7 @@ def pretrain(
     """
     args, teacher = run.args, run.teacher
     itself = recipe.written and not (source or teacher.pretrained)  # the teacher was not pre-trained
-    first = (teacher.sources or [teacher])[0]  # of several
-    source = source or teacher.pretrained or (first.signature if recipe.written else first.name)
+    source = source or teacher.pretrained or (teacher.signature if recipe.written else teacher.name)
     precision = {"precision": args.precision, "teacher_precision": args.teacher_precision}
 
     def make(stage: Stage) -> PreTrainedModel:

@@ -465,7 +465,7 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
     held_out = run.evaluation_batches(HELD_OUT)
     modules = {"student": student, "projections": objective.projections}
     with run.loop(modules, run.lr, parts=args.minibatches) as loop:
-        if run.teacher.sources is None or not objective.reads_teacher:  # stored outputs are of training examples alone
+        if not run.teacher.stored or not objective.reads_teacher:  # stored outputs are of training examples alone
             loop.watch = partial(watch, objective, loop, student, run.teacher, held_out)
         for batch in loop:
             loop.minimise(objective(student, teacher, batch))

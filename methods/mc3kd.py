@@ -568,7 +568,7 @@ def main(args: Args) -> None:
         teacher = get_teacher(args, task)
         pool = teacher_pool(args, task, teacher) if "dynakd" in args.variants else []
         sequence, cost, of_teacher = list[float](), Ledger(), dict[str, Any]()
-        if teacher.sources is None:  # otherwise no layer of it is there
+        if not teacher.stored:  # otherwise no layer of it is there
             sequence, cost = layer_correlations(args, task, teacher)
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         settings = {name: settings_of(args, name, teacher, pool) for name in args.variants}
