@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common import __version__
-from common.errors import BadInput, Interrupted, first_line, speaks
+from common.errors import BadInput, Interrupted, first_line, interrupt, speaks
 from common.kinds import OWN, Kind
 from common.tasks import Columns, check_task
 from common.values import (
@@ -87,9 +87,8 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
 
 # What --corpus takes, for its help
 CORPUS = (
-    "FILE (.txt with a passage a line, or .jsonl with a text or as OSCAR has it), or several with commas: NAME=FILE,"
-    " NAME:COUNT=FILE, task (its training texts), pocket-short, pocket-long (built in); stream:FILE, stream:NAME=FILE,"
-    " stream:hub:REPO are read as they are used"
+    "FILE.txt with a passage a line, FILE.jsonl with a text a line, or either as .gz; hub:REPO[:CONFIG]; task (its"
+    " training texts), pocket-short, pocket-long (built in); several with commas are mixed"
 )
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
@@ -410,10 +409,6 @@ def execute(main: Callable[[T], None], args: T) -> None:
             name = signal.Signals(stop.number).name
             print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
-
-
-def interrupt(number: int, _frame: object) -> NoReturn:
-    raise Interrupted(number)
 
 
 def leave(number: int, _frame: object) -> NoReturn:

@@ -16,7 +16,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -25,12 +25,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from common import data, evaluate, parallel, results, train
-from common.args import CommonArgs
+from common import data, evaluate, models, parallel, results, train
 from common.errors import first_line
 from common.kinds import Encoded
-from common.teacher import HiddenStates, Teacher
 from common.train import Ledger, Stage
+
+if TYPE_CHECKING:
+    from common.args import CommonArgs
+    from common.teacher import Teacher
 
 # Shapes: B batch, L length, N examples, n tokens of all examples, D width.
 
@@ -132,7 +134,7 @@ class KeptOutputs:
         places, padding = (torch.from_numpy(x) for x in data.places(self.encoded, indices, L, self.padding_side))
         if device.type == "cpu" and not torch.equal(attention_mask == 0, padding):
             raise RuntimeError(f"a batch that does not hold the examples {', '.join(ids)}")
-        outputs: dict[str, Any] = {"hidden_states": HiddenStates()}
+        outputs: dict[str, Any] = {"hidden_states": models.HiddenStates()}
         for name, tensor in self.tensors.items():
             layer = name.partition(".")[2]
             if layer or self.encoded.kind.windowed:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from accelerate.utils import convert_to_fp32
 from safetensors.numpy import load_file
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from common import data, evaluate, models, parallel, results, train
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
 # A step's part when a teacher is fine-tuned: tokens, and layers x width; 32 texts of 1,024 tokens and BERT-base are one
 TOKENS, SIZE = 2**15, 12 * 768
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class HiddenStates(dict[int, Tensor]):
-    """By layer, (B, L, D): those that were asked for, whether the teacher is run or read from disk."""
-
-    def __missing__(self, layer: int) -> Tensor:
-        there = ", ".join(map(str, self)) or "none"
-        raise BadInput(f"the teacher's hidden states of layer {layer} were not asked for; those that were: {there}")
 
 
 @dataclass
@@ -106,7 +98,7 @@ class Teacher:
         if wanted and states is None and not batch.kind.written:
             models.no_hidden_states(self.model)
         if wanted and states is not None:
-            outputs["hidden_states"] = HiddenStates((layer, states[layer]) for layer in wanted)
+            outputs["hidden_states"] = models.HiddenStates((layer, states[layer]) for layer in wanted)
         return outputs
 
     @classmethod

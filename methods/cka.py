@@ -427,7 +427,7 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
     texts = text.open_texts(args.corpus, run.task, None if paper else examples + HELD_OUT)
     if paper:
         epochs, texts_of_one = PAPER_PRETRAINING.get(config.model_type, PAPER_PRETRAINING["bert"])
-        examples = epochs * (texts_of_one if texts.start else len(texts.head))
+        examples = epochs * (texts_of_one if texts.stream else len(texts.head))
     objective = Objective(args, "both" if written else "teacher", hidden, student.config, config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:

@@ -491,7 +491,7 @@ def general_distillation(args: Args, run: Run) -> Path:
     """The folder of a masked LM that has learnt from the teacher's, for all variants and seeds; each is charged for it:
     `--general-share` of a budget, or with `--budget paper` one epoch of the texts, of a stream's in pieces."""
     texts, batch_size = text.open_texts(args.corpus, run.task), args.general_batch_size or args.batch_size
-    streamed, steps = texts.start is not None, run.steps_for(args.general_share, batch_size)
+    streamed, steps = texts.stream is not None, run.steps_for(args.general_share, batch_size)
     if args.budget == "paper":
         steps = 0 if streamed else -(-len(texts.head) // batch_size)
     if not steps and args.general_warmup_steps is not None:
