@@ -30,6 +30,7 @@ from common.tasks import Columns, Task, check_task, is_data_set
 from common.values import expanded
 
 MATRICES = results.ROOT / "bench" / "matrices"
+SCRIPTS = ("methods", "bench/baselines")  # folders whose scripts a file names without a path
 OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
 BEYOND = 2  # values of an argument that may be added at each end of those that a file has
 SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
@@ -39,8 +40,9 @@ SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no f
 
 
 def methods() -> list[str]:
-    """The scripts under methods/."""
-    return sorted(path.stem for path in (results.ROOT / "methods").glob("*.py") if is_method(path))
+    """The scripts under methods/ and bench/baselines/."""
+    paths = [path for folder in SCRIPTS for path in (results.ROOT / folder).glob("*.py")]
+    return sorted(path.stem for path in paths if is_method(path))
 
 
 @functools.cache
@@ -52,7 +54,8 @@ def is_method(path: Path) -> bool:
 
 def script_of(method: Any) -> str:
     """`"mc3kd"` -> `"methods/mc3kd.py"`; the path of a script elsewhere stays. `BadInput` if neither is a method."""
-    path = f"methods/{method}.py" if method in methods() else str(method)
+    places = [f"{folder}/{method}.py" for folder in SCRIPTS]
+    path = next((place for place in places if (results.ROOT / place).is_file()), str(method))
     if not path.endswith(".py") or not (results.ROOT / path).is_file() or not is_method(results.ROOT / path):
         raise BadInput(f"method {method!r}: must be one of {', '.join(methods())}, or the path of another script")
     return path
@@ -60,8 +63,8 @@ def script_of(method: Any) -> str:
 
 def module_of(script: str) -> Any:
     """The script as a module."""
-    if script.startswith("methods/"):
-        return importlib.import_module(f"methods.{Path(script).stem}")
+    if script.startswith(SCRIPTS):
+        return importlib.import_module(script.removesuffix(".py").replace("/", "."))
     spec = importlib.util.spec_from_file_location(Path(script).stem, results.ROOT / script)
     assert spec is not None
     assert spec.loader is not None
@@ -103,12 +106,17 @@ class Job:
 
     @functools.cached_property
     def asked(self) -> str:
-        """A digest of the script, the variant and the settings, but for the seed, that are not the script's defaults:
-        an option more or less does not change it, a later version of the training or of the variant's loss does."""
+        """A digest of the script's name, the variant and the settings, but for the seed, that are not the script's
+        defaults: an option more or less, or another folder, does not change it, a later version of the training or of
+        the variant's loss does."""
+        return self.asked_of(Path(self.words[0]).stem)
+
+    def asked_of(self, method: str) -> str:
+        """`asked`, of a script that is called so."""
         default = type(self.args)().settings()
         others = {key: value for key, value in self.args.settings().items() if key != "seed" and value != default[key]}
         others |= self.args.versions(self.args.variant)
-        return results.digest([self.words[0], self.args.variant, others, *range(1, results.TRAINING_VERSION)])[:12]
+        return results.digest([method, self.args.variant, others, *range(1, results.TRAINING_VERSION)])[:12]
 
     @property
     def fingerprint(self) -> str:

@@ -2,15 +2,14 @@
 
     python -m bench profile quick                     # after `python -m bench run quick`
     python -m bench profile runs/quick --task pocket/rte
-    python -m bench profile real_larger --data-dir data/glue
+    python -m bench profile real_arena --data-dir data/glue
 
 The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
 throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take
 turns, so that a noisy machine is noisy for all. A document counts once, in however many windows it is read. Memory: the
 peak of a process that loads a student and reads one batch, beyond that of a process that only imports the libraries.
 All with the processors that OMP_NUM_THREADS names.
-OUT/profile.json keeps it, and `python -m bench report` draws from it. What a step of training takes, `python -m bench
-speed --table profile` measures.
+OUT/profile.json keeps it, and `python -m bench report` draws from it.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from bench.cli import Parser
-from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.records import folder_of
 from bench.rows import Row, Table, load
+from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.table import budget_of, grid
 from common import data, results
 from common.args import BadInput

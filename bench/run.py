@@ -12,12 +12,12 @@ The file:
     budget = "6400"
 
     [[rows]]
-    method = "mc3kd"                             # methods/mc3kd.py; further keys are arguments of this script
+    method = "mc3kd"                             # methods/mc3kd.py, or one of bench/baselines/; the rest is its own
     student = "2x128"
     variant = "finetune,kd,mc3kd"
 
     [[rows]]
-    method = "docs/dist.py"                      # a script that is kept elsewhere
+    method = "my/loss.py"                        # a script that is kept elsewhere
     name = "dist-narrow"                         # where results go: OUT/<name>/...; default: the script's name
     student = "2x64"
     tasks = ["pocket/rte"]                       # a row may have tasks and seeds of its own

@@ -31,7 +31,7 @@ What the paper has -> code
     classifiers (appendix A)              build_head, cnn, BiLstm
     loss (appendix B)                     main; `baseline` is vanilla KD, the same in all scripts
     table I, search spaces                grid; tables VII and VIII: python -m bench sizes cmow
-    pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
+    pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: docs/tables.md
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
 Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:

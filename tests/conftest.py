@@ -246,8 +246,9 @@ def records(out: Path) -> list[dict[str, Any]]:
     return [results.load(path) for path in sorted(out.rglob("result.json"))]
 
 
-# Every script of methods/, and the examples of docs/add_a_method.md
-SCRIPTS = {path.stem: path for folder in ("methods", "docs") for path in sorted((ROOT / folder).glob("[a-z]*.py"))}
+# Every script of methods/ and bench/baselines/
+FOLDERS = [ROOT / "methods", ROOT / "bench" / "baselines"]
+SCRIPTS = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("[a-z]*.py"))}
 
 
 def module_of(method: str) -> Any:

@@ -26,7 +26,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 from test_input import refused, write
 
-from bench import arena, measure
+from bench import arena, speed
 from bench import rows as compared
 from bench.records import Cell
 from common import data, models, own
@@ -510,7 +510,7 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
     dev = data.load(str(path), columns=Columns(("message",))).splits["dev"].labels
     assert record["metrics"]["dev"]["majority"] == pytest.approx(dev.count(0) / len(dev))
     assert "a tenth of train held out as dev" in record["comparable"]
-    student = measure.load_student(found.parent)
+    student = speed.load_student(found.parent)
     assert student.config.id2label == {0: "complaint", 1: "praise"}
     if method in ("mc3kd", "cka", "dist"):
         answer = transformers.pipeline("text-classification", str(found.parent), device="cpu")(texts[0])

@@ -1,5 +1,5 @@
 """Every script of methods/, and of docs/, found from its file: the same promises for all. A new method needs no line
-here; docs/dist.py and docs/minilm.py have none."""
+here; those of bench/baselines/ have none."""
 
 from __future__ import annotations
 
@@ -394,10 +394,10 @@ def test_a_file_dropped_into_methods_passes_everything_unaided(tmp_path: Path) -
     """In a copy of the repository in which nothing else has changed."""
     kept = shutil.ignore_patterns(".git", ".*_cache", "__pycache__", "runs")
     shutil.copytree(ROOT, tmp_path / "copy", ignore=kept)
-    source = (ROOT / "docs" / "minilm.py").read_text(encoding="utf-8")
-    (tmp_path / "copy" / "methods" / "dropped.py").write_text(
-        source.replace("docs/minilm.py", "methods/dropped.py").replace('"minilm"', '"dropped"'), encoding="utf-8"
-    )
+    source = (ROOT / "bench" / "baselines" / "minilm.py").read_text(encoding="utf-8")
+    for here, there in {"bench/baselines/minilm": "methods/dropped", '"minilm"': '"dropped"', "[2]": "[1]"}.items():
+        source = source.replace(here, there)
+    (tmp_path / "copy" / "methods" / "dropped.py").write_text(source, encoding="utf-8")
     files = [f"tests/test_{name}.py" for name in ("scripts", "args", "own_data", "bench", "docs", "safety", "input")]
     which = "dropped or every_script_is_found or one_name or lower_end or matrices or importing or tour"
     which = f"({which}) and not unaided"

@@ -1,7 +1,7 @@
 """DIST: a stronger teacher (Huang et al. 2022, arXiv 2205.10536), an example of docs/add_a_method.md.
 
-    python docs/dist.py --task pocket/rte                       # the undistilled student, vanilla KD, DIST
-    python -m bench run docs/dist.toml                          # beside other methods, under one budget
+    python bench/baselines/dist.py --task pocket/rte                       # the undistilled student, vanilla KD, DIST
+    python -m bench run bench/baselines/dist.toml                          # beside other methods, under one budget
 
 The paper in three lines. A much stronger teacher's probabilities are too far from a student's for an exact match by KL.
 DIST asks for the same order alone: Pearson's correlation, between classes for each example (inter-class relation), and
@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from common.args import CommonArgs, arg, execute, parse, variants
 

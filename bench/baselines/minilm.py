@@ -1,7 +1,7 @@
 """MiniLMv2: self-attention relations (Wang et al. 2021, arXiv 2012.15828), an example of docs/add_a_method.md.
 
-    python docs/minilm.py --task pocket/rte                     # undistilled, vanilla KD, KD + relations
-    python docs/minilm.py --student 2x64 --teacher-layer 3      # a student of any width, another teacher layer
+    python bench/baselines/minilm.py --task pocket/rte                # undistilled, vanilla KD, KD + relations
+    python bench/baselines/minilm.py --student 2x64 --teacher-layer 3 # a student of any width, another teacher layer
 
 The paper in three lines. Queries, keys and values are each cut into as many relation heads in the student as in the
 teacher, of any widths. A relation is the softmax of scaled dot products of all pairs of tokens: Q-Q, K-K and V-V. The
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from common.args import BadInput, CommonArgs, arg, execute, parse, variants
 
