@@ -141,7 +141,7 @@ def test_a_run_records_its_predictions(name: str, glue: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("path", "value"), BAD, ids=[f"{p}={'gone' if v is ... else v}" for p, v in BAD])
 def test_a_wrong_record_is_neither_written_nor_read(path: str, value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="result|unknown|lacks|no object|JSON compliant"):
+    with pytest.raises(ValueError, match=r"result|unknown|lacks|no object|JSON compliant"):
         results.save(tmp_path, changed(path, value))
     assert not list(tmp_path.iterdir())
     file = tmp_path / "result.json"
