@@ -35,7 +35,7 @@ from bench.speed import Inputs, forward, load_and_forward, load_student, medians
 from bench.stats import Interval, estimate
 from bench.table import Grid, Row, Table, interval, load
 from common import data, models, results
-from common.args import BadInput, parse_model, split_list, split_paths, student_shape
+from common.args import BadInput, parse_model, split_list, student_shape
 from common.kinds import Kind
 from common.tasks import Columns, is_data_set
 from common.values import expanded
@@ -94,10 +94,10 @@ def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled:
         return str(path.resolve()) if (path := expanded(name)).exists() else name
 
     task = whole(options.task) if is_data_set(options.task) and not options.task.startswith("hub:") else options.task
-    teacher = ",".join(name if name in POCKET else whole(name) for name in split_paths(options.teacher))
+    teacher = options.teacher if options.teacher in POCKET else whole(options.teacher)
     given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
     given |= {name: str(expanded(given[name]).resolve()) for name in FOLDERS & given.keys()}
-    base = given.get("init") or given.get("tokenizer") or models.source(split_paths(teacher)[0])
+    base = given.get("init") or given.get("tokenizer") or models.source(teacher)
     rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
     given.pop("init", None)  # it is in the rows

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common import __version__
-from common.errors import BadInput, Interrupted, first_line, speaks
+from common.errors import BadInput, Interrupted, first_line, interrupt, speaks
 from common.kinds import OWN, Kind
 from common.tasks import Columns, check_task
 from common.values import (
@@ -91,9 +91,8 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
 
 # What --corpus takes, for its help
 CORPUS = (
-    "FILE (.txt with a passage a line, or .jsonl with a text or as OSCAR has it), or several with commas: NAME=FILE,"
-    " NAME:COUNT=FILE, task (its training texts), pocket-short, pocket-long (built in); stream:FILE, stream:NAME=FILE,"
-    " stream:hub:REPO are read as they are used"
+    "FILE.txt with a passage a line, FILE.jsonl with a text a line, or either as .gz; hub:REPO[:CONFIG]; task (its"
+    " training texts), pocket-short, pocket-long (built in); several with commas are mixed"
 )
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
@@ -133,8 +132,7 @@ class CommonArgs:
         "pocket",
         "pocket, pocket-6, pocket-12 (embedded; docs/pocket.md lists the tasks for which they are shipped fine-tuned,"
         " with the default --max-length and --precision and without --limit; otherwise they are fine-tuned first), a"
-        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned; A,B: the"
-        " mean of their probabilities",
+        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned",
     )
     label_map: str | None = arg(
         None, "of a teacher whose outputs are called LABEL_0, ...: the class of each, as 0=negative,1=positive",
@@ -145,8 +143,8 @@ class CommonArgs:
         setting=False,
     )  # fmt: skip
     tokenizer: str | None = arg(
-        None, "a checkpoint whose tokenizer and family the student has (default: those of a checkpoint that --init"
-        " names, else the teacher's)", setting=False,
+        None, "with --teacher-outputs: a checkpoint whose tokenizer and family the student has (default: those of one"
+        " that --init names)", setting=False,
     )  # fmt: skip
     student: str = arg("2x128", "student's layers x width")
     init: str = arg(
@@ -251,10 +249,14 @@ class CommonArgs:
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():
             raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
-        if self.teacher_outputs is not None or len(split_paths(self.teacher)) > 1:
-            several = f"--teacher {self.teacher}: several teachers"
-            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}" if self.teacher_outputs else several)
-        for name, given in [(key, part) for key in ("teacher", "init") for part in split_paths(getattr(self, key))]:
+        if self.teacher_outputs is not None:
+            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}")
+        elif self.tokenizer is not None:
+            raise BadInput(f"--tokenizer {self.tokenizer}: is for --teacher-outputs; others read the teacher's tokens")
+        if len(split_paths(self.teacher)) > 1:
+            raise BadInput(f"--teacher {self.teacher}: names several; a file with the mean of their probabilities"
+                           " teaches as --teacher-outputs FILE")  # fmt: skip
+        for name, given in [("teacher", self.teacher), *(("init", part) for part in split_paths(self.init))]:
             place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
@@ -439,10 +441,6 @@ def execute(main: Callable[[T], None], args: T) -> None:
             name = signal.Signals(stop.number).name
             print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
-
-
-def interrupt(number: int, _frame: object) -> NoReturn:
-    raise Interrupted(number)
 
 
 def leave(number: int, _frame: object) -> NoReturn:

@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """CKA: improving (sequence-level) language model distillation through hidden-state matching.
@@ -409,7 +409,7 @@ def pretraining_texts(args: Args, run: Run) -> tuple[text.Texts, int]:
     texts = text.open_texts(args.corpus, run.task)
     family = run.teacher.model.config.model_type
     epochs, texts_of_one = PAPER_PRETRAINING.get(family, PAPER_PRETRAINING["bert"])
-    return texts, epochs * (texts_of_one if texts.start else len(texts.head))
+    return texts, epochs * (texts_of_one if texts.stream else len(texts.head))
 
 
 def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> list[float]:
@@ -460,7 +460,7 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
     held_out = run.evaluation_batches(HELD_OUT)
     modules = {"student": student, "projections": objective.projections}
     with run.loop(modules, run.lr, parts=args.minibatches) as loop:
-        if run.teacher.sources is None or not objective.reads_teacher:  # stored outputs are of training examples alone
+        if not run.teacher.stored or not objective.reads_teacher:  # stored outputs are of training examples alone
             loop.watch = partial(watch, objective, loop, student, run.teacher, held_out)
         for batch in loop:
             loop.minimise(objective(student, teacher, batch))

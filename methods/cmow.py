@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """CMOW: general cross-architecture distillation of pretrained language models into matrix embeddings.
@@ -478,7 +478,7 @@ def general_steps(args: Args, run: Run, texts: text.Texts, batch_size: int) -> i
     """`--general-share` of the budget; with `--budget paper` an epoch of the texts, 0 for a stream."""
     if args.budget != "paper":
         return run.steps_for(args.general_share, batch_size)
-    return 0 if texts.start else -(-len(texts.head) // batch_size)
+    return 0 if texts.stream else -(-len(texts.head) // batch_size)
 
 
 def general_distillation(args: Args, run: Run) -> Path:
@@ -508,7 +508,7 @@ def general_distillation(args: Args, run: Run) -> Path:
 
     recipe = text.Recipe(
         texts, args.general_lr, batch_size, args.max_length, SEED, steps, epochs=int(not steps),
-        pieces=args.budget == "paper" and texts.start is not None, smoothing=SMOOTHING,
+        pieces=args.budget == "paper" and texts.stream is not None, smoothing=SMOOTHING,
         more={"student": args.student, "weights": args.general_weights} | dropout,
         optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0, "clip": args.general_clip},
     )  # fmt: skip

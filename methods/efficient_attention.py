@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """Efficient Transformer knowledge distillation: a performance review. Long inputs, half the layers.
@@ -14,7 +14,7 @@ Brown et al. 2023: https://arxiv.org/abs/2311.13657
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --task pocket/rte                # or bigbird, nystromformer
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \\
-        --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
+        --max-length 4096 --corpus part.jsonl.gz,books.txt    # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
@@ -34,7 +34,7 @@ What the paper has -> code
     appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
-    sections 3.2 and 4.5: what to distil on    common/corpus.py, `--corpus`
+    sections 3.2 and 4.5: what to distil on    `--corpus`, passes_oscar
     table 4; appendix A                    python -m bench speed and figures ner-data
 docs/efficient_attention.md lists what differs from the paper, and how its gaps are read.
 """
@@ -308,7 +308,7 @@ def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
         source = long.with_lm_head(run, source, texts, min(64, short))
     for name in stages:
         if name == "convert":
-            own = text.open_texts(args.convert_corpus, run.task) if args.convert_corpus else texts
+            own = text.open_texts(args.convert_corpus, run.task, passes=passes_oscar) if args.convert_corpus else texts
             source = convert(args, run, source, own, long_)
             is_long = True
         else:
@@ -372,6 +372,26 @@ def teacher_length(args: Args, task: TaskData) -> int:
     return length
 
 
+# The paper drops texts of "harmful categories" and does not list them: here those of the UT1 block list, OSCAR's source
+HARMFUL = {
+    *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling", "hacking"),
+    *("malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
+}
+
+
+def passes_oscar(row: dict[str, Any]) -> bool:
+    """Section 3.2's filters of OSCAR: English with a probability of 0.8 or more, no warning of quality, a perplexity of
+    more than 13.51 under a model of harmful text, no harmful category. A text without OSCAR's metadata passes."""
+    said = row.get("metadata") or row.get("meta")
+    if not isinstance(said, dict) or "identification" not in said:
+        return True
+    language, perplexity = said["identification"] or {}, said.get("harmful_pp")
+    english = language.get("label") == "en" and language.get("prob", 0.0) >= 0.8
+    warned = {"tiny", "short_sentences", "noisy"} & set(said.get("quality_warnings") or ())
+    harmful = HARMFUL & set(said.get("categories") or ()) or (perplexity is not None and perplexity <= 13.51)
+    return english and not warned and not harmful
+
+
 def default_corpus(task: TaskData) -> str:
     """Long texts for tasks over documents, and a mixture for those over sentences."""
     if task.source != "pocket":
@@ -407,7 +427,7 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
 def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = load_teacher(args, task)
-        texts = text.open_texts(args.corpus or default_corpus(task), task)
+        texts = text.open_texts(args.corpus or default_corpus(task), task, passes=passes_oscar)
         plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
         rows = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)

@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """MC3KD: maximising the effectiveness of larger BERT models for compression.
@@ -244,7 +244,7 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
     """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples, and what it costs; [] of a teacher that
     is outputs alone."""
     cost = Ledger()
-    if teacher.sources is not None:
+    if teacher.stored:
         return [], cost
     pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
     with cost.clock():

@@ -199,12 +199,7 @@ def test_what_is_there_as_a_whole_is_a_path(folder: str, tmp_path: Path, monkeyp
     made = ARGS["mc3kd"](teacher=f"{folder}:2", init=folder, task=f"other/t.csv, {folder}/t.csv, pocket/rte")
     made.check()
     assert made.tasks == ["other/t.csv", f"{folder}/t.csv", "pocket/rte"]
-    for prefix in ("", "stream:"):
-        assert corpus.corpora(prefix + texts) == [corpus.Corpus("", texts, None, bool(prefix), False)]
-    found = corpus.corpora(f"stream:books:3={texts},task,other={texts}")
-    assert [(one.name, one.place, one.most, one.streamed) for one in found] == [
-        ("books", texts, 3, True), ("task", "", None, False), ("other", texts, None, False)
-    ]  # fmt: skip
+    assert corpus.corpora(f"{texts},task") == [texts, "task"]
 
 
 # --- help ----------------------------------------------------------------------------------------------------
