@@ -10,7 +10,6 @@
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-size RUN,RUN                 # the score by the student's size: figures 2, 3b, 3c
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
-    python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png, trials.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
@@ -19,7 +18,6 @@ RUN is the folder of a finished run, or one above several. `python -m bench spee
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -34,12 +32,10 @@ from bench import FOLDER, Parser, reading, report
 from bench.records import folder_of
 from bench.report import Line, heatmap, lines, pyplot, save
 from bench.table import budget_of, load
-from common import data, evaluate, models, parallel, results
-from common.args import BadInput, CommonArgs, read, split_list, split_paths, student_shape
+from common import data, evaluate, models, results
+from common.args import BadInput, read, split_list, split_paths, student_shape
 from common.layers import attention as layers
 from common.teacher import get_teacher
-
-LATENCY_TEXTS = 50  # of table 4, after one that is not counted
 
 # --- mc3kd ---------------------------------------------------------------------------------------------------
 
@@ -340,28 +336,6 @@ def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
           "root of CKA")  # fmt: skip
 
 
-def cka_latency(places: str, folder: Path, words: list[str]) -> None:
-    """Table 4: milliseconds for one text at a time, written by beam search; the models, runs or hub ids, in turn."""
-    args = read(CommonArgs, None, words)
-    parallel.start(args.device, args.precision)
-    (task,) = (data.load(name, **args.source) for name in args.tasks)
-    split, times = task.splits[task.reported[0]], dict[str, list[float]]()
-    loaded: dict[str, Any] = {}
-    for name in split_paths(places):
-        model: Any = models.load_model(name, models.load_config(name), task.task.kind, head=True)
-        loaded[name] = model.to(parallel.device()), models.load_tokenizer(name)
-    for i in range(min(LATENCY_TEXTS + 1, len(split.ids))):
-        for name, (model, tokenizer) in loaded.items():
-            encoded = data.encode(tokenizer, split.rows([i]), task.task, args.max_length)
-            kind, started = task.task.kind, time.perf_counter()
-            kind.predict(model, encoded, tokenizer, args.max_length, evaluate.forward)
-            times.setdefault(name, []).append(1000 * (time.perf_counter() - started))
-    rows = [[name, f"{np.median(ms[1:]):.1f}", *(f"{q:.1f}" for q in np.percentile(ms[1:], (10, 90)))]
-            for name, ms in times.items()]  # fmt: skip
-    texts = len(next(iter(times.values()))) - 1
-    print(results.columns(rows, [f"{task.name}, {texts} texts", "median ms", "10%", "90%"]))
-
-
 def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
     """The finished runs in these folders, given with commas, and below them: where each is, and its result."""
     paths = {place: sorted(Path(place).rglob("result.json")) for place in split_paths(runs) or [runs]}
@@ -441,7 +415,7 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
     "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-size": cka_size,
-    "cka-layers": cka_layers, "cka-latency": cka_latency, "arena": arena_of,
+    "cka-layers": cka_layers, "arena": arena_of,
 }  # fmt: skip
 
 
