@@ -26,7 +26,7 @@ from bench.cli import FOLDER, Parser
 from bench.contrasts import contrasts, has_contrasts, spread
 from bench.grid import Grid
 from bench.records import KEPT, folder_of, save
-from bench.rows import ROLES, SPAN, Row, Table, load, short, teacher_score
+from bench.rows import LINEAR, ROLES, SPAN, Row, Table, load, short, teacher_score
 from bench.stats import Interval
 from common import evaluate
 from common.args import BadInput
@@ -70,7 +70,8 @@ def difference_cell(table: Table, row: Row, wanted: Sequence[str]) -> str:
     found = table.over(row, other, wanted)
     if found.found is None:
         return "†" if any(table.untrained(one, task) for one in (row, other) for task in wanted) else "-"
-    part = f" (over {role})" * (row.role is not None) + " (of full attention)" * (other.kind != row.kind)
+    part = f" (over {role})" * (row.role is not None)
+    part += " (of full attention)" * (row.kind != other.kind == row.full)
     part += f" (mean of {len(found.tasks)} of {len(wanted)} tasks)" * (len(found.tasks) < len(wanted))
     return found.verdict + part
 
@@ -79,15 +80,17 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
     """The teachers; each row's scores by task, their mean, the area under its ladder, what it is over vanilla KD, and
     what it asked of the teacher."""
     with_area = ["area"] * bool(table.ladder)
+    with_rows = ["labelled rows"] * any(row.method == LINEAR for row in table.rows)
     titles = [f"{short(task)} {evaluate.TITLES[r['primary']['name']]}" for task, r in table.tasks.items()]
-    header = [*titles, "mean", *with_area, "over vanilla KD", "teacher examples", "script"]
+    header = [*titles, "mean", *with_area, "over vanilla KD", *with_rows, "teacher examples", "script"]
 
     def cells(row: Row) -> list[str]:
         found = [table.scored(row, task) if row.values(task) else "-" for task in table.tasks]
         mean = table.mean(row)
         found += [mean_cell(mean and mean.interval()), *[percent(area(table, row)) for _ in with_area]]
         asked = f"{row.typical('ledger', 'teacher_examples'):,.0f}"
-        return [*found, difference_cell(table, row, list(table.tasks)), asked, row.method]
+        seen = [table.labelled(row) for _ in with_rows]
+        return [*found, difference_cell(table, row, list(table.tasks)), *seen, asked, row.method]
 
     found = grid(table, header, cells, rows)
     return Grid(found.header, [*teacher_lines(table, len(found.header)), *found.rows])
