@@ -15,5 +15,5 @@ From a contender to a time:
     speed      the tables of times, and the ratios of benchmarks; steps: training steps of the scripts
     profile    the students of a matrix
 
-The papers: published has their tables, papers sets ours beside them, sizes counts, figures draws (plots).
+The papers: papers has their tables and commands, figures draws (plots).
 """

@@ -9,9 +9,14 @@ machine is noisy for all of them, and its tables show what they needed. Ratios a
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import itertools
+import json
 import os
+import random
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,15 +28,20 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+import transformers
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from bench import measure
-from bench.measure import Contenders, attention_reader, in_turn, packed_model, ratio, sentences, timed
-from bench.steps import STEPS_OF_CKA, Sizes, material, of_library, script
-from common import train
+from bench import matrix, speed
+from bench.speed import Contenders, attention_reader, in_turn, packed_model, ratio, sentences, timed
+from common import models, parallel, results, train
+from common.args import read
 from common.layers.packed import keep
+from common.tasks import TASKS
 from methods import cmow
 from methods.cka import cka_loss, of_pairs
+from pocket.models import SPECIAL_TOKENS
 
 
 class Case(NamedTuple):
@@ -44,6 +54,82 @@ class Case(NamedTuple):
     @property
     def contenders(self) -> list[str]:
         return list(dict.fromkeys(itertools.chain(*self.ratios)))
+
+
+# --- training steps of the scripts, on drawn texts with a random teacher -----------------------------------------
+
+
+class Sizes(NamedTuple):
+    """Layers x width of the teacher, its vocabulary, the tokens of the longest text, and whether it writes texts."""
+
+    teacher: tuple[int, int]
+    words: int
+    length: int
+    writes: bool = False
+
+
+def material(folder: Path, sizes: Sizes, rows: int, draw: Callable[[random.Random], int] | None = None) -> list[str]:
+    """Make drawn texts and a random teacher with the task's head; the scripts' arguments that name them.
+
+    `draw` gives the words of a text (default: between half the length and all of it).
+    """
+    rng, (layers, width) = random.Random(0), sizes.teacher
+    draw = draw or (lambda rng: rng.randint(sizes.length // 2, sizes.length) - 2)
+    words = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(sizes.words - len(SPECIAL_TOKENS)))]
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=512)
+    task, fields = ("xsum", ("document", "summary")) if sizes.writes else ("sst2", ("sentence", "label"))
+    for split, count in (("train", rows), ("validation", 4), ("test", 4)):
+        lines = []
+        for i in range(count):
+            text = " ".join(f"word{rng.randrange(sizes.words - 5)}" for _ in range(draw(rng)))
+            lines.append(json.dumps(dict(zip(fields, (text, text if sizes.writes else i % 2), strict=True))))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    torch.manual_seed(0)
+    if sizes.writes:
+        special: Any = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "forced_eos_token_id": 3}
+        config: Any = transformers.BartConfig(vocab_size=sizes.words, decoder_start_token_id=2, **special)
+    else:  # with the labels' names: a head that is known
+        config = BertConfig(vocab_size=sizes.words, **TASKS[task].kind.settings(TASKS[task]))
+    teacher = models.build(models.student_config(config, layers, width), TASKS[task].kind)
+    models.save(teacher, tokenizer, folder / "teacher", "")
+    given = (
+        f"--task {task} --data-dir {folder} --teacher {folder / 'teacher'} --max-length {sizes.length} --init random"
+    )
+    return f"{given} --teacher-epochs 0 --lr 1e-5 --device cpu --batches shuffled --teacher-cache off".split()
+
+
+def of_library(folder: Path, width: int) -> tuple[Any, list[dict[str, Any]], Any, Any]:
+    """For others' loops, of the same material: collator, encoded texts, teacher, and a new student of 2 layers."""
+    tokenizer = BertTokenizer.from_pretrained(folder / "teacher")
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    encoded = [dict(tokenizer(row["sentence"], truncation=True, max_length=128)) | {"labels": row["label"]}
+               for row in rows]  # fmt: skip
+    teacher = BertForSequenceClassification.from_pretrained(folder / "teacher", use_safetensors=True).eval()
+    student = BertForSequenceClassification(models.student_config(teacher.config, 2, width))  # type: ignore[arg-type]
+    return transformers.DataCollatorWithPadding(tokenizer), encoded, teacher, student
+
+
+def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]:
+    """(seconds of every step but the first, the result) of a script that trains one student in a new folder."""
+    AcceleratorState._reset_state(reset_partial_state=True)  # one process, several precisions
+    module, minimise, ends = matrix.module_of(f"methods/{method}.py"), train.Loop.minimise, list[float]()
+
+    def noted(loop: Any, loss: Tensor) -> None:
+        minimise(loop, loss)
+        ends.append(time.process_time())  # of this process: other work on the machine does not count
+
+    quiet = contextlib.redirect_stdout(io.StringIO())
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(train.Loop, "minimise", noted), quiet:
+        args = read(module.Args, None, [*words, "--out-dir", folder])
+        parallel.start(args.device, args.precision)
+        module.main(args)
+        (path,) = Path(folder).rglob("result.json")
+        return np.diff(ends).tolist(), results.load(path)
+
+
+def script(method: str, words: list[str], steps: int) -> float:
+    """The median of so many steps of a script."""
+    return statistics.median(trained(method, [*words, "--budget", str(32 * steps)])[0])
 
 
 # --- steps and the loop --------------------------------------------------------------------------------------
@@ -135,7 +221,7 @@ def pages(folder: Path, tiny: bool) -> Contenders:
 
     def step(large: str) -> float:
         with mock.patch.dict(os.environ, THP_MEM_ALLOC_ENABLE=large):
-            return measure.in_own_process(script, "cmow", words, steps)
+            return speed.in_own_process(script, "cmow", words, steps)
 
     return {"pages of 4 KB": partial(step, "0"), "pages of 2 MB": partial(step, "1")}
 
@@ -155,7 +241,7 @@ def packed_layers(bits: int, batch: int, folder: Path, tiny: bool) -> Contenders
     shape = tiny_shape if tiny else {"num_hidden_layers": 2}
     models = {"packed": packed_model(bits, **shape), "float32": packed_model(32, **shape)}
     models["kept"] = keep(packed_model(bits, **shape))
-    return timed({name: partial(measure.forward, model, sentences(batch)) for name, model in models.items()})
+    return timed({name: partial(speed.forward, model, sentences(batch)) for name, model in models.items()})
 
 
 # --- the cases -----------------------------------------------------------------------------------------------
@@ -170,7 +256,7 @@ CASES = {
        for name, sizes, student, steps, turns in (("pocket", SMALL, "2x128", 20, 10),
                                                   ("MiniLM", MINILM, "3x384", 4, 4))},
     **{f"cka step ({name})": Case(partial(of_scripts, "cka", ("cka", "lin", "kd"), sizes, student, steps,
-                                          STEPS_OF_CKA), CKA, turns)
+                                          "--pretraining off"), CKA, turns)
        for name, sizes, student, steps, turns in (("pocket", SMALL, "2x64", 20, 10), ("MiniLM", MINILM, "3x192", 4, 4),
                                                   ("encoder-decoder", WRITES, "4x64", 20, 10))},
     "loop": Case(loop_and_bare, (("loop", "bare"),), 12),

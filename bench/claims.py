@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import sizes, stats
+from bench import stats
 from bench.cli import FOLDER, saved
 from bench.contrasts import on_matched
 from bench.grid import Grid
-from bench.measure import FULL
 from bench.records import KEPT
 from bench.rows import Row, Table, load, short, teacher_score
+from bench.speed import FULL
 from common import results
 from common.args import BadInput
 
@@ -80,7 +80,7 @@ def scores(name: str) -> Scores:
 
 @functools.cache
 def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, encoders, files."""
+    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, files."""
     report = saved(name)
     found: dict[str, dict[str, float]] = {}
     for machine, entry in report.get("machines", {}).items():
@@ -95,12 +95,6 @@ def cases(name: str) -> dict[str, dict[str, float]]:
                 for length, value in measured[quantity].items():
                     line = found.setdefault(f"{start}{quantity}/{length}", {})
                     line |= {f"{one}, {shape}": value for one in named}
-    for encoder, entry in report.get("encoders", {}).items():
-        name, _, half = encoder.partition(", ")
-        if sizes.ENCODERS[name][2]:  # of those with an efficient attention
-            for quantity in ("seconds", "bytes"):
-                for length, value in entry[quantity].items():
-                    found.setdefault(f"{half or 'whole'}/{quantity}/{length}", {})[name] = value
     for model, entry in report.get("models", {}).items():
         found[f"{model}/disk"] = {"": entry["disk"]}
     return found
@@ -187,19 +181,11 @@ def shown(found: stats.Interval, answer: dict[str, Any]) -> str:
     return found.text("+.2f", 1, " rank correlation, over seeds alone") if "falls" in answer else found.text()
 
 
-@functools.cache
-def counted(method: str, ends: str) -> tuple[str, str]:
-    """The word for sizes, and how many are as printed."""
-    same = [cell.remark.startswith("ok") for cell in sizes.cells(method) if cell.row.endswith(ends)]
-    figure = f"{sum(same)} of {len(same)} figures as printed; `bench sizes {method}`"
-    return WORDS[0] if all(same) else WORDS[1], figure
-
-
 def judged(answer: dict[str, Any]) -> tuple[str, str]:
     """(the word, our figure and where it is from)."""
+    if "figure" in answer:
+        return answer["said"], answer["figure"]
     name = answer["results"]
-    if "counted" in answer:
-        return counted(name, answer["counted"])
     if answer.get("once"):
         said, figure = compared(answer)
         return said, f"{figure}; `{name}`"
@@ -232,7 +218,7 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Column -> (word, figure). Times and counts, which have no interval, need no other column."""
-    exact = any("counted" in answer or answer.get("once") for answer in claim.get("answers", []))
+    exact = any("figure" in answer or answer.get("once") for answer in claim.get("answers", []))
     found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
         found["pocket"] = WORDS[3], f"takes {claim['takes']}"

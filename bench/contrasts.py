@@ -1,11 +1,10 @@
-"""Comparisons of the arena: those that were planned before the runs, all pairs, and what tasks can tell."""
+"""Comparisons of the arena: those that were planned before the runs, and all pairs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from bench import stats
 from bench.grid import Grid
 from bench.records import Cell, Splits
 from bench.rows import ROLES, Contrast, Row, Table, short
-from bench.stats import Sample
 
 WANTED = 0.02  # the difference that a table should be able to tell
 
@@ -109,32 +107,6 @@ def pair_table(table: Table) -> Grid:
     lines = [[row.label, *("" if j <= i else shown(found[i, j]) for j in range(1, len(rows)))]
              for i, row in enumerate(rows[:-1])]  # fmt: skip
     return Grid(["minus", *(row.label for row in rows[1:])], lines)
-
-
-HIDDEN = ("pkd-skip", "xtc-32bit", "minilm-kd", *TOKENS)
-
-
-def resolution(table: Table) -> list[dict[str, Any]]:
-    """What tasks can tell of the arena's losses on hidden states: for each task, and all, the pairs told apart (Holm),
-    and S/N, the variance between the rows' means over the mean variance between a row's seeds; and the latter for a
-    core-minute of training a row."""
-    rows, found = [row for row in table.arena() if row.name in HIDDEN], []
-    for name, wanted in ({short(task): [task] for task in table.tasks} | {"all": list(table.tasks)}).items():
-        whole = [row for row in rows if all(len(row.values(task)) > 1 for task in wanted)]
-        if len(whole) < 2:
-            continue
-        told = [one.p < 0.05 and not one.disagree for one in pairs(table, whole, wanted).values()]
-        samples = [stats.estimate([Sample(np.array(row.values(task))) for task in wanted]) for row in whole]
-        seeds = float(np.mean([len(row.values(task)) for row in whole for task in wanted]))
-        noise = float(np.mean([sample.seeds for sample in samples])) * seeds
-        records = [record for row in whole for task in wanted for record in row.records(task)]
-        spent = [record["ledger"].get("seconds") for record in records]
-        found.append({
-            "tasks": name, "rows": len(whole), "seeds": seeds, "pairs": len(told), "told": sum(told),
-            "signal_to_noise": float(np.var([sample.mean for sample in samples], ddof=1)) / noise if noise else None,
-            "core_minutes": None if None in spent else sum(spent) / 60 / len(whole) / seeds,
-        })  # fmt: skip
-    return found
 
 
 def spread(table: Table) -> str:

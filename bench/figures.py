@@ -12,7 +12,6 @@
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
     python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
     python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
-    python -m bench figures words pocket/sst2,pocket/ner     # the score of a linear model of words, without their order
     python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png, trials.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
@@ -39,9 +38,9 @@ from bench.plots import Line, heatmap, lines, pyplot, save
 from bench.records import folder_of
 from bench.rows import load
 from bench.table import budget_of
-from common import data, evaluate, metrics, models, parallel, results
+from common import data, evaluate, models, parallel, results
 from common.args import BadInput, CommonArgs, read, split_list, split_paths, student_shape
-from common.kinds.documents import entity_types, words_of
+from common.kinds.documents import words_of
 from common.layers import attention as layers
 from common.tasks import TaskData
 from common.teacher import get_teacher
@@ -478,115 +477,6 @@ def ner_data(names: str, folder: Path, words: list[str]) -> None:
         lines(curves, folder / "ner-data" / "lengths.png", "Lengths of documents", "words", "density")
 
 
-# --- the pocket suite: what words tell without being read ----------------------------------------------------
-
-
-ALL = slice(None)
-
-
-def words_alone(task: TaskData, together: int = 1, fields: slice = ALL) -> float:
-    """The primary metric, mean over the reported splits, of what knows the words but not their order; with `together`
-    = 2 neighbouring pairs, too. `fields`: which texts of a pair it sees."""
-    if task.task.kind.windowed:
-        guess = _guess_names if task.task.kind == "token classification" else _guess_answers
-        return float(np.mean([guess(task, name) for name in task.reported]))
-    return _bag_of_words(task, together, fields)
-
-
-def _bag_of_words(task: TaskData, together: int, fields: slice) -> float:
-    """A linear model over words, of each text apart, and over as many neighbouring ones `together`."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    def marked(text: tuple[str, ...]) -> str:
-        return " ".join(f"{i}:{word}" for i, part in enumerate(text[fields]) for word in part.split())
-
-    counts = CountVectorizer(ngram_range=(1, together), token_pattern=r"\S+", preprocessor=marked)
-    return _linear(task, counts)
-
-
-def overlap_alone(task: TaskData) -> float:
-    """The same model over one number, the share of the words of a pair that both texts have."""
-    from sklearn.preprocessing import FunctionTransformer
-
-    def share(texts: list[tuple[str, ...]]) -> list[list[float]]:
-        pairs = [[set(part.split()) for part in text] for text in texts]
-        return [[len(a & b) / max(1, len(a | b))] for a, b in pairs]
-
-    return _linear(task, FunctionTransformer(share))
-
-
-def _linear(task: TaskData, features: Any) -> float:
-    """A linear model over some features of texts, fitted once on train."""
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.pipeline import make_pipeline
-
-    linear: Any = Ridge() if task.task.kind == "regression" else LogisticRegression(max_iter=1000)
-    train, reported = task.splits["train"], [task.splits[name] for name in task.reported]
-    model = make_pipeline(features, linear).fit(train.texts, train.labels)
-    found = [metrics.compute(task.task.metrics, model.predict(split.texts), split.labels) for split in reported]
-    return float(np.mean([one[task.task.metrics[0]] for one in found]))
-
-
-def _guess_names(task: TaskData, name: str) -> float:
-    """Entity F1 if every name has the type that its first word has most often in the training data."""
-    counts: dict[str, Counter[str]] = {}
-    train, split, tags = task.splits["train"], task.splits[name], task.task.labels
-    for (text,), row in zip(train.texts, train.labels, strict=True):
-        for word, tag in zip(words_of(text), row, strict=True):
-            if tags[tag].startswith("B-"):
-                counts.setdefault(word, Counter())[tags[tag][2:]] += 1
-    guessed, true = [], []
-    for (text,), row in zip(split.texts, split.labels, strict=True):
-        kind, best = "", []
-        for word, tag in zip(words_of(text), row, strict=True):
-            if tags[tag].startswith("B-"):
-                kind = counts[word].most_common(1)[0][0] if word in counts else entity_types(task.task)[0]
-            best.append("O" if tags[tag] == "O" else f"{tags[tag][:2]}{kind}")
-        guessed.append(best)
-        true.append([tags[tag] for tag in row])
-    return metrics.entities(guessed, true, entity_types(task.task))["entity_f1"]
-
-
-def _guess_answers(task: TaskData, name: str) -> float:
-    """Expected F1 of one of the context's spans that answer a training question with the same first word."""
-    known: dict[str, set[str]] = {}
-    for (question, _), answers in zip(task.splits["train"].texts, task.splits["train"].labels, strict=True):
-        known.setdefault(question.split()[0], set()).add(answers[0][0])
-    scores = []
-    for (question, context), answers in zip(task.splits[name].texts, task.splits[name].labels, strict=True):
-        options = [option for option in known.get(question.split()[0], ()) if f" {option} " in f" {context} "]
-        truths = [text for text, _ in answers]
-        scores.append(metrics.questions(options, [truths] * len(options))["answer_f1"] if options else 0.0)
-    return float(np.mean(scores))
-
-
-def words_table(names: str, folder: Path, words: list[str]) -> None:
-    args = read(CommonArgs, None, ["--task", names, *words])
-    rows = []
-    for name in args.tasks:
-        task = data.load(name, **args.source)
-        if task.task.kind not in ("classification", "regression", "token classification", "span QA"):
-            raise BadInput(f"{name}: is {task.task.kind}; words alone classify, tag and answer")
-        ways = [(1, ALL)]
-        if not task.task.kind.windowed:  # tags and answers are guessed of single words
-            ways += [(2, ALL), *[(2, slice(1)), (2, slice(1, 2))] * (len(task.task.fields) == 2)]
-        found = [words_alone(task, *way) for way in ways]
-        found += [overlap_alone(task)] if len(ways) == 4 else []
-        cells = [f"{100 * value:.1f}" for value in found] + ["-"] * (5 - len(found))
-        rows.append([name, evaluate.TITLES[task.task.metrics[0]], *cells])
-    header = [
-        "task",
-        "metric",
-        "words alone",
-        "and pairs of neighbours",
-        "of the first text",
-        "of the second",
-        "overlap",
-    ]
-    print(results.columns(rows, header))
-    results.write_json(folder / "words.json", {"header": header, "rows": rows})
-
-
 # --- the command ---------------------------------------------------------------------------------------------
 
 
@@ -607,7 +497,7 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
     "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-size": cka_size,
-    "cka-layers": cka_layers, "cka-latency": cka_latency, "ner-data": ner_data, "words": words_table, "arena": arena_of,
+    "cka-layers": cka_layers, "cka-latency": cka_latency, "ner-data": ner_data, "arena": arena_of,
 }  # fmt: skip
 
 

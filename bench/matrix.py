@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from bench.cli import FOLDER, dashed, reading
 from common import results
 from common.args import BadInput, CommonArgs, check_field, parse_model, read, split_list, split_paths
-from common.sources import check_task
-from common.tasks import Columns, Task, find_files, is_data_set
+from common.folders import find_files
+from common.tasks import Columns, Task, check_task, is_data_set
 from common.values import expanded
 
 MATRICES = results.ROOT / "bench" / "matrices"

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from bench import matrix, records, sweep
 from bench.cli import FOLDER
-from common import results, tasks
+from common import folders, results
 from common.args import BadInput, CommonArgs
 
 FOLDERS = ("methods", "docs", "bench/baselines")  # where scripts have lain
@@ -35,7 +35,7 @@ def jobs_of(path: Path) -> Iterator[matrix.Job]:
 def renamed() -> dict[str, str]:
     """What the commands of all matrices were asked by in any folder -> what they are asked by now."""
     names, no_files = {}, {"new": lambda *_: {}}  # the data and weights of real tasks need not be here
-    with (patch.object(CommonArgs, "check"), patch.object(tasks, "find_files", **no_files),
+    with (patch.object(CommonArgs, "check"), patch.object(folders, "find_files", **no_files),
           patch.object(matrix, "find_files", **no_files)):  # fmt: skip
         for path in sorted(matrix.MATRICES.glob("*.toml")):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,19 +161,6 @@ def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: 
             rise = max(4.0, last + 10 - height)
             axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
             last = height + rise
-
-
-def crosses(points: Mapping[str, Sequence[tuple[float, float, float]]], path: Path, title: str, x: str, y: str) -> None:
-    """Of each name two values, each with its interval, as a cross."""
-    with phone(path, title, 3.4) as (figure, axes):
-        for number, (name, (across, up)) in enumerate(points.items()):
-            ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
-            mark = "osD^v"[number // 10 % 5]  # there are ten colours
-            axes.errorbar(across[0], up[0], ends[1], ends[0], fmt=mark, markersize=3, linewidth=0.8, label=name)
-        for line in (axes.axhline, axes.axvline):
-            line(0, color="grey", linewidth=0.6, zorder=0)
-        axes.set(title=title, xlabel=x, ylabel=y)
-        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
 
 
 def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,

@@ -2,15 +2,14 @@
 
     python -m bench profile quick                     # after `python -m bench run quick`
     python -m bench profile runs/quick --task pocket/rte
-    python -m bench profile real_larger --data-dir data/glue
+    python -m bench profile real_arena --data-dir data/glue
 
 The students are those that the runs of one task and seed have saved, loaded as their cards say. Latency is of one text,
 throughput of batches of 32, over texts of the reported split from token ids to logits: medians of passes that take
 turns, so that a noisy machine is noisy for all. A document counts once, in however many windows it is read. Memory: the
 peak of a process that loads a student and reads one batch, beyond that of a process that only imports the libraries.
 All with the processors that OMP_NUM_THREADS names.
-OUT/profile.json keeps it, and `python -m bench report` draws from it. What a step of training takes, `python -m bench
-speed --table profile` measures.
+OUT/profile.json keeps it, and `python -m bench report` draws from it.
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from bench.cli import Parser
-from bench.measure import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.records import folder_of
 from bench.rows import LINEAR, Row, Table, load
+from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.table import budget_of, grid
 from common import data, results
 from common.args import BadInput
 
+NO_TOKENIZER = "none"  # of a linear model, whose clock begins at the text
 LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
 
 
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
     """The first texts of the reported split in batches, without labels; as they are if there is no tokenizer."""
     split = data.head(task.splits[task.reported[0]], size * count)
-    if not tokenizer:
+    if tokenizer is NO_TOKENIZER:
         return [{"texts": split.texts[i : i + size]} for i in range(0, len(split), size)]
     encoded = task.task.kind.tokenise(tokenizer, split, task.task, max_length)
     chunks = [list(range(i, min(i + size, len(encoded)))) for i in range(0, len(encoded), size)]
@@ -51,8 +51,8 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     found: list[dict[str, Any]] = []
     for row, folder in rows:
         model = load_student(folder, task.task.kind)
-        # a linear model has no tokens: its clock begins at the text
-        tokenizer = row.method != LINEAR and AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        linear = row.method == LINEAR
+        tokenizer = NO_TOKENIZER if linear else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
         for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)

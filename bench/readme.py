@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, coverage, matrix, report, speed, stats, table, transfer
-from bench import factors as grammar
+from bench import claims, contrasts, matrix, report, speed, stats, table
 from bench.claims import Scores
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
 from bench.records import read
 from bench.rows import Row, Table, cell, short, teacher_score
-from bench.sizes import XTC_HEADER
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
@@ -176,20 +174,6 @@ def halves(found: Table) -> str:
     return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 
-def resolution(found: Table) -> Grid:
-    """What tasks can tell, in the first edition and in this one."""
-    lines = []
-    for edition, of_edition in {"first": claims.kept("arena_first"), "this": found}.items():
-        for one in contrasts.resolution(of_edition) if of_edition else ():
-            ratio, minutes = one["signal_to_noise"], one["core_minutes"]
-            each = ratio / minutes if ratio is not None and minutes else None
-            numbers = ["-" if value is None else f"{value:.1f}" for value in (ratio, minutes, each)]
-            told = f"{one['told']} of {one['pairs']}"
-            lines.append([edition, one["tasks"], f"{one['rows']}", f"{one['seeds']:.0f}", told, *numbers])
-    header = ["edition", "task", "rows", "seeds", "pairs told apart", "S/N", "core-minutes a run", "S/N a core-minute"]
-    return Grid(header, lines)
-
-
 # --- rows, and pairs of them ---------------------------------------------------------------------------------
 
 
@@ -244,11 +228,6 @@ def litbank(found: Table) -> str:
     named = claims.rows("attention_litbank") | {"windows": claims.rows("attention_windows")["short"]}
     pairs = compared(found, named, ("off - windows", "long - windows", "long - off"))
     return paragraphs(and_teacher(scores, named["long"]), pairs)
-
-
-def passages(found: Table) -> str:
-    """What has run; the teacher is made for the question alone, with nothing between."""
-    return and_teacher(claims.scores("attention_passages"), claims.rows("attention_passages")["near"])
 
 
 def documents(found: Table) -> Grid:
@@ -316,45 +295,6 @@ def factors(found: Table) -> str:
                       Grid(["", *tasks], pairs).markdown())  # fmt: skip
 
 
-def predicted(real: Table) -> Grid:
-    """How the orders of both editions' arenas hold on real tasks."""
-    lines, header = list[list[str]](), [""]
-    matrices = [("arena", "the arena", False), ("arena", "the arena with its † task", True),
-                ("arena_first", "the first edition's", False)]  # fmt: skip
-    for name, what, marked in matrices:
-        if (arena := claims.kept(name)) is not None:
-            found = transfer.transfer(*transfer.both(arena, real, marked), what, "real tasks")
-            header, rows = ["", *found.header[1:]], found.header[0]
-            wanted = [line for line in found.rows if not lines or line[0].startswith(what)]  # the ceiling once
-            lines += [[f"{line[0]} ({rows})", *line[1:]] for line in wanted]
-    return Grid(header, lines)
-
-
-def in_short(real: Table) -> str:
-    """The answer in sentences, by the rule that was written down before the first run."""
-    if (arena := claims.kept("arena")) is None:
-        return pending("arena")
-    sides = transfer.both(arena, real)
-    out = ", ".join(short(task) for task in arena.tasks if task not in sides[0].samples)
-    found = transfer.transfer(*sides, "the arena", "real tasks")
-    whole, losses = (line[2:] for line in found.rows if line[1].startswith("real tasks, mean"))
-
-    def word(between: str, p: str) -> str:  # the interval is over draws, p over rows
-        low, high = map(float, between.strip("[]").split(", "))
-        other = "does not predict" if high < 0 else "is not distinguishable from one unrelated to"
-        return "predicts" if low > 0 and float(p.removeprefix("< ")) < 0.05 else other
-
-    def figures(correlation: str, between: str, p: str) -> str:
-        return f"{correlation} {between}, p = {p} over rows, one-sided"
-
-    place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
-    return (
-        f"The order of these rows{out and f', without {out} (†),'} {word(*whole[1:])} that on {place} under MiniLM"
-        f" ({', '.join(map(short, real.tasks))}): rank correlation {figures(*whole)}. Of the losses alone"
-        f" the order {word(*losses[1:])} the real one: {figures(*losses)}."
-    )
-
-
 def precision(real: Table) -> str:
     """What bf16 does to the real arena: its runs over those of the same rows and seeds in float32."""
     kept, said = claims.kept("real_arena_fp32"), []
@@ -382,28 +322,21 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-fidelity": of("arena", table.fidelity),
     "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", contrasts.pair_table),
-    "resolution": of("arena", resolution),
     "gpu": on_gpu,
-    "coverage": lambda: coverage.text(saved("coverage")),
-    "grammar-factors": lambda: grammar.text(saved("grammar_factors")),
     "attention-litbank": of("attention_litbank", litbank),
-    "attention-passages": of("attention_passages", passages),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
        if (FOLDER / f"{file}.json").is_file()},
     "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
     "pocket-documents": of("pocket_documents", documents),
-    "words": lambda: Grid(**saved("words")).markdown(),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", contrasts.contrasts),
     "real-precision": of("real_arena", precision),
-    "transfer": of("real_arena", predicted),
-    "transfer-said": of("real_arena", in_short),
+    "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
+    "transfer-said": lambda: saved("transfer")["said"],
     "real-few": with_pairs("real_few", whole=True),
-    "matrix-larger": with_pairs("real_larger", whole=True),
     "tatoeba": lambda: runs("tatoeba-opus-mt"),
-    "xtc-sizes": lambda: f"```\n{results.columns(saved('xtc_sizes')['rows'], XTC_HEADER)}\n```",
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
         "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",

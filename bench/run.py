@@ -12,7 +12,7 @@ The file:
     budget = "6400"
 
     [[rows]]
-    method = "mc3kd"                             # of methods/ or bench/baselines/; further keys are its arguments
+    method = "mc3kd"                             # methods/mc3kd.py, or one of bench/baselines/; the rest is its own
     student = "2x128"
     variant = "finetune,kd,mc3kd"
 

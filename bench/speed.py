@@ -2,18 +2,13 @@
 
     python -m bench speed                      # bench/benchmarks.py: ratios of kernels, losses and steps
     python -m bench speed mc3kd loop           # those whose name holds a word; `--save` keeps them
-    python -m bench speed --table steps        # a training step of every method: how it is computed, and peak memory
-    python -m bench speed --table profile      # where the time of such a step goes
     python -m bench speed --table peers        # our distillation beside the library's Trainer, and TextBrewer
     python -m bench speed --table packed       # BERT-base packed in 8, 2 and 1 bits beside float32 and others' int8
     python -m bench speed --table lengths      # attentions and windows by length, 2x256 and 12x768, with a plot
-    python -m bench speed --table training     # training steps of these over long texts with padding
-    python -m bench speed --table encoders     # encoders of the efficient-attention paper's table 2, 16 texts on a GPU
-    python -m bench speed --table students     # sentences per second of cmow's encoders, a half teacher, and BERT-base
 
-Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases, steps and peers are medians
-over the turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all
-threads, but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
+Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases and peers are medians over the
+turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all threads,
+but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
 bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than there is called so,
 and the exit code is 1. A machine without one sees the first column, under its processor's name, and nothing is called.
 Random weights change no speed.
@@ -23,30 +18,326 @@ onnx onnxscript onnxruntime`), and named with their versions.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import io
 import json
 import math
+import multiprocessing
+import random
+import statistics
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
 
-from bench import measure, plots, steps
-from bench.benchmarks import CASES
+from bench import plots
 from bench.cli import FOLDER, Parser, saved
 from bench.grid import Grid
-from bench.measure import FULL, WINDOW, attention_model, attention_reader, medians, memory_of, packed_model, reader
-from bench.sizes import ENCODERS, cells, encoder
-from common import models, results
+from common import models, results, train
 from common.args import BadInput
-from common.layers import attention, onnx
+from common.kinds import Kind
+from common.layers import attention, onnx, packed
+from common.losses import kd_loss
 
 TOLERANCE = 0.2
-ON_GPU = ("lengths", "training", "encoders")  # tables of a GPU, where there is one
+Contenders = dict[str, Callable[[], float]]  # name -> the seconds that it needed
+Inputs = list[dict[str, Any]]  # batches for a model
+
+# --- time and memory ------------------------------------------------------------------------------------------
+
+
+def seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def timed(calls: Mapping[str, Callable[[], object]]) -> Contenders:
+    return {name: partial(seconds, call) for name, call in calls.items()}
+
+
+def in_turn(calls: Contenders, turns: int) -> dict[str, list[float]]:
+    """What each call returns in every turn but the first, which warms up; every second turn goes backwards."""
+    spent: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 1):
+        for name in list(calls)[:: -1 if turn % 2 else 1]:
+            spent[name].append(calls[name]())
+    return {name: values[1:] for name, values in spent.items()}
+
+
+def medians(calls: Mapping[str, Callable[[], object]], turns: int = 3) -> dict[str, float]:
+    """Seconds of each call: the median over the turns."""
+    return {name: statistics.median(values) for name, values in in_turn(timed(calls), turns).items()}
+
+
+def ratio(over: list[float], under: list[float]) -> float:
+    """The median over the turns."""
+    return round(statistics.median(a / b for a, b in zip(over, under, strict=True)), 3)
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns in a new process, whose peak of memory is its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(function, *arguments).result()
+        except BaseException:  # stopped: the pool would wait for the process to finish
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+
+
+def memory_of(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
+    """Bytes that the call `make(*arguments)` adds: of a GPU's memory, if "cuda" is an argument; else to a new process,
+    which has done nothing larger than to make it."""
+    return added(make, *arguments) if "cuda" in arguments else in_own_process(added, make, *arguments)
+
+
+def added(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
+    call, on_gpu = make(*arguments), "cuda" in arguments
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if on_gpu else psutil.Process().memory_info().rss
+    call()
+    return max(1, (torch.cuda.max_memory_allocated() if on_gpu else train.peak_memory()) - before)
+
+
+def version(*packages: str) -> str:
+    """That of the first package; none unless all of them are installed."""
+    try:
+        first, *_ = map(importlib.metadata.version, packages)
+        return first
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+# --- what is measured: saved students, and models of random weights ---------------------------------------
+
+
+def load_student(folder: Path, kind: str = "classification") -> Any:
+    """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
+    import methods.cmow  # noqa: F401  # makes its models known to the library
+    from bench.baselines import linear
+
+    if (folder / "vocabulary.json").exists():
+        return linear.load(folder)
+    if (folder / "rival.onnx").exists():  # a student may have a model.onnx beside it, as docs/ship.md writes one
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        # else its threads go on turning after a call, in the next contender's time
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session = onnxruntime.InferenceSession(folder / "rival.onnx", options, providers=["CPUExecutionProvider"])
+        return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
+    family: Any = Kind.of(kind).auto
+    if hasattr(models.load_config(str(folder)), "efficient_attention"):
+        return attention.load(folder, family).eval()
+    model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
+    if (folder / "kept").exists():
+        return packed.keep(model)
+    if (folder / "torch-int8").exists():
+        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    return model
+
+
+@torch.inference_mode()
+def forward(model: Any, inputs: Inputs) -> None:
+    for batch in inputs:
+        model(**batch)
+
+
+def load_and_forward(folder: Path, kind: str, inputs: Inputs) -> None:
+    forward(load_student(folder, kind), inputs)
+
+
+def sentences(batch: int) -> Inputs:
+    """A batch of drawn texts of 32 tokens."""
+    ids = torch.randint(1000, 30_000, (batch, 32), generator=torch.Generator().manual_seed(0))
+    return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+
+def reader(model: Any, texts: int, length: int, device: str, short: int = 8, **masks: Tensor) -> Callable[[], None]:
+    """The forward pass of an encoder over texts without padding. It has read short ones: libraries load things late."""
+    model = model.eval().to(device)
+    inputs = {"input_ids": torch.randint(5, 1000, (texts, length), device=device), **masks}
+
+    @torch.no_grad()
+    def read_texts(tokens: int = length) -> None:
+        part = {name: values[:, :tokens] for name, values in inputs.items()}
+        model(**part).last_hidden_state.sum().item()  # waits for a GPU
+
+    read_texts(short)
+    return read_texts
+
+
+class Specials:
+    """The ids that LSG asks a tokenizer for, where there is none."""
+
+    cls_token_id, mask_token_id = 2, 4
+
+
+# Full attention: the library's fused kernel, the same over windows of 512 tokens, and the one that holds the scores
+FULL, WINDOW = ("sdpa", "windows", "eager"), 512
+
+
+def attention_model(name: str, length: int, library: bool = False, layers: int = 2, width: int = 256) -> Any:
+    """A random model with heads of 64; `library`: its own implementation of the same shape."""
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64,
+        "intermediate_size": 4 * width, "vocab_size": 1000, "max_position_embeddings": length + 2 * library,
+    }  # fmt: skip
+    if library:
+        more = {"longformer": {"attention_window": 512, "pad_token_id": 1}, "bigbird": {},
+                "nystromformer": {"segment_means_seq_len": length}}[name]  # fmt: skip
+        return transformers.AutoModel.from_config(
+            transformers.AutoConfig.for_model({"bigbird": "big_bird"}.get(name, name), **settings, **more)
+        )
+    model = transformers.BertModel(BertConfig(**settings))
+    if name in FULL:
+        model.set_attn_implementation("eager" if name == "eager" else "sdpa")
+    else:
+        attention.convert(model, name, length, Specials)
+    return model
+
+
+def attention_reader(name: str, layers: int, width: int, length: int, device: str = "cpu",
+                     library: bool = False) -> Callable[[], None]:  # fmt: skip
+    """Of one text: whole, or in windows side by side, as tags are read. Those of questions overlap."""
+    texts, tokens = (length // WINDOW, WINDOW) if name == "windows" else (1, length)
+    first = {"global_attention_mask": (torch.arange(length) == 0).long()[None]}
+    masks = first if library and name == "longformer" else {}
+    short = length if library else 8  # the library's Nystromformer reads no others
+    return reader(attention_model(name, tokens, library, layers, width), texts, tokens, device, short, **masks)
+
+
+def packed_model(bits: int, **shape: int) -> Any:
+    """A BERT of random weights with so many bits a weight: 32, 8, 2 or 1."""
+    from methods import xtc
+
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**shape)).eval()  # type: ignore[arg-type]
+    if bits == 8:
+        packed.rounded(model)
+    elif bits < 8:
+        xtc.quantize(model, bits)
+        packed.pack_model(model)
+    return model
+
+
+# --- peers ---------------------------------------------------------------------------------------------------
+
+EXAMPLES, EPOCHS, LR, ALPHA, TEMPERATURE = 320, 3, 5e-5, 0.9, 2.0
+STEPS = EPOCHS * EXAMPLES // 32
+
+
+def lognormal(rng: random.Random) -> int:
+    """Words of a text, distributed as GLUE's: most texts are short, a few long."""
+    return min(126, max(3, round(22 * rng.lognormvariate(0, 0.75))))
+
+
+def library(sampling: str, folder: Path) -> float:
+    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text, with the teacher's
+    soft labels in its loss."""
+    from bench.benchmarks import of_library
+
+    collate, encoded, teacher, student = of_library(folder, 256)
+
+    class DistillationTrainer(transformers.Trainer):
+        def compute_loss(  # type: ignore[override]
+            self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+        ) -> Any:
+            labels = inputs.pop("labels")
+            output = model(**inputs)
+            with torch.no_grad():
+                soft = teacher(**inputs).logits
+            loss = kd_loss(output.logits, soft, labels, ALPHA, TEMPERATURE)
+            return (loss, output) if return_outputs else loss
+
+    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
+        settings = transformers.TrainingArguments(
+            out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=STEPS // 10,
+            weight_decay=train.Options.decay, max_grad_norm=train.Options.clip, use_cpu=True, report_to=[],
+            logging_steps=20, save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
+        )  # fmt: skip
+        trainer = DistillationTrainer(student, settings, collate, train_dataset=encoded)  # type: ignore[arg-type]
+        return seconds(trainer.train)
+
+
+def textbrewer(folder: Path) -> float:
+    """Seconds of TextBrewer's GeneralDistiller: soft labels and true ones, batches in random order."""
+    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+
+    from bench.benchmarks import of_library
+
+    collate, encoded, teacher, student = of_library(folder, 256)
+    loader = torch.utils.data.DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type, var-annotated]
+    optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.Options.decay)
+    rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
+
+    def adaptor(_batch: Any, output: Any) -> dict[str, Any]:
+        return {"logits": output.logits, "losses": output.loss}
+
+    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stderr(io.StringIO()):
+        settings = TrainingConfig(output_dir=out, log_dir=None, device="cpu", ckpt_epoch_frequency=EPOCHS)
+        weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
+        with (distiller := GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor)):
+            how = {"scheduler_class": transformers.get_linear_schedule_with_warmup, "scheduler_args": rising}
+            return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.Options.clip, **how))
+
+
+def ours(more: str, words: list[str]) -> float:
+    """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: kept outputs and ledger included, log and
+    checkpoints not. A rival's are of its whole call."""
+    from bench.benchmarks import trained
+
+    shape = f"--variant kd --student 2x256 --lr {LR} --alpha {ALPHA} --temperature {TEMPERATURE}"
+    given = f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}"
+    return float(trained("mc3kd", [*words, *given.split()])[1]["ledger"]["seconds"])
+
+
+def peers() -> dict[str, Any]:
+    """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
+    from bench.benchmarks import Sizes, material
+
+    trainer = f"Trainer of transformers {version('transformers')}"
+    table = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        words = material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
+        calls = {
+            "ours": partial(ours, "", words),
+            "ours, teacher at every step": partial(ours, "--teacher-cache off", words),
+            "ours, shuffled": partial(ours, "--batches shuffled", words),
+            f"{trainer}, by length": partial(library, "group_by_length", folder),
+            trainer: partial(library, "random", folder),
+        }  # fmt: skip
+        if found := version("textbrewer", "tensorboard"):
+            calls[f"TextBrewer {found}"] = partial(textbrewer, folder)
+        spent = in_turn({**calls}, 3)
+        for name, values in spent.items():
+            speed = EPOCHS * EXAMPLES / statistics.median(values)
+            table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
+                           "megabytes": round(memory_of(partial, calls[name]) / 1e6, 1)}  # fmt: skip
+    return {"peers": table}
+
+
+def peers_text(report: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
+        for name, row in report["peers"].items()
+    ]
+    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
 
 
 # --- packed models -------------------------------------------------------------------------------------------
@@ -64,7 +355,7 @@ def save_torch_int8(folder: Path) -> int:
     """Save the float32 model, whose linears torch rounds when it is loaded; the bytes of what it holds then."""
     save_packed(32, folder)
     (folder / "torch-int8").touch()
-    model = measure.load_student(folder)
+    model = load_student(folder)
     linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
     floats = sum(4 * p.numel() for p in model.parameters())
     return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
@@ -76,17 +367,17 @@ def save_onnx(bits: int, folder: Path) -> int:
 
     folder.mkdir()
     graph = folder / "rival.onnx"
-    onnx.save(packed_model(bits), lambda *_, **__: measure.sentences(2)[0], graph)
+    onnx.save(packed_model(bits), lambda *_, **__: sentences(2)[0], graph)
     if bits == 32:
         quantize_dynamic(graph, graph)
     return graph.stat().st_size
 
 
-def packed() -> dict[str, Any]:
+def packed_models() -> dict[str, Any]:
     """BERT-base of random weights, sentences of 32 tokens, from token ids to logits; memory beyond the libraries'."""
     save: dict[str, Callable[[Path], int]] = {"float32": partial(save_packed, 32)}
-    save[f"int8 by torch {measure.version('torch')}"] = save_torch_int8
-    found = measure.version("onnxruntime", "onnx", "onnxscript")
+    save[f"int8 by torch {version('torch')}"] = save_torch_int8
+    found = version("onnxruntime", "onnx", "onnxscript")
     if found:
         save[f"int8 by ONNX Runtime {found}"] = partial(save_onnx, 32)
     save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
@@ -95,12 +386,12 @@ def packed() -> dict[str, Any]:
         save[f"2 bits, ONNX Runtime {found}"] = partial(save_onnx, 2)
     with tempfile.TemporaryDirectory() as place:
         table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
-        loaded = {name: measure.load_student(Path(place, name)) for name in table}
+        loaded = {name: load_student(Path(place, name)) for name in table}
         for batch in (1, 32):
-            texts = measure.sentences(batch)
-            calls = {name: partial(measure.forward, model, texts) for name, model in loaded.items()}
+            texts = sentences(batch)
+            calls = {name: partial(forward, model, texts) for name, model in loaded.items()}
             for name, value in medians(calls, 5).items():
-                peak = memory_of(partial, measure.load_and_forward, Path(place, name), "classification", texts)
+                peak = memory_of(partial, load_and_forward, Path(place, name), "classification", texts)
                 table[name]["batches"][str(batch)] = {"seconds": value, "memory": peak}
     return {"length": 32, "models": table}
 
@@ -199,125 +490,14 @@ def lengths_text(report: dict[str, Any]) -> str:
     return Grid([*header, "faster than sdpa from", "of windows' time"], rows).markdown()
 
 
-TRAINED = (1024, 4096, 16384)
-
-
-def attention_trainer(name: str, length: int, device: str) -> Callable[[], None]:
-    """Forward and backward pass over two texts, of which one is half as long and padded. Without dropout: with it, full
-    attention has no fused kernel on CPUs."""
-    model = attention_model(name, length).eval().to(device)
-    ids, mask = torch.randint(5, 1000, (2, length), device=device), torch.ones(2, length, device=device).long()
-    mask[1, length // 2 :] = 0
-
-    def step(tokens: int = length) -> None:
-        states = model(ids[:, :tokens], attention_mask=mask[:, :tokens]).last_hidden_state
-        loss = states[mask[:, :tokens] == 1].square().mean()
-        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)[0].sum().item()  # waits for a GPU
-
-    step(8)
-    return step
-
-
-def training() -> dict[str, Any]:
-    """A training step's two passes over a padded batch."""
-    rows = {name: (name,) for name in (*attention.ATTENTIONS, "sdpa")}
-    return {"shape": "2x256", "attentions": by_length(attention_trainer, rows, TRAINED)}
-
-
-def training_text(report: dict[str, Any]) -> str:
-    full, rows = report["attentions"]["sdpa"], []
-    for name, row in report["attentions"].items():
-        cells = [f"{value:.2f} (x {value / full['seconds'][L]:.2f}), {row['bytes'][L] / 1e6:,.0f}"
-                 for L, value in row["seconds"].items()]  # fmt: skip
-        rows.append([name, *cells])
-    return Grid(["attention", *(f"{L}: s (of sdpa's), MB" for L in full["seconds"])], rows).markdown()
-
-
-# --- the encoders of the efficient-attention paper's tables 2 and 4 ------------------------------------------
-
-BATCH = 16 if torch.cuda.is_available() else 1  # the paper's; a CPU needs minutes for so many
-ENCODER_LENGTHS = (512, 4096)  # the paper's
-
-
-def encoder_reader(name: str, half: bool, length: int, device: str) -> Callable[[], None]:
-    """A row of table 2, with random weights. Full attention has as many positions as there are tokens, as table 4."""
-    torch.manual_seed(0)
-    return reader(encoder(name, half, length), BATCH, length, device)
-
-
-def encoders() -> dict[str, Any]:
-    """Seconds and bytes of tables 2 and 4, on the machine at hand. An encoder and its half take turns; each pair is
-    measured by itself, as they are large."""
-    halved = {cell.row for cell in cells("efficient_attention") if cell.column == "half the layers"}
-    table: dict[str, Any] = {}
-    for name in ENCODERS:
-        rows = {name: (name, False)} | ({f"{name}, half": (name, True)} if name in halved else {})
-        table |= by_length(encoder_reader, rows, ENCODER_LENGTHS)
-    return {"batch": BATCH, "encoders": table}
-
-
-def encoders_text(report: dict[str, Any]) -> str:
-    rows = [[name, *(f"{row['seconds'][L]:.3f}, {row['bytes'][L] / 1e6:.0f}" for L in row["seconds"])]
-            for name, row in report["encoders"].items()]  # fmt: skip
-    return Grid(["encoder", *(f"{L}: s, MB" for L in ENCODER_LENGTHS)], rows).markdown()
-
-
-# --- sentences per second of students without attention ------------------------------------------------------
-
-
-class StaticEmbeddings(nn.Module):
-    """What sentence-transformers' StaticEmbedding computes, the mean of the tokens' embeddings; a linear probe."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.classifier = nn.EmbeddingBag(30_522, 256), nn.Linear(256, 2)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        lengths = attention_mask.sum(1)
-        return self.classifier(self.words(input_ids[attention_mask.bool()], lengths.cumsum(0) - lengths))
-
-
-def students() -> dict[str, Any]:
-    """BERT-base, its half, static embeddings, and the paper's encoders with their linear probe, over sentences of 32
-    tokens."""
-    from methods import cmow
-
-    half = transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig())
-    contenders: dict[str, Any] = {"BERT 12x768": packed_model(32), "DistilBERT": half,
-                                  "static embeddings": StaticEmbeddings()}  # fmt: skip
-    for name, (size, length) in cmow.PAPER_SIZES.items():
-        config = cmow.MatrixEmbeddingConfig(matrix_size=size, vector_size=length, bidirectional="bi" in name,
-                                            diffcat=False, head="linear")  # fmt: skip
-        contenders[name] = cmow.MatrixEmbeddingForSequenceClassification(config)
-    table: dict[str, Any] = {name: {"parameters": models.parameters(m)} for name, m in contenders.items()}
-    for batch in (1, 64):
-        texts = measure.sentences(batch)
-        calls = {name: partial(measure.forward, model.eval(), texts) for name, model in contenders.items()}
-        for name, value in medians(calls, 5).items():
-            table[name][str(batch)] = batch / value
-    return {"models": table}
-
-
-def students_text(report: dict[str, Any]) -> str:
-    first = next(iter(report["models"].values()))
-    rows = [
-        [name, f"{row['parameters'] / 1e6:.2f}M"]
-        + [cell for batch in ("1", "64") for cell in (f"{row[batch]:.0f}", f"{row[batch] / first[batch]:.1f}x")]
-        for name, row in report["models"].items()
-    ]
-    return results.columns(rows, ["sentences/s", "params", "batch 1", "", "batch 64", ""])
-
-
 # --- the command ---------------------------------------------------------------------------------------------
 
 # --table -> its measurement, its text, and its file under bench/results
 TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
-    "steps": (steps.steps, steps.steps_text, "steps"), "profile": (steps.profile, steps.profile_text, "step_parts"),
-    "peers": (steps.peers, steps.peers_text, "peers"), "packed": (packed, packed_text, "xtc_inference"),
+    "peers": (peers, peers_text, "peers"),
+    "packed": (packed_models, packed_text, "xtc_inference"),
     "lengths": (lengths, lengths_text, "attention_profile"),
-    "training": (training, training_text, "attention_training"),
-    "encoders": (encoders, encoders_text, "attention_encoders"), "students": (students, students_text, "cmow_students"),
-}  # fmt: skip
+}
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
 
 
@@ -345,6 +525,8 @@ def benchmarked(words: list[str]) -> Ratios:
     """The ratios that pytest-benchmark finds, of the cases whose name holds a word."""
     import pytest
 
+    from bench.benchmarks import CASES
+
     for wrong in (word for word in words if not any(word in name for name in CASES)):
         raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     chosen = {name: case for name, case in CASES.items() if not words or any(word in name for word in words)}
@@ -367,7 +549,7 @@ def main(argv: list[str]) -> None:
     given = parser.parse_args(argv)
     if given.table is not None:
         measured, text, name = TABLES[given.table]
-        report = measured() | {"environment": results.environment(on_cpu=given.table not in ON_GPU)}
+        report = measured() | {"environment": results.environment(on_cpu=given.table != "lengths")}
         print(text(report))
         if given.save:
             results.write_json(FOLDER / f"{name}.json", report)

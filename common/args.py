@@ -19,9 +19,10 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from common import __version__, sources, tasks
+from common import __version__
 from common.errors import BadInput, Interrupted, first_line, speaks
 from common.kinds import OWN, Kind
+from common.tasks import Columns, check_task
 from common.values import (
     BUDGETS,
     KEEP,
@@ -220,9 +221,6 @@ class CommonArgs:
         True, "write the student beside its result; without, a result and its predictions are all that is left",
         setting=False,
     )  # fmt: skip
-    write_test: bool = arg(
-        False, "GLUE: also predict its test splits, for its server: a file for each, beside the result", setting=False
-    )
     report_to: str | None = arg(
         None, f"also send the log to {', '.join(TRACKERS)}, one or several, by Accelerate's integrations",
         names=TRACKERS, setting=False,
@@ -266,8 +264,6 @@ class CommonArgs:
                 from common import corpus
 
                 corpus.corpora(given)
-        if self.write_test and (others := [task for task in self.tasks if task not in sources.GLUE]):
-            raise BadInput(f"--write-test: {others[0]} is no task of GLUE, whose server has the labels; leave it out")
         for task in self.tasks:
             kind = self.kind_of(task)
             if not kind.among(self.KINDS):
@@ -295,12 +291,12 @@ class CommonArgs:
     @property
     def source(self) -> dict[str, Any]:
         """Where the data are and how much of them is used, as `data.load` takes it."""
-        columns = tasks.Columns.of(vars(self))
+        columns = Columns.of(vars(self))
         return {"data_dir": self.data_dir, "limit": self.limit, "tune": self.tune, "columns": columns}
 
     def kind_of(self, task: str) -> Kind:
         """The kind of one of the tasks; `BadInput` for one that there is not."""
-        return sources.check_task(task, self.data_dir, self.source["columns"]).kind
+        return check_task(task, self.data_dir, self.source["columns"]).kind
 
     @property
     def tasks(self) -> list[str]:

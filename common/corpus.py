@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import pocket
 from common.errors import BadInput, refused
-from common.sources import hub_commit, json_lines
+from common.hub import hub_commit
+from common.tables import json_lines
 from common.tasks import TaskData
 from common.values import split_paths
 

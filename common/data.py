@@ -4,11 +4,10 @@
     task = load("sst2")                        # the hub, at a pinned revision
     task = load("sst2", data_dir="DIR")        # local files: GLUE's layout, named columns, or `save_to_disk`
     task = load("tickets.csv")                 # a data set of one's own: a file, a folder, or hub:REPO
-    task = from_lists(texts, labels)           # the same, in memory
     encoded = encode(tokenizer, task.splits["train"], task.task, max_length)
     batches = Batches(encoded, tokenizer, 32, seed)        # batches[step]: a pure function of seed and step
 
-Every source (common/sources.py) ends in the same `TaskData`; which one it was is recorded and never switched silently.
+Every source ends in the same `TaskData`; which one it was is recorded and never switched silently.
 
 Shapes: B batch, L length (tokens, padding included), N examples of a split.
 """
@@ -16,10 +15,7 @@ Shapes: B batch, L length (tokens, padding included), N examples of a split.
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import math
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,12 +25,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from common import outputs, parallel
-from common.errors import BadInput, shown, some, tell, warn
+import pocket
+from common import parallel
+from common.errors import BadInput, warn
 from common.kinds import Encoded, Rows, Split, Task
-from common.kinds.texts import SURROGATE
-from common.sources import DataSet, described, open_data
-from common.tasks import NO_COLUMNS, TASKS, Columns, TaskData, is_data_set
+from common.tasks import (
+    NO_COLUMNS,
+    Columns,
+    Source,
+    TaskData,
+    check_task,
+    fingerprint_of,
+    is_data_set,
+    permutation,
+    task_data,
+    to_split,
+)
 
 # --- loading -------------------------------------------------------------------------------------------------
 
@@ -53,141 +59,26 @@ def load(
     """
     if name in READY and not (data_dir or columns.own or columns.outputs):
         ready = READY[name]
-        return _made(ready, name, dict(ready.splits), limit, tune)
-    found = open_data(name, data_dir, columns)
+        return task_data(ready.task, ready.source, ready.origin, name, dict(ready.splits), limit, tune)
+    task = check_task(name, data_dir, columns)
+    source: Source = "local" if data_dir is not None else "hub" if name == task.name else "pocket"
     if is_data_set(name):
-        return _own(found, limit, tune)
-    splits = {split: _to_split(found.task, split, rows) for split, rows in found.rows.items()}
-    return _made(found, name, splits, limit, tune)
+        from common import own
 
+        return own.load(name, columns, limit, tune)
+    if source == "pocket":  # the same for every seed of a run, the suite's own seed being 0
+        rows = {split: Rows(pocket.generate(task.name, split), f"{name} {split}") for split in pocket.SPLITS[task.name]}
+        origin = f"pocket v{pocket.VERSION}"
+    else:
+        from common import folders
 
-def from_lists(
-    texts: Sequence[Any],
-    labels: Sequence[Any],
-    name: str = "lists",
-    kind: str | None = None,
-    **others: tuple[Sequence[Any], Sequence[Any]],
-) -> TaskData:
-    """The task of texts, or tuples of two texts, and their labels in memory; further splits as `dev=(texts, labels)`.
+        rows, origin = folders.open_task(task, data_dir)
+    if columns.outputs is not None:
+        from common import outputs
 
-    Without one a tenth is held out. Classes and checks are those of a file with the same content, and of this --kind.
-    """
-    rows = {}
-    for split, both in {"train": (texts, labels), **others}.items():
-        inputs, answers = (list(values.tolist() if hasattr(values, "tolist") else values) for values in both)
-        if not inputs or len(inputs) != len(answers):
-            raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
-        found = {"text": inputs}
-        if isinstance(inputs[0], tuple):
-            if not all(isinstance(one, tuple) and len(one) == 2 for one in inputs):
-                raise BadInput(f"{split}: tuples must all be of two texts")
-            found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
-        rows[split] = Rows(found | {"label": answers}, split)
-    return _own(described(name, rows, Columns(kind=kind)), None, False)
-
-
-def _own(found: DataSet, limit: int | None, tune: bool) -> TaskData:
-    """A data set of one's own, a tenth of train held out if there is no other split; what it holds is told in a line,
-    and what is wrong with it in warnings. Its name ends with a digest of all splits: a name for every content."""
-    task, origin = found.task, found.origin
-    splits = {split: _to_split(task, split, rows, own=True) for split, rows in found.rows.items()}
-    if len(splits) == 1:
-        splits = _hold_out(task, splits["train"])
-        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, by their texts)"
-    _tell(task, origin, found.rows["train"], splits)
-    name = f"{task.name}-{_fingerprint(task, splits)[:8]}"
-    made = _made(found._replace(origin=origin), name, splits, limit, tune)
-    return replace(made, task=replace(made.task, kind=made.task.kind.of_own(made.splits["train"])))
-
-
-def _made(found: DataSet | TaskData, name: str, splits: dict[str, Split], limit: int | None, tune: bool) -> TaskData:
-    """What is read of the splits: `limit`, `tune` and what is reported, as `load` says."""
-    task, origin = found.task, found.origin
-    if limit is not None and limit < len(splits["train"]):
-        order, how = list(range(limit)), f"first {limit} training examples"
-        if found.source != "pocket":
-            order = _permutation(len(splits["train"]), 0, 0)[:limit]
-            how = f"{limit} training examples drawn with seed 0"
-        splits["train"] = splits["train"].rows(order)
-        origin += f", {how}"
-    tests, dev = (tuple(split for split in splits if split.startswith(start)) for start in ("test", "dev"))
-    reported = dev if tune else tests or dev
-    if tune and not (tests and dev):
-        train = splits["train"]
-        known = [i for i, label in enumerate(train.labels) if label is not None]  # what a score can be made of
-        order = known if task.kind.ordered and known else list(range(len(train)))
-        if len(order) < 10:
-            raise BadInput(f"--tune: {len(order)} training examples are too few to hold out a tenth of them")
-        held_out = order[9::10]
-        kept = sorted({*range(len(train))} - {*held_out})
-        splits = {"train": train.rows(kept), "held_out": train.rows(held_out)}
-        origin += ", a tenth of train held out"
-        reported = ("held_out",)
-    if task.kind.ordered:
-        train, labelled = splits["train"], splits["train"].labelled
-        if len(set(train.labels)) == 1 and len(labelled):
-            only = task.labels[int(train.labels[0])] if task.labels else train.labels[0]
-            raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
-        if len(labelled) < len(train):
-            origin += f", {len(labelled):,} of {len(train):,} training rows have labels"
-        if not any(len(splits[split].labelled) for split in reported):
-            task = replace(task, metrics=("agreement",))
-            origin += f", {'+'.join(reported)} without labels: its score is agreement with the teacher"
-    return TaskData(name, task, found.source, origin, splits, _fingerprint(task, splits), reported)
-
-
-def _hold_out(task: Task, train: Split) -> dict[str, Split]:
-    """Train without a tenth of its texts, and these as dev: a text's hash decides, so that rows which are added later
-    move no other, and equal texts stay together. Rows without a label are not held out where others have one.
-
-    Every class keeps a text in train, and one of ten texts or more has one in dev, whatever the hashes are.
-    """
-    names = []  # of the texts of each row
-    for texts in train.texts:
-        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
-        names.append(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest())
-    rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.ordered]
-    rows = rows or list(range(len(train)))
-    classes: dict[Any, set[str]] = {None: {names[i] for i in rows}}
-    for i in rows:
-        if task.kind.ordered and isinstance(train.labels[i], int):
-            classes.setdefault(train.labels[i], set()).add(names[i])
-    hashed = {name for name in classes[None] if int(name[:8], 16) < 0.1 * 16**8}
-    held = hashed | {min(texts) for texts in classes.values() if len(texts) >= 10 and hashed.isdisjoint(texts)}
-    held -= {max(texts) for texts in classes.values() if texts <= held}
-    if not held:
-        raise BadInput(f"{task.name}: no dev or test split, and {len(classes[None]):,} different texts of"
-                       f" {max(1, len(classes) - 1):,} classes are too few to hold some out")  # fmt: skip
-    dev = [i for i in rows if names[i] in held]
-    if moved := sum(names[i] in held ^ hashed for i in rows):
-        why = "every class needs a text in train and, if it has ten, one in dev"
-        warn(f"dev: {moved:,} rows are held out, or not, against their texts' hash: {why}")
-    if left := sum(name in held for name in names) - len(dev):
-        warn(f"train: {left:,} rows without a label are left out: their texts are held out")
-    return {"train": train.rows([i for i, name in enumerate(names) if name not in held]), "dev": train.rows(dev)}
-
-
-def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
-    """One line about what a data set holds, and warnings about what is odd in it."""
-    what = task.kind.told(task, splits, rows)
-    known = set(splits["train"].texts)
-    for name, split in splits.items():
-        if name != "train" and (count := sum(text in known for text in split.texts)):
-            warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
-    alike: dict[str, list[str]] = {}
-    for label in task.labels:
-        alike.setdefault(_visible(label), []).append(ascii(label)[:40])
-    for labels in [labels for labels in alike.values() if len(labels) > 1][:5]:
-        warn(f"labels {some(labels, 5)} differ in case, the form of accents or invisible characters alone")
-    columns = ", ".join(f"{ours} from {theirs!r}" for ours, theirs in rows.chosen.items() if ours != theirs)
-    sizes = ", ".join(f"{name} {len(split):,}" for name, split in splits.items())
-    tell(f"{origin}: {what}; {sizes}{'; ' if columns else ''}{columns}")
-
-
-def _visible(name: str) -> str:
-    """A name without case, and with its accents in one form and no invisible character."""
-    folded = unicodedata.normalize("NFKC", name).casefold()
-    return " ".join("".join(c for c in folded if unicodedata.category(c) != "Cf").split())
+        outputs.join(rows, outputs.stored(columns))
+    splits = {split: to_split(task, split, found) for split, found in rows.items()}
+    return task_data(task, source, origin, name, splits, limit, tune)
 
 
 def head(split: Split, count: int) -> Split:
@@ -204,45 +95,8 @@ def prompted(data: TaskData, prompt: str) -> TaskData:
         for name, split in data.splits.items()
     }
     return replace(
-        data, splits=splits, fingerprint=_fingerprint(data.task, splits), origin=f"{data.origin}, prompt {prompt!r}"
+        data, splits=splits, fingerprint=fingerprint_of(data.task, splits), origin=f"{data.origin}, prompt {prompt!r}"
     )
-
-
-def _fingerprint(task: Task, splits: dict[str, Split]) -> str:
-    """16 hexadecimal digits over every split's name, ids, texts and labels, in order, and the names of the labels where
-    they are seen from the data."""
-    digest = hashlib.sha256(b"" if TASKS.get(task.name) == task else json.dumps(task.labels).encode())
-    for name, split in splits.items():
-        digest.update(f"{name} {len(split)}\n".encode())
-        for row in zip(split.ids, split.texts, split.labels, strict=True):
-            digest.update(json.dumps(row).encode() + b"\n")
-    return digest.hexdigest()[:16]
-
-
-# --- from any source to a split ------------------------------------------------------------------------------
-
-
-def _to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
-    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `own`: a label may
-    be None."""
-    if not len(rows):
-        raise BadInput(f"{rows.where}: no rows; the {name} split needs at least one")
-    texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
-    for i, row in enumerate(texts):
-        for text, value in zip(task.fields, row, strict=True):
-            if not isinstance(value, str) or SURROGATE.search(value):
-                kind = "text without a lone surrogate" if isinstance(value, str) else "text"
-                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be {kind}")
-            if not value.strip() and not ((own or rows.official) and any(str(other).strip() for other in row)):
-                raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
-    labels = [
-        None if own and task.kind.ordered and rows.columns["label"][i] is None else task.kind.read(task, rows, i)
-        for i in range(len(rows))
-    ]
-    # The position in the source: unique over the splits, and the way back to the row.
-    ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(len(rows))]
-    split = Split(ids, texts, labels, outputs.logits(task, rows))
-    return task.kind.taught(task, split, rows) if name == "train" else split
 
 
 # --- tokenising and batching ---------------------------------------------------------------------------------
@@ -309,11 +163,6 @@ def places(encoded: Encoded, indices: Sequence[int], L: int, side: str) -> tuple
     return np.where(padding, 0, encoded.ends[list(indices)][:, None] - lengths + at), padding
 
 
-def _permutation(size: int, seed: int, epoch: int) -> list[int]:
-    """The order of the examples in one epoch: a pure function of its arguments."""
-    return np.random.default_rng([seed, epoch]).permutation(size).tolist()
-
-
 class Batches:
     """The training stream, a pure function of (seed, step), so that resuming needs no state but the step.
 
@@ -354,7 +203,7 @@ class Batches:
 
     def _order(self, epoch: int) -> list[int]:
         """The examples in the order of one epoch."""
-        order = _permutation(len(self.encoded), self.seed, epoch)
+        order = permutation(len(self.encoded), self.seed, epoch)
         if not self.by_length:
             return order
         N, B = len(order), self.batch_size
@@ -363,7 +212,7 @@ class Batches:
         lead = min(N, -epoch * N % B)  # these fill up the batch that the epoch before has begun
         batches = [by_length[start : start + B] for start in range(lead, N, B)]
         whole = (N - lead) // B  # a short last batch stays last, or it would shift those after it
-        drawn = [*_permutation(whole, self.seed + 1, epoch), *range(whole, len(batches))]
+        drawn = [*permutation(whole, self.seed + 1, epoch), *range(whole, len(batches))]
         return [*by_length[:lead], *(i for at in drawn for i in batches[at])]
 
 

@@ -15,14 +15,18 @@ from torch import nn
 
 from common import data, models, parallel
 from common.errors import BadInput, shown, warn
-from common.kinds import KINDS, Encoded, Split, Task
+from common.kinds import Encoded
 from common.results import replacing
-from common.sources import GLUE, SPELT, test_texts
-from common.tasks import TASKS, TaskData
+from common.tasks import TaskData
 
 # Metric -> as tables print it
-TITLES: dict[str, str] = {metric: title for kind in KINDS.values() for metric, title in kind.titles.items()}
-TITLES["agreement"] = "agreement"  # of splits without labels
+TITLES = {
+    **{"accuracy": "Acc", "f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "matthews": "MCC"},
+    **{"majority": "largest class", "pearson": "Pearson", "spearman": "Spearman", "entity_f1": "entity F1"},
+    **{"answer_f1": "F1", "exact_match": "EM", "perplexity": "PPL", "token_probability": "1/PPL", "bleu": "BLEU"},
+    **{"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"},
+    "agreement": "agreement",  # of splits without labels
+}
 
 
 class Evaluation(NamedTuple):
@@ -117,33 +121,3 @@ def evaluate(
                 whole = "".join(f"{' '.join(text.split())}\n" for text in lines)
                 (folder / f"{name}.{file}.txt").write_text(whole, encoding="utf-8")
     return Evaluation(scores, examples / seconds, predictions)
-
-
-# --- GLUE's test splits, whose labels its server alone has (`--write-test`) -------------------------------------
-
-# Task -> its test splits, and what the server calls their files
-TEST_FILES = {name: {"test": TASKS[name].folder} for name in GLUE}
-TEST_FILES["mnli"] = {"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm"}
-
-
-def write_test(run: Any, student: Any) -> None:
-    """The student's predictions for every test split of the run's task, beside its result: test/CoLA.tsv."""
-    task, tokenizer = run.task.task, run.teacher.tokenizer
-    for split, texts in test_texts(task, run.args.data_dir, TEST_FILES[task.name]).items():
-        examples = Split([f"{split}-{i}" for i in range(len(texts))], texts, [0] * len(texts))
-        given = data.encode(tokenizer, examples, task, run.args.max_length)
-        found, _ = task.kind.predict(student, given, tokenizer, run.args.max_length, forward)
-        path = run.folder / "test" / f"{TEST_FILES[task.name][split]}.tsv"
-        lines = [f"{i}\t{prediction}\n" for i, prediction in enumerate(predictions_of(task, found))]
-        with replacing(path) as partial:
-            partial.write_text("".join(["index\tprediction\n", *lines]), encoding="utf-8")
-
-
-def predictions_of(task: Task, found: Any) -> list[str]:
-    """As the server takes them: a score, a class by its name, or by its number."""
-    if not task.labels:
-        low, high = task.score_range or (0.0, 5.0)
-        return [f"{min(max(float(score), low), high):.3f}" for score in found]
-    numbers = [int(row.argmax()) for row in found]
-    named = task.name in SPELT or task.name == "stsb"  # of which a class of 21 is a score
-    return [task.labels[number] if named else str(number) for number in numbers]

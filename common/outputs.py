@@ -15,13 +15,16 @@ import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from common import tables
 from common.errors import BadInput, shown, some, tell
 from common.kinds import Rows, Task
-from common.kinds.sentences import label_order, number
+from common.kinds.sentences import label_order, number, renamed
+from common.tasks import Columns
 
 NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outputs
 
@@ -38,6 +41,18 @@ class Outputs:
     @property
     def argument(self) -> str:
         return f"--teacher-outputs {self.rows.where}"
+
+    def logits(self, task: Task, chosen: list[int | None]) -> np.ndarray | None:
+        """(N, C) logits of a split whose rows have these of the file, in the order of the task's labels; NaN for None.
+        None where it has none."""
+        if all(row is None for row in chosen):
+            return None
+        order = order_of(task, self)
+        values = task.kind.stored(np.array(self.values)[:, order], self.rows.place)
+        made = np.full((len(chosen), len(order)), np.nan, np.float32)
+        there = [i for i, row in enumerate(chosen) if row is not None]
+        made[there] = values[[row for row in chosen if row is not None]]
+        return made
 
 
 def parse(rows: Rows) -> Outputs:
@@ -87,6 +102,15 @@ def parse(rows: Rows) -> Outputs:
                 raise BadInput(f"{rows.place(i)}: output {shown(said)}{what} is no finite number")
             values[-1].append(value)
     return Outputs(names, values, ids, rows)
+
+
+def stored(columns: Columns) -> Outputs:
+    """What `--teacher-outputs` names, with the names of `--label-map`."""
+    path = Path(str(columns.outputs))
+    found = parse(tables.read(path, str(path), lambda header, _: {name: name for name in header}))
+    if columns.label_map is None:
+        return found
+    return replace(found, names=renamed(columns.label_map, found.names or tuple(map(str, range(len(found.values[0]))))))
 
 
 def _cell(*values: Any) -> Any:
@@ -150,19 +174,6 @@ def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: O
             first = rows.place(chosen[split].index(None))
             raise BadInput(f"{found.argument}: no outputs for {lacking}, the first is {first}")
     return chosen
-
-
-def logits(task: Task, rows: Rows) -> np.ndarray | None:
-    """(N, C) logits of a split's rows, in the order of the task's labels, NaN for None; None where it has none."""
-    found, chosen = rows.outputs, rows.columns.get("outputs", [])
-    if all(row is None for row in chosen):
-        return None
-    order = order_of(task, found)
-    values = task.kind.stored(np.array(found.values)[:, order], found.rows.place)
-    made = np.full((len(chosen), len(order)), np.nan, np.float32)
-    there = [i for i, row in enumerate(chosen) if row is not None]
-    made[there] = values[[row for row in chosen if row is not None]]
-    return made
 
 
 def order_of(task: Task, found: Outputs) -> list[int]:

@@ -54,10 +54,6 @@ class Run:
             if not len(self.examples):
                 raise BadInput(f"--variant {variant}: learns from labels, and {task.name} has none; --variant kd learns"
                                " from the teacher alone")  # fmt: skip
-        if args.write_test:
-            from common.sources import test_texts
-
-            test_texts(task.task, args.data_dir, evaluate.TEST_FILES[task.task.name])  # they are there
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
@@ -341,8 +337,6 @@ class Run:
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
             size = models.save(student, self.teacher.tokenizer, Path(place), card, args.max_length)
-        if args.write_test:
-            evaluate.write_test(self, student)
         parameters = parameters or models.parameters(student)
         return self.record(found, parameters, size, analysis or {}, teacher_analysis or {})
 

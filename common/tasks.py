@@ -1,6 +1,7 @@
-"""The table of tasks, what a loaded one is, and the names of its files.
+"""The table of tasks, and what a loaded one is.
 
-    task = check_name("sst2", "DIR")     # every check that costs nothing; of a data set of one's own: common/sources.py
+    task = check_name("sst2", "DIR")     # every check that costs nothing
+    task = check_task("tickets.csv")     # the same; a data set of one's own is read, to see what it holds
 
 No heavy library is imported here.
 """
@@ -10,16 +11,20 @@ from __future__ import annotations
 import csv
 import difflib
 import functools
+import hashlib
+import json
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 import pocket
-from common.errors import BadInput
-from common.kinds import KINDS, Split, Task
+from common.errors import BadInput, shown
+from common.kinds import Rows, Split, Task
+from common.kinds.base import SURROGATE
 from common.values import expanded
 
 Source = Literal["pocket", "hub", "local"]
@@ -83,30 +88,29 @@ class TaskData:
 # --- the table of tasks --------------------------------------------------------------------------------------
 
 _DEV, _TEST = ("train", "dev"), ("train", "dev", "test")
-_LM = KINDS["language modelling"]
 _PAIR = ("sentence1", "sentence2")
 _ENTAILS = ("entailment", "not_entailment")
 
 
 def _glue(name: str, folder: str, fields: tuple[str, ...], labels: tuple[str, ...], *metrics: str, **more: Any) -> Task:
-    kind = KINDS["classification" if labels else "regression"]
+    kind = "classification" if labels else "regression"
     return Task(name, kind, fields, labels, metrics, **({"splits": _DEV, "folder": folder, "pocket": name} | more))
 
 
 def _tags(name: str, types: str, **more: Any) -> Task:
     labels = ("O", *(f"{part}-{kind}" for kind in types.split() for part in "BI"))
-    return Task(name, KINDS["token classification"], ("text",), labels, ("entity_f1",), pocket="ner", **more)
+    return Task(name, "token classification", ("text",), labels, ("entity_f1",), pocket="ner", **more)
 
 
-def _of(kind: str, *fields: str, **more: Any) -> functools.partial[Task]:
-    """What the tasks of a kind share that are scored as a data set of one's own is."""
-    shared = {"kind": KINDS[kind], "fields": fields, "labels": (), "metrics": KINDS[kind].own_metrics}
-    return functools.partial(Task, **(shared | more))
+def _of(kind: str, fields: tuple[str, ...], *metrics: str, **more: Any) -> functools.partial[Task]:
+    """What the tasks of a kind share."""
+    return functools.partial(Task, kind_or_name=kind, fields=fields, labels=(), metrics=metrics, **more)
 
 
-_questions = _of("span QA", "question", "context", splits=_DEV)
-_translation = _of("translation", "source", splits=_TEST, pocket="translate")
-_summaries = _of("summarisation", "document", splits=_TEST, pocket="xsum")
+_language = _of("language modelling", ("text",), "perplexity")
+_questions = _of("span QA", ("question", "context"), "answer_f1", "exact_match", splits=_DEV)
+_translation = _of("translation", ("source",), "bleu", splits=_TEST, pocket="translate")
+_summaries = _of("summarisation", ("document",), "rouge2", "rouge1", "rougeL", splits=_TEST, pocket="xsum")
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -120,9 +124,9 @@ TASKS: dict[str, Task] = {
         _glue("qnli", "QNLI", ("question", "sentence"), _ENTAILS, "accuracy"),
         _glue("rte", "RTE", _PAIR, _ENTAILS, "accuracy"),
         _glue("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), "accuracy", pocket="rte"),
-        Task("grammar", KINDS["classification"], ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
-        Task("lm", _LM, ("text",), (), ("perplexity",)),
-        Task("wikitext-2", _LM, ("text",), (), ("perplexity",), None, _TEST, "wikitext-2-raw", "lm"),
+        Task("grammar", "classification", ("sentence",), ("unacceptable", "acceptable"), ("matthews",)),
+        _language("lm"),
+        _language("wikitext-2", splits=_TEST, folder="wikitext-2-raw", pocket="lm"),
         _tags("ner", "PER LOC ORG"),
         _questions("hotpot", splits=()),
         _questions("squad", folder="squad", pocket="squad"),
@@ -148,6 +152,13 @@ TASKS: dict[str, Task] = {
 
 
 NO_COLUMNS = Columns()
+# What files of data are called, and a split of a task that its folder holds as a file without an ending
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".raw", ".tokens", "")
+
+
+def plain(path: Path) -> Path:
+    """A file's name without the .gz of a compressed one."""
+    return path.with_suffix("") if path.suffix == ".gz" else path
 
 
 def is_data_set(name: str) -> bool:
@@ -157,6 +168,20 @@ def is_data_set(name: str) -> bool:
     known = name in TASKS or name.startswith("pocket/")
     path = expanded(name)
     return bool(name) and not known and (path.exists() or plain(path).suffix in SUFFIXES[:-1] or name[0] in "./~")
+
+
+def check_task(name: str, data_dir: str | None = None, columns: Columns = NO_COLUMNS) -> Task:
+    """The task called `name`, after every check that needs no model. Raises BadInput. Reads no data but those of a data
+    set of one's own, whose kind is seen from them."""
+    if not is_data_set(name):
+        if columns.own:
+            raise BadInput(f"--text, --label, --kind, --metric: are for data sets of your own; {name} has its own")
+        return check_name(name, data_dir)
+    if data_dir is not None:
+        raise BadInput(f"--data-dir {data_dir}: --task {name} says itself where its data are; leave it out")
+    from common import own
+
+    return own.read(name, columns).task
 
 
 def check_name(name: str, data_dir: str | None = None) -> Task:
@@ -174,85 +199,88 @@ def check_name(name: str, data_dir: str | None = None) -> Task:
         if name != task.name:
             real = next((t.name for t in TASKS.values() if t.pocket == task.name and t.splits), task.name)
             raise BadInput(f"--data-dir {data_dir}: {name} is built in; for your files, --task {real}")
-        find_files(task, data_dir)
+        from common import folders
+
+        folders.find_files(task, data_dir)
     elif name == task.name and not task.hub:
         instead = f"`--data-dir DIR` (your files) or `--task pocket/{task.pocket}` (built in)"
         raise BadInput(f"--task {name}: no repository of the hub serves it; use {instead}")
     return task
 
 
-# --- the names of its files ----------------------------------------------------------------------------------
-
-# What a split's file, or the split itself, is called: here, at home, and in the official releases
-_NAMES = {
-    "train": ("train", "train-v1.1", "hotpot_train_v1.1", "wiki.train", "eng.train"),
-    "dev": ("dev", "validation", "valid", "val", "dev-v1.1", "hotpot_dev_distractor_v1", "wiki.valid", "testa",
-            "eng.testa"),
-    "test": ("test", "wiki.test", "testb", "eng.testb"),
-}  # fmt: skip
-SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".raw", ".tokens", "")
+# --- from any source to a loaded task --------------------------------------------------------------------------
 
 
-def plain(path: Path) -> Path:
-    """A file's name without the .gz of a compressed one."""
-    return path.with_suffix("") if path.suffix == ".gz" else path
+def task_data(task: Task, source: Source, origin: str, name: str, splits: dict[str, Split], limit: int | None,
+              tune: bool) -> TaskData:  # fmt: skip
+    """What is read of the splits: `limit`, `tune` and what is reported, as `load` says."""
+    if limit is not None and limit < len(splits["train"]):
+        order, how = list(range(limit)), f"first {limit} training examples"
+        if source != "pocket":
+            order = permutation(len(splits["train"]), 0, 0)[:limit]
+            how = f"{limit} training examples drawn with seed 0"
+        splits["train"] = splits["train"].rows(order)
+        origin += f", {how}"
+    tests, dev = (tuple(split for split in splits if split.startswith(start)) for start in ("test", "dev"))
+    reported = dev if tune else tests or dev
+    if tune and not (tests and dev):
+        train = splits["train"]
+        known = [i for i, label in enumerate(train.labels) if label is not None]  # what a score can be made of
+        order = known if task.kind.ordered and known else list(range(len(train)))
+        if len(order) < 10:
+            raise BadInput(f"--tune: {len(order)} training examples are too few to hold out a tenth of them")
+        held_out = order[9::10]
+        kept = sorted({*range(len(train))} - {*held_out})
+        splits = {"train": train.rows(kept), "held_out": train.rows(held_out)}
+        origin += ", a tenth of train held out"
+        reported = ("held_out",)
+    if task.kind.ordered:
+        train, labelled = splits["train"], splits["train"].labelled
+        if len(set(train.labels)) == 1 and len(labelled):
+            only = task.labels[int(train.labels[0])] if task.labels else train.labels[0]
+            raise BadInput(f"{name} ({origin}): all training labels are {only!r}; training needs at least two")
+        if len(labelled) < len(train):
+            origin += f", {len(labelled):,} of {len(train):,} training rows have labels"
+        if not any(len(splits[split].labelled) for split in reported):
+            task = replace(task, metrics=("agreement",))
+            origin += f", {'+'.join(reported)} without labels: its score is agreement with the teacher"
+    return TaskData(name, task, source, origin, splits, fingerprint_of(task, splits), reported)
 
 
-def names_of(split: str) -> list[str]:
-    """What a split can be called: "dev_matched" is also "validation_matched"."""
-    stem, _, half = split.partition("_")
-    return [f"{name}_{half}".rstrip("_") for name in _NAMES[stem]]
-
-
-def folder_of(task: Task, data_dir: str) -> Path:
-    """The task's folder in DIR, or DIR itself."""
-    root = expanded(data_dir)
-    if not root.is_dir():
-        raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
-    return next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
-
-
-def find_files(task: Task, data_dir: str) -> dict[str, Path]:
-    """Split -> file, or {"": folder} for a folder of `save_to_disk`. Reads nothing. Raises BadInput."""
-    return files_of(folder_of(task, data_dir), task.splits, task.splits)
-
-
-def files_of(folder: Path, splits: Collection[str], needed: Collection[str]) -> dict[str, Path]:
-    """The files of a folder's splits, likewise; of those that are `needed`, none may be missing."""
-    if (folder / "dataset_dict.json").is_file():
-        return {"": folder}
-    if (folder / "state.json").is_file():
-        raise BadInput(f"{folder}: one split written by save_to_disk; save a DatasetDict with train and validation")
-    files = {split: file for split in splits if (file := find_split(folder, split))}
-    if lacking := [split for split in needed if split not in files]:
-        names = " or ".join(name for name in names_of(lacking[0])[:2] if "." not in name)
-        has = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
-        raise BadInput(f"{folder}: no {lacking[0]} split; needs {names} with {', '.join(filter(None, SUFFIXES))};"
-                       f" has {has}")  # fmt: skip
-    return files
-
-
-def data_files(folder: Path) -> list[Path]:
-    """The files of a folder that may hold data."""
-    return [path for path in sorted(folder.iterdir()) if plain(path).suffix in SUFFIXES[:-1] and path.is_file()]
-
-
-def find_split(folder: Path, split: str) -> Path | None:
-    """The one file of a split, or the pattern of the names of its parts; None if there is none."""
-    names = names_of(split)
-    found = [
-        path
-        for name in names
-        for end in (*SUFFIXES, *(f"{end}.gz" for end in SUFFIXES[:5]))
-        if (path := folder / f"{name}{end}").is_file()
+def to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
+    """Check every row and turn labels into indices or scores. Raises BadInput at the first bad row. `own`: a label may
+    be None."""
+    if not len(rows):
+        raise BadInput(f"{rows.where}: no rows; the {name} split needs at least one")
+    texts = list(zip(*(rows.columns[text] for text in task.fields), strict=True))
+    for i, row in enumerate(texts):
+        for text, value in zip(task.fields, row, strict=True):
+            if not isinstance(value, str) or SURROGATE.search(value):
+                kind = "text without a lone surrogate" if isinstance(value, str) else "text"
+                raise BadInput(f"{rows.place(i)}: {text} is {shown(value)}; it must be {kind}")
+            if not value.strip() and not ((own or rows.official) and any(str(other).strip() for other in row)):
+                raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
+    labels = [
+        None if own and task.kind.ordered and rows.columns["label"][i] is None else task.kind.read(task, rows, i)
+        for i in range(len(rows))
     ]
-    part = re.compile(rf"({'|'.join(names)})-\d+-of-(\d+)[-\w]*\.parquet")  # as on the hub, some with a hash
-    parts = Counter(match.group(1, 2) for path in folder.iterdir() if (match := part.fullmatch(path.name)))
-    for (name, total), count in parts.items():
-        pattern = f"{name}-*-of-{total}*.parquet"
-        if count != int(total):
-            raise BadInput(f"{folder}: {count} of the {int(total)} files {pattern}; all of them are needed")
-        found.append(folder / pattern if count > 1 else next(folder.glob(pattern)))
-    if len(found) > 1:
-        raise BadInput(f"{folder}: {found[0].name} and {found[1].name} both hold the {split} split; leave one")
-    return found[0] if found else None
+    # The position in the source: unique over the splits, and the way back to the row.
+    ids = rows.columns.get("id") or [f"{name}-{i}" for i in range(len(rows))]
+    split = Split(ids, texts, labels, rows.outputs and rows.outputs.logits(task, rows.columns["outputs"]))
+    return task.kind.taught(task, split, rows) if name == "train" else split
+
+
+def fingerprint_of(task: Task, splits: dict[str, Split]) -> str:
+    """16 hexadecimal digits over every split's name, ids, texts and labels, in order, and the names of the labels where
+    they are seen from the data."""
+    digest = hashlib.sha256(b"" if TASKS.get(task.name) == task else json.dumps(task.labels).encode())
+    for name, split in splits.items():
+        digest.update(f"{name} {len(split)}\n".encode())
+        for row in zip(split.ids, split.texts, split.labels, strict=True):
+            digest.update(json.dumps(row).encode() + b"\n")
+    return digest.hexdigest()[:16]
+
+
+def permutation(size: int, seed: int, epoch: int) -> list[int]:
+    """The order of the examples in one epoch: a pure function of its arguments."""
+    return np.random.default_rng([seed, epoch]).permutation(size).tolist()

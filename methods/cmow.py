@@ -31,7 +31,7 @@ What the paper has -> code
     classifiers (appendix A)              build_head, cnn, BiLstm
     loss (appendix B)                     main; `baseline` is vanilla KD, the same in all scripts
     table I, search spaces                grid; tables VII and VIII: python -m bench sizes cmow
-    pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: bench/word2mat.py
+    pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: docs/tables.md
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
 
 Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
@@ -198,7 +198,6 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import models, text
 from common.data import load
-from common.kinds import KINDS
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import batch_norm, mean
 from common.run import Loading, Run, task_runs
@@ -542,7 +541,7 @@ def stsb_classes(task: TaskData) -> TaskData:
     labels = [round((min(max(score, 1.0), 5.0) - 1) / 0.2) for score in scores]
     splits = task.splits | {"train": replace(task.splits["train"], labels=labels)}
     names = tuple(f"{1 + 0.2 * i:.1f}" for i in range(21))
-    classes = replace(task.task, kind=KINDS["classification"], labels=names, score_range=None)
+    classes = replace(task.task, kind_or_name="classification", labels=names, score_range=None)
     return replace(task, name=f"{task.name}-21", task=classes, splits=splits)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import copy
-import csv
 import dataclasses
 import gzip
 import itertools
@@ -34,27 +32,25 @@ from bench import (
     claims,
     figures,
     matrix,
-    measure,
     migrate,
     papers,
     readme,
     records,
     report,
     run,
-    sizes,
     speed,
     sweep,
     table,
-    transfer,
 )
 from bench import rows as compared
+from bench.cli import FOLDER, saved
 from bench.grid import Grid
 from bench.matrix import Job, Matrix
 from bench.plots import frontier
 from bench.profile import measure as profiled
-from common import data, models, results, tasks
+from bench.studies import transfer
+from common import data, folders, results, tasks
 from common.args import BadInput, CommonArgs
-from common.tasks import Split, TaskData
 
 RECORD = json.loads((ROOT / "tests/result.json").read_text())  # of a run on real data
 Capture = pytest.CaptureFixture[str]
@@ -353,10 +349,8 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("profile bench/results/real_few.jsonl.gz --task cola", "--task cola: must be of sst2"),
         ("papers gpt", "gpt"),
         ("papers mc3kd --table X", "--table X: mc3kd has 1, 2"),
-        ("papers mc3kd --results nowhere", "--results 'nowhere': no such folder"),
         ("figures xtc nowhere", "nowhere: holds no result.json"),
         ("figures ner-data pocket/rte", "pocket/rte: is classification"),
-        ("sizes cmow --save", "keeps the table of xtc alone"),
         ("speed nothing", "nothing: no case has this word"),
         ("paper", "no such command; there is run, "),
     ],
@@ -418,7 +412,7 @@ MATRICES = [path for folder in ("bench/matrices", "bench/baselines") for path in
 @pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.stem)
 def test_the_matrices_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their commands are ones that the scripts take, for as many cells of every row."""
-    for module in (tasks, matrix):  # the data of real tasks are not here
+    for module in (folders, matrix):  # the data of real tasks are not here
         monkeypatch.setattr(module, "find_files", lambda task, folder: {})
     monkeypatch.setattr("common.corpus.corpora", lambda *_: [])
     content = matrix.read_file(path)
@@ -754,7 +748,7 @@ init = "{tmp_path}"
     shown = fails("table", str(out))
     assert re.search(r"^dist .* \d+\.\d", shown, re.MULTILINE)
     assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
-    monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
     (made.parent / "model.onnx").touch()  # docs/ship.md writes one; it is no rival's
     entry.main(["profile", str(out), "--data-dir", str(glue)])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
@@ -996,40 +990,38 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     assert (to / "arena.png").stat().st_size < 300_000
 
 
-def test_an_order_that_holds_elsewhere_and_one_that_does_not(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_that_holds_elsewhere_and_one_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are matched by name, and what differs is their order alone: the correlation is 1, or -1, in every draw."""
-    monkeypatch.setattr("bench.transfer.DRAWS", 100)
+    monkeypatch.setattr(transfer, "DRAWS", 100)
     names, noise = ("undistilled", "kd", "ours", "theirs", "alone"), (0.001, -0.001, 0.0)
     for folder, step, rows in (("first", 0.05, names), ("same", 0.04, names[:4]), ("turned", -0.04, names[:4])):
         for (rank, name), task in itertools.product(enumerate(rows), ("rte", "sst2")):
             for seed, off in enumerate(noise):
                 variant = {"undistilled": "finetune"}.get(name, name)
-                of, lr = ("more", 0.5) if (folder, task) == ("same", "sst2") else (folder, 0.1)
-                write(tmp_path / of / name, 0.75 + step * rank + off * rank, seed, variant, task, settings={"lr": lr})
-    entry.main(["transfer", *(str(tmp_path / name) for name in ("first", "same", "more")),  # the second in two parts
-                "--figure", str(tmp_path / "a.png")])  # fmt: skip
-    said = capsys.readouterr().out
+                write(tmp_path / folder / name, 0.75 + step * rank + off * rank, seed, variant, task)
+    first, same, turned = (compared.load([tmp_path / name]) for name in ("first", "same", "turned"))
+    said = transfer.transfer(*transfer.both(first, same), "the first", "the second").markdown()
     assert said.startswith("| 4 rows | beside |")
     assert "| the first, mean | the second, mean | +1.00 | [+1.00, +1.00] |" in said
     assert "| the second, the others' mean | the second, sst2 | +1.00 | [+1.00, +1.00] |" in said
     assert "| the first, mean | 6 pairs told apart by the second | 6 in one order | [6, 6] |" in said
-    assert (tmp_path / "a.png").stat().st_size > 1000
-    entry.main(["transfer", str(tmp_path / "first"), str(tmp_path / "turned")])
-    said = capsys.readouterr().out
+    said = transfer.transfer(*transfer.both(first, turned), "the first", "the second").markdown()
     assert "| the first, mean | the second, rte | -1.00 | [-1.00, -1.00] |" in said
     assert "| 0 in one order | [0, 0] |" in said
-    first, turned = (compared.load([tmp_path / name]) for name in ("first", "turned"))
-    for seed in (1, 2):
-        for row in turned.rows:
-            for of_seed in row.cells.values():
-                del of_seed[seed]
+    for row in turned.rows:
+        for of_seed in row.cells.values():
+            del of_seed[1], of_seed[2]
     with pytest.raises(BadInput, match="one seed: "):
         transfer.both(first, turned)
-    shutil.rmtree(tmp_path / "turned" / "theirs")
-    said = refused(capsys, "transfer", str(tmp_path / "first"), str(tmp_path / "turned"))
-    assert "undistilled, kd, ours: in both matrices; 4 rows or more" in said
+    del turned.rows[-1]
+    with pytest.raises(BadInput, match="in both matrices; 4 rows or more"):
+        transfer.both(first, turned)
+
+
+@pytest.mark.slow
+def test_the_study_of_transfer_is_made_again() -> None:
+    arena, real = (compared.load([FOLDER / f"{name}{records.KEPT}"]) for name in ("arena", "real_arena"))
+    assert transfer.answer(arena, real) == saved("transfer"), "python -m bench.studies.transfer makes it anew"
 
 
 # --- the pages --------------------------------------------------------------------------------------------------
@@ -1041,7 +1033,7 @@ def test_pages_have_not_drifted() -> None:
         assert readme.filled(text) == text, f"{page.name}: python -m bench readme rewrites the tables"
     pages = "".join(texts.values())
     assert all(f"<!-- table {name} -->\n" in pages for name in readme.TABLES)
-    inside = pages.index("<!-- table xtc-sizes -->") + 60
+    inside = pages.index("<!-- table peers -->") + 60
     assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
     inside = pages.index("return sorted(order[:m])")  # a line of a script, under its equation
     assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
@@ -1063,7 +1055,7 @@ def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
         assert sorted(columns) == sorted(set(columns) & set(claims.COLUMNS)), claim
         for answer in answers:
             rows = [name for key in ("more", "less", "than") if key in answer for name in answer[key].split(" - ")]
-            if "counted" in answer or "once" in answer:
+            if "figure" in answer or "once" in answer:
                 assert claims.judged(answer)[0] in claims.WORDS[:3], answer
             else:  # in the result, or in the matrix of which it holds a part so far
                 path = ROOT / f"bench/matrices/{answer['results']}.toml"
@@ -1118,17 +1110,6 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
 # --- sizes, speed, figures --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", sizes.COUNTED)
-def test_sizes_are_those_in_print(method: str) -> None:
-    """But for typos, which are named."""
-    cells = sizes.cells(method)
-    assert len(cells) == {"cka": 27, "cmow": 166, "efficient_attention": 18, "xtc": 32}[method]
-    assert not [cell for cell in cells if cell.wrong]
-    if method == "cmow":
-        cell = next(c for c in cells if c.printed == "110,936,21")
-        assert (cell.table, cell.row, cell.found) == ("VII", "cmow + bilstm", 11_093_621)
-
-
 def test_ratios_that_are_a_fifth_worse_are_called() -> None:
     for name, before, now, called in (
         ("x, loop / bare", 1.0, 1.19, False), ("x, loop / bare", 1.0, 1.21, True),
@@ -1170,221 +1151,14 @@ def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest
         figures.cka(str(tmp_path / "runs" / "cka" / "rte"), tmp_path, [])
 
 
-def test_one_end_of_a_text_says_nothing_of_passages(tmp_path: Path, capsys: Capture) -> None:
-    text = tmp_path / "articles.txt"
-    whole = [" ".join(f"{i}:{at}" for at in range(40)) + "\nend" for i in range(12)]
-    text.write_text("\n\n".join([*whole, "short of twenty words"]))
-    made = dict[int, list[str]]()
-    for between in (0, 30):
-        folder = tmp_path / str(between)
-        entry.main(["passages", str(text), "--words", "5", "--between", str(between), "--train", "3", "--test", "2",
-                    "--least", "40", "--to", str(folder)])  # fmt: skip
-        used = []
-        for split, draws in (("train", 3), ("test", 2)):
-            with (folder / f"{split}.csv").open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            words = [row["text"].split() for row in rows]
-            assert {len(one) for one in words} == {10 + between}
-            ends = [tuple({word.split(":")[0] for word in one} - {"end"} for one in (of[:5], of[-5:])) for of in words]
-            assert [row["label"] for row in rows] == ["same" if a == b else "different" for a, b in ends]
-            for end in (slice(5), slice(-5, None)):  # each stands in a text of either label
-                found = collections.Counter((*one[end], row["label"]) for one, row in zip(words, rows, strict=True))
-                assert [*found.values()] == [1] * 4 * draws
-            used.append({article for one in ends for end in one for article in end})
-            made.setdefault(between, []).extend(" ".join(one[:5] + one[-5:]) for one in words)
-        assert not used[0] & used[1]
-    assert made[0] == made[30]
-    capsys.readouterr()
-    assert "File exists" in refused(capsys, "passages", str(text), "--least", "40", "--words", "5", "--between", "5",
-                                    "--to", str(text))  # fmt: skip
-    assert "12 are needed" in refused(capsys, "passages", str(text), "--to", str(tmp_path))
-    assert "would not fit" in refused(capsys, "passages", str(text), "--to", str(tmp_path), "--between", "2001")
-
-
-def test_words_alone_do_not_know_their_order() -> None:
-    """Single words decide, or neighbouring pairs; an order further apart cannot be seen."""
-    for texts, *expected in (
-        (["good film", "bad film"], 1.0, 1.0), (["good x x bad", "bad x x good"], 0.5, 1.0),
-        (["a x good x b x bad x a", "a x bad x b x good x a"], 0.5, 0.5),
-    ):  # fmt: skip
-        split = Split([str(i) for i in range(100)], [(text,) for text in texts * 50], [1, 0] * 50)
-        splits = {"train": split, "dev": split}
-        task = TaskData("sst2", tasks.TASKS["sst2"], "local", "here", splits, "0", ("dev",))
-        assert [figures.words_alone(task, together) for together in (1, 2)] == expected
-    pairs = Split([str(i) for i in range(100)], [("one", "good"), ("one", "bad")] * 50, [1, 0] * 50)
-    task = TaskData("rte", tasks.TASKS["rte"], "local", "here", {"train": pairs, "dev": pairs}, "0", ("dev",))
-    assert [figures.words_alone(task, fields=part) for part in (slice(1), slice(1, 2))] == [0.5, 1.0]
-    assert figures.overlap_alone(task) == 0.5
-    train, dev = (Split([word], [(f"{word} is it ?", "it is red .")], [[("red", 6)]]) for word in ("what", "how"))
-    task = TaskData("squad", tasks.TASKS["squad"], "local", "here", {"train": train, "dev": dev}, "0", ("dev",))
-    assert figures.words_alone(task) == 0  # the training questions have another first word
-
-
-# --- the papers' tables -----------------------------------------------------------------------------------------
-
-PAPERS = {method: papers.load(method) for method in papers.methods()}
-# The starts of the reasons why a row has no command; others are of the teacher, and of tasks that no hub has
-REASONS = ("from the literature", "from other rows", "counts of examples", "the teacher")
-
-
-@pytest.mark.parametrize("method", PAPERS)
-def test_every_row_means_something(method: str, capsys: Capture, tmp_path: Path) -> None:
-    """Each has a command that the script takes, or a reason why it has none; and is printed."""
-    paper, lines = PAPERS[method], set()
-    cell = re.compile(r"-|[+-]?[\d,]*\.?\d+%?(/[+-]?\d*\.?\d+)?")  # as printed: one or two numbers, or nothing
-    for one in paper.tables + paper.sizes:
-        assert all(len(row.cells) == len(one.columns) and all(map(cell.fullmatch, row.cells)) for row in one.rows)
-    for one in paper.tables:
-        for line in papers.lines_of(paper, one):
-            commands, why = line.commands
-            assert line.teacher or line.reason or line.values
-            local = line.reason is None  # it runs, on data that --data-dir brings
-            measured = one.run is None  # times and counts of data: other commands of the bench
-            assert commands or (why and (line.teacher or local or measured or why.startswith(REASONS))), (one.name, why)
-            assert all(papers.filled(paper.columns[column], line.values) for column in one.columns)
-            lines |= {tuple(command) for command in commands}
-    assert lines
-    for command in lines:
-        assert command[:3] == ("python", f"methods/{method}.py", "--task")
-        assert papers.wanted_args(method, command[2:]).budget == "paper"
-    entry.main(["papers", method, "--results", str(tmp_path)])
-    text = capsys.readouterr().out
-    assert all(f"\nTable {name}. " in text for name in paper.names())
-    assert "MISMATCH" not in text
-
-
-def test_means_in_print_are_the_means_of_what_is_printed() -> None:
-    """Of XTC's tables, but for rows of differences; a mistyped figure would show."""
-    paper, checked = PAPERS["xtc"], 0
-    for one in paper.tables:
-        for line in one.rows:
-            figures_ = {c: [float(n.rstrip("%")) for n in cell.split("/")]
-                        for c, cell in zip(one.columns, line.cells, strict=True) if cell != "-"}  # fmt: skip
-            specs = {c: papers.spec(paper.columns[c]) for c in figures_ if "{" not in paper.columns[c]}
-            values = {ref: n for c, s in specs.items() if not s.mean and len(s.refs) == len(figures_[c])
-                      for ref, n in zip(s.refs, figures_[c], strict=True)}  # fmt: skip
-            for column, spec in specs.items():
-                if spec.mean and set(spec.refs) <= set(values) and line.labels[-1] not in ("difference", "std"):
-                    mean = sum(values[ref] for ref in spec.refs) / len(spec.refs)
-                    assert abs(figures_[column][0] - mean) < 0.055, (one.name, line)
-                    checked += 1
-    assert checked > 400
-
-
-def test_results_stand_beside_the_paper_and_deviations_are_named(tmp_path: Path, capsys: Capture) -> None:
-    """A reproduction is the mean of its seeds; a smaller budget is named; another student is of no row."""
-    base = result_of(PAPERS["mc3kd"], "3", str(table_of(PAPERS["mc3kd"], "3").rows[2]), "rte")
-    base["teacher"] |= {"metrics": {"dev": {"accuracy": 0.7}}}
-    base.pop("digest", None)
-
-    def printed(accuracy: float, settings: dict[str, Any] | None = None, **changes: Any) -> str:
-        number = len(list(tmp_path.rglob("result.json")))
-        record = base | {"metrics": {"dev": {"accuracy": accuracy}}} | changes
-        record["settings"] = base["settings"] | (settings or {})
-        results.save(tmp_path / str(number), record)
-        papers.main(["mc3kd", "--results", str(tmp_path)])
-        return capsys.readouterr().out
-
-    few = {"name": "6400", "kind": "examples", "amount": 6400, "comparable": True}
-    assert re.search(r"RTE +60\.29 +55\.00 +-5\.29 +budget 6400\n", printed(0.55, budget=few))
-    assert re.search(r"RTE +60\.29 +61\.00 +\+0\.71\n", printed(0.61))
-    assert re.search(r"RTE +60\.29 +62\.00 +\+1\.71 +2 seeds\n", printed(0.63, seed=1))
-    for other in ({"student": "3x384"}, {"init": "random"}):
-        tables, _, others = printed(0.99, other).partition("that are of no row")
-        assert "99.00" not in tables
-        assert "99.00" in others
-    shutil.rmtree(tmp_path)
-    copied = {"init": "bert-base-uncased@0123456789ab"}
-    assert re.search(r"RTE +60\.29 +64\.00 +\+3\.71 +init bert-base-uncased@0123456789ab\n", printed(0.64, copied))
-    shutil.rmtree(tmp_path)
-    typed = "python methods/mc3kd.py --beta 5"
-    assert re.search(r"65\.00 +\+4\.71 +beta 5\.0\n", printed(0.65, {"beta": 5.0}, command=typed, seed=9))
-
-
-def table_of(paper: papers.Paper, name: str) -> papers.Table:
-    return next(found for found in paper.tables if found.name == name)
-
-
-def result_of(paper: papers.Paper, name: str, labels: str, task: str, **changes: Any) -> dict[str, Any]:
-    """A result of a row's command, as its script would record it."""
-    line = next(line for line in papers.lines_of(paper, table_of(paper, name)) if str(line.row) == labels)
-    args = line.args(task)
-    record = copy.deepcopy(RECORD) | {"method": paper.method, "task": task, "source": "hub", "command": "python"}
-    record["variant"] = line.variant(args)
-    record["settings"] = args.settings() | changes
-    record["budget"] = {"name": "paper", "kind": "paper", "amount": 1, "comparable": False}
-    record["teacher"] |= {"name": line.options(task)[0]["--teacher"]}
-    return record
-
-
-def shown_in(paper: papers.Paper, name: str, records: list[dict[str, Any]], task: str) -> dict[str, papers.Found]:
-    """Row -> what it shows on a task."""
-    lines = papers.lines_of(paper, table_of(paper, name), records)
-    found = {str(line.row): line.found(task) for line in lines if not (line.reason or line.teacher)}
-    return {row: part for row, part in found.items() if part is not None}
-
-
-def test_a_run_that_goes_on_is_known_by_the_content_it_started_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """XTC's table C.14: two runs that started from two folders called seed42 are of two rows."""
-    monkeypatch.chdir(tmp_path)
-    papers.names_of.cache_clear()
-    paper, starts = PAPERS["xtc"], {}
-    for bits in "12":
-        folder = tmp_path / f"runs/five/xtc/rte/xtc-{bits}bit-1s/5x768-bert-base-uncased-abcdef/seed42"
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(bits)
-        starts[bits] = models.model_name(str(folder))
-    labels = ("2, 1-bit", "5, 1-bit")
-    for bits, mine in zip("12", labels, strict=True):
-        found = shown_in(paper, "C.14", [result_of(paper, "C.14", mine, "rte", init=starts[bits])], "rte")
-        assert {row: part.remarks for row, part in found.items()} == {mine: []}
-    assert not shown_in(paper, "C.14", [result_of(paper, "C.14", mine, "rte", init="seed42@0123456789ab")], "rte")
-
-
-def test_a_corpus_is_part_of_a_row() -> None:
-    """Efficient attention's tables 8 and 11 know their own results; one distilled on the task's texts is of no row."""
-    paper, corpus = PAPERS["efficient_attention"], "hub:wikimedia/wikipedia:20231101.en@0123456789ab"
-    for name, task in (("8", "squad"), ("11", "rte")):
-        found = shown_in(paper, name, [result_of(paper, name, "WIKI", task, corpus=corpus)], task)
-        assert {row: part.remarks for row, part in found.items()} == {"WIKI": []}
-    own = result_of(paper, "3", "Longformer, distilled", "rte", corpus="0123456789ab")
-    assert not shown_in(paper, "3", [own], "rte")
-
-
-def test_a_result_of_two_rows_fills_neither(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:
-    paper = PAPERS["xtc"]
-    record = result_of(paper, "C.14", "2, 1-bit", "rte", init="random")
-    monkeypatch.setattr(papers, "names_of", lambda _: {"random", record["teacher"]["name"]})
-    results.save(tmp_path / "one", {key: value for key, value in record.items() if key != "digest"})
-    papers.main(["xtc", "--table", "C.14", "--results", str(tmp_path)])
-    assert re.search(r"RTE +69\.3 +- +- +a result that is also of 5, 1-bit", capsys.readouterr().out)
-
-
-def test_the_papers_encoders_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row and its half, full attention and an efficient one, at each length."""
-    tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    rows = {"BERT-base": ("bert", tiny, None), "LSG": ("roberta", tiny | {"pad_token_id": 1}, "lsg")}
-    for name, value in (("ENCODERS", rows), ("BATCH", 1), ("ENCODER_LENGTHS", (16, 600))):
-        monkeypatch.setattr(speed, name, value)
-    monkeypatch.setattr(sizes, "ENCODERS", rows)
-    monkeypatch.setattr(speed, "cells", lambda _: [sizes.Cell("", "LSG", "half the layers", "1", 1.0, "ok")])
-    monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
-    report = speed.encoders()
-    assert [*report["encoders"]] == ["BERT-base", "LSG", "LSG, half"]
-    assert all(row["seconds"].keys() == row["bytes"].keys() == {"16", "600"} for row in report["encoders"].values())
-    assert len(speed.encoders_text(report).splitlines()) == 5
-
-
 def test_memory_is_of_the_device_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU's, of what it is handed to; of all else a process's, whatever GPU is there."""
     for name, value in {"is_available": True, "memory_allocated": 1000, "max_memory_allocated": 1100}.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(measure, "in_own_process", lambda *_: 7)
-    assert [measure.memory_of(lambda device: print, device) for device in ("cuda", "cpu")] == [100, 7]
+    monkeypatch.setattr(speed, "in_own_process", lambda *_: 7)
+    assert [speed.memory_of(lambda device: print, device) for device in ("cuda", "cpu")] == [100, 7]
     here, on_cpu = (results.environment(on_cpu)["hardware"]["device"] for on_cpu in (False, True))
     assert here == "a GPU" != on_cpu
 
@@ -1407,7 +1181,7 @@ def test_times_are_of_texts_whatever_the_windows(monkeypatch: pytest.MonkeyPatch
 
 def test_windows_are_measured_beside_attentions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of 1,024 tokens in two windows of 512; a row for each attention at both sizes."""
-    monkeypatch.setattr(measure, "in_own_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
     found = speed.read_by_length(1, 64, ("sdpa", "windows"), (512, 1024))
     assert set(found["attentions"]["windows"]["seconds"]) == {"512", "1024"}
     first = found["attentions"]["windows"]["parameters"]

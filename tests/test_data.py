@@ -17,9 +17,9 @@ from test_input import MOODS, QUESTION, refused, write
 
 import pocket
 from common import data
+from common.hub import CONVERTED, GLUE_REVISION, HUB
 from common.kinds import documents
 from common.kinds.sentences import label_order
-from common.sources import CONVERTED, GLUE_REVISION, HUB
 from common.tasks import TASKS, Columns
 
 REAL = ROOT.parent / "shared" / "realdata"

@@ -26,7 +26,7 @@ from torch.distributed.run import get_args_parser
 
 from bench import __main__ as bench
 from bench.matrix import path_of
-from common import tasks
+from common import folders
 from common.args import CommonArgs, parse_model, read
 from pocket.models import POCKET
 
@@ -46,18 +46,17 @@ STAND_INS = {"pocket/bert": BERT, "MODEL": BERT, "DIR": ".", "RUN": "run", "RUNS
 QUICK, SLOW = "run", "run, in minutes"  # scripts with a budget of 640 examples
 GROUPS = {
     r"runs/gpu|\$m": "is for a GPU",
-    r"\bpredict\b|\bRUNS?\b|\bDIR\b|word2mat|large.jsonl|bench (table|transfer)": "reads what is not there yet",
-    r"bench passages": "reads articles of one's own; tests/test_bench.py has some",
+    r"\bpredict\b|\bRUNS?\b|\bDIR\b|large.jsonl|bench table": "reads what is not there yet",
     r"figures (xtc|cka-layers)": "reads runs that are not there yet",
     r"mc3kd.py.* --teacher-outputs": QUICK,
     r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
     r"accelerate|torchrun|--engine ray": "needs several processes; see tests/test_parallel.py, tests/test_cluster.py",
     r"--dry-run|bench papers|figures (cmow|attention|cka-curve)": QUICK,
-    r"bench sizes|figures words": "counts for a while; tests/test_bench.py has all cells",
-    r"run_all|bench (run|arena|sweep|report|coverage)": "takes minutes to hours; tests/test_bench.py runs small ones",
+    r"run_all|bench (run|arena|sweep|report)": "takes minutes to hours; tests/test_bench.py runs small ones",
     r"bench (speed|profile)": "measures for minutes, on a machine that does nothing else; see tests/test_bench.py",
     r"bench readme": "would rewrite the pages; tests/test_bench.py checks their tables",
-    r"pocket\.make|bench factors": "trains for up to an hour",
+    r"bench\.studies": "a study; tests/test_bench.py makes it again",
+    r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
     r"methods/mc3kd\.py$|--student cbow-200": QUICK,
     r"methods/|bench/baselines/|figures mc3kd": SLOW,
@@ -153,7 +152,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "probabilities.csv").write_text("negative,positive\n" + "0.25,0.75\n" * 40)
     for name in ("large.jsonl", "part.jsonl.gz", "books.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith("gz") else b'{"text": "a"}\n')
-    monkeypatch.setattr(tasks, "find_files", lambda *_: {})  # of --data-dir
+    monkeypatch.setattr(folders, "find_files", lambda *_: {})  # of --data-dir
     monkeypatch.chdir(tmp_path)
 
 
@@ -173,6 +172,8 @@ def test_a_command_is_understood(command: Command, reader: None) -> None:
         assert words[3] in bench.COMMANDS
         if len(words) > 4:  # else the text speaks of it
             parse_bench(f"bench.{words[3]}", words[4:])
+    elif words[1] == "-m" and words[2].startswith("bench.studies."):
+        assert Path(f"{words[2].replace('.', '/')}.py").is_file()
     elif words[1] == "-m":
         parse_bench(words[2], words[3:])
     elif words[2:3] == ["predict"]:

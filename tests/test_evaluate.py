@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import bert_config, ran, stopped
+from conftest import bert_config
 from test_batches import NER, SQUAD, asked, gold, pieces, tagged
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
@@ -157,19 +154,3 @@ def test_windows_whose_outputs_are_not_finite_are_refused(task: Task, split: Spl
         head.weight.data.fill_(3e38)
     with pytest.raises(BadInput, match=f"not finite, first for {made.ids[0]}"):
         task.kind.predict(model, made, pieces(), 32, evaluate.forward)
-
-
-def test_predictions_for_glues_server(glue: Path, expert: Path, tmp_path: Path) -> None:
-    """The official layout of a test split, quotation marks included, becomes the official file of its predictions."""
-    folder = tmp_path / "glue" / "SST-2"
-    shutil.copytree(glue / "SST-2", folder)
-    (folder / "test.tsv").write_text('index\tsentence\n0\ta "good film\n1\ta bad film\n2\tthe cast was great\n')
-    words = ["--task", "sst2", "--data-dir", tmp_path / "glue", "--teacher", expert, "--student", "2x32"]
-    words += ["--variant", "kd", "--budget", "320", "--max-length", "16", "--out-dir", tmp_path / "out", "--write-test"]
-    ran("mc3kd", *words)
-    (written,) = tmp_path.rglob("test/SST-2.tsv")
-    assert re.fullmatch(r"index\tprediction\n0\t[01]\n1\t[01]\n2\t[01]\n", written.read_text())
-    rte, stsb = TASKS["rte"], TASKS["stsb"]
-    assert evaluate.predictions_of(rte, np.array([[0.0, 1.0], [1.0, 0.0]])) == ["not_entailment", "entailment"]
-    assert evaluate.predictions_of(stsb, np.array([5.2, 1.25])) == ["5.000", "1.250"]
-    assert "is no task of GLUE" in stopped("mc3kd", *words, "--task", "pocket/rte")

@@ -9,9 +9,9 @@ import pytest
 from conftest import module_of, ran, records, stopped
 from safetensors.numpy import load_file
 
-from bench.measure import load_student
 from bench.rows import load as table_of
-from common import data
+from bench.speed import load_student
+from common import own
 
 linear = module_of("linear")
 
@@ -36,7 +36,7 @@ def test_a_saved_model_says_the_same(labels: list[str | float], chosen: int, pai
     words = ["red apple", "green pear", "blue plum"]
     rows = [(f"{words[i % len(labels)]} number {i}", labels[i % len(labels)]) for i in range(60)]
     texts = [(text, "a " + text) if pair else text for text, _ in rows]
-    task = data.from_lists(texts, [label for _, label in rows], kind="scores" if chosen == 1 else None)
+    task = own.from_lists(texts, [label for _, label in rows], kind="scores" if chosen == 1 else None)
     first = task.splits["train"].rows([i for i, label in enumerate(task.splits["train"].labels) if label != 2])
     model = linear.fit(task, first, 3.0)
     said, answers = model(task.splits["dev"].texts), {*first.labels}
@@ -59,6 +59,6 @@ def test_what_it_predicts_is_kept(easy: list[str], tmp_path: Path) -> None:
 def test_what_it_refuses(easy: list[str], tmp_path: Path) -> None:
     assert "has no paper" in stopped("linear", *easy, "--budget", "paper", "--out-dir", tmp_path)
     assert "this method does" in stopped("linear", "--task", "pocket/ner", "--out-dir", tmp_path)
-    task = data.from_lists([f"this is text {i}" for i in range(60)], [0] * 30 + [1] * 30)
+    task = own.from_lists([f"this is text {i}" for i in range(60)], [0] * 30 + [1] * 30)
     with pytest.raises(Exception, match="rows have one class; give more --budget"):
         linear.fit(task, task.splits["train"].rows(range(5)), 3.0)

@@ -26,17 +26,16 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 from test_input import refused, write
 
-from bench import arena, measure
+from bench import arena, speed
 from bench import rows as compared
 from bench.records import Cell
-from common import data, models
+from common import data, models, own
 from common.args import CommonArgs
 from common.errors import BadInput
 from common.kinds import KINDS
 from common.layers import onnx, packed
 from common.run import Run
-from common.sources import open_data
-from common.tasks import Columns
+from common.tasks import Columns, check_task
 from common.teacher import Teacher, get_teacher
 from methods import mc3kd, xtc
 
@@ -286,17 +285,17 @@ def test_a_renamed_table_finds_its_teacher(backbone: Path, tmp_path: Path) -> No
 def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
     texts, labels = [f"text {i}" for i in range(40)], ["good", "bad"] * 20
     rows = lines(*({"text": text, "label": label} for text, label in zip(texts, labels, strict=True)))
-    assert data.from_lists(texts, labels).fingerprint == data.load(str(write(tmp_path / "t.jsonl", rows))).fingerprint
-    pairs = data.from_lists([(text, "x") for text in texts], labels, dev=([("a", "b")], ["bad"]))
+    assert own.from_lists(texts, labels).fingerprint == data.load(str(write(tmp_path / "t.jsonl", rows))).fingerprint
+    pairs = own.from_lists([(text, "x") for text in texts], labels, dev=([("a", "b")], ["bad"]))
     assert (pairs.task.fields, pairs.splits["dev"].labels) == (("text1", "text2"), [0])
-    refused(lambda: data.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
-    refused(lambda: data.from_lists([*texts, 5], [*labels, "bad"]), "train row 41: text is 5")
-    refused(lambda: data.from_lists([("a", "b", "c")] * 40, labels), "tuples must all be of two texts")
-    refused(lambda: data.from_lists(texts, [i / 7 for i in range(40)]), "row 1: 40 different numbers; --kind scores")
-    refused(lambda: data.from_lists(texts, range(40), kind="score"), "--kind score: must be one of tags, spans")
+    refused(lambda: own.from_lists(texts, labels[1:]), "train: 40 texts and 39 labels")
+    refused(lambda: own.from_lists([*texts, 5], [*labels, "bad"]), "train row 41: text is 5")
+    refused(lambda: own.from_lists([("a", "b", "c")] * 40, labels), "tuples must all be of two texts")
+    refused(lambda: own.from_lists(texts, [i / 7 for i in range(40)]), "row 1: 40 different numbers; --kind scores")
+    refused(lambda: own.from_lists(texts, range(40), kind="score"), "--kind score: must be one of classes, scores")
     table = pandas.DataFrame({"text": texts, "label": labels})[10:]
-    assert data.from_lists(table.text, table.label) == data.from_lists(texts[10:], labels[10:])
-    assert data.from_lists(texts, numpy.arange(40) % 11).task.labels == tuple(map(str, range(11)))
+    assert own.from_lists(table.text, table.label) == own.from_lists(texts[10:], labels[10:])
+    assert own.from_lists(texts, numpy.arange(40) % 11).task.labels == tuple(map(str, range(11)))
 
 
 # --- what is bad ---------------------------------------------------------------------------------------------
@@ -380,7 +379,7 @@ BAD: list[tuple[Any, ...]] = [
     ("t.csv.gz", b"no gzip", ("t.csv.gz: cannot be read (Not a gzipped file",)),
     ("t.csv", sheet(), SCORES, ("t.csv line 2: score 'billing' is wrong",)),
     ("t.csv", sheet(teams=("1e999", "2.5")), SCORES, ("score", "is wrong; t needs a number")),
-    ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of tags, spans",)),
+    ("t.csv", sheet(), Columns(kind="classes,scores"), ("--kind classes,scores: must be one of classes, scores",)),
     ("t.csv", sheet(), Columns(kind="tags"), ("t.csv line 2: tag 'billing'",)),
     ("t.csv", sheet(), Columns(kind="spans"), ("t.csv line 2: spans need a question", "QUESTION,CONTEXT")),
     ("t.csv", sheet(), Columns(metric="bleu"), ("--metric bleu: t is classification, which has accuracy, macro_f1",)),
@@ -448,14 +447,14 @@ def test_bad_folders(files: dict[str, str], says: str, tmp_path: Path, capsys: p
 
 def test_a_data_set_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = str(write(tmp_path / "t.csv", sheet(more="one,\n")))
-    open_data(path)
+    check_task(path)
     assert "have no label" in capsys.readouterr().err
     data.load(path)
     assert "have no label" not in capsys.readouterr().err
 
 
 def test_texts_that_are_cut_are_counted_once(capsys: pytest.CaptureFixture) -> None:
-    task = data.from_lists(["the film was good " * (1 + i % 4) for i in range(40)], list(range(2)) * 20, name="cuts",
+    task = own.from_lists(["the film was good " * (1 + i % 4) for i in range(40)], list(range(2)) * 20, name="cuts",
                            dev=(["a film"], [0]))  # fmt: skip
     for _ in range(2):
         data.encode(word_tokenizer(), task.splits["train"], task.task, 10)
@@ -511,7 +510,7 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
     dev = data.load(str(path), columns=Columns(("message",))).splits["dev"].labels
     assert record["metrics"]["dev"]["majority"] == pytest.approx(dev.count(0) / len(dev))
     assert "a tenth of train held out as dev" in record["comparable"]
-    student = measure.load_student(found.parent)
+    student = speed.load_student(found.parent)
     assert student.config.id2label == {0: "complaint", 1: "praise"}
     if method in ("mc3kd", "cka", "dist"):
         answer = transformers.pipeline("text-classification", str(found.parent), device="cpu")(texts[0])
@@ -558,7 +557,7 @@ def test_scores_are_learnt_in_any_unit(tmp_path: Path, backbone: Path) -> None:
 def test_scores_of_the_table_stay_as_they_are() -> None:
     for name, kind in KINDS.items():
         assert (kind.scale, kind.recipe) == (None, {}), name
-    task = data.from_lists([f"text {i}" for i in range(20)], [float(i % 7) + 0.5 for i in range(20)], kind="scores")
+    task = own.from_lists([f"text {i}" for i in range(20)], [float(i % 7) + 0.5 for i in range(20)], kind="scores")
     mean, std = task.task.kind.scale
     train = numpy.array(task.splits["train"].labels)
     assert (mean, std) == (pytest.approx(train.mean()), pytest.approx(train.std()))
@@ -580,9 +579,7 @@ def test_a_heads_scale(family: str, lost: Any) -> None:
         sizes |= {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = transformers.AutoConfig.for_model(family, **sizes, eos_token_id=3)
     model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
-    kind = data.from_lists(
-        [f"text {i}" for i in range(20)], [1e3 * i + 0.5 for i in range(20)], kind="scores"
-    ).task.kind
+    kind = own.from_lists([f"text {i}" for i in range(20)], [1e3 * i + 0.5 for i in range(20)], kind="scores").task.kind
     (mean, std), ids = kind.scale, torch.tensor([[2, 7, 9, 3], [2, 8, 5, 3]])
 
     def said() -> torch.Tensor:
@@ -606,7 +603,7 @@ def test_a_head_without_a_bias_is_not_sent_far() -> None:
     config = transformers.GPT2Config(vocab_size=31, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
     texts = [f"text {i}" for i in range(20)]
     labels = ([first + i + 0.5 for i in range(20)] for first in (40, 1990))
-    near, far = (data.from_lists(texts, scores, kind="scores").task.kind for scores in labels)
+    near, far = (own.from_lists(texts, scores, kind="scores").task.kind for scores in labels)
     assert models.build(config, near).score.std == near.scale[1]
     with pytest.raises(BadInput, match=r"--kind scores: their mean is 2000, .* of a gpt2 has no bias"):
         models.build(config, far)
@@ -690,7 +687,7 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run."""
     texts, labels = moods(120)
     names = {"id2label": {0: "praise", 1: "complaint"}}
-    task = data.from_lists(texts, labels)
+    task = own.from_lists(texts, labels)
     args = mc3kd.Args(student="2x32", budget="64", max_length=16, out_dir=str(tmp_path_factory.mktemp("runs")))
     teacher = Teacher.of(tiny_bert(4, 32, **names), word_tokenizer(), task, 16)
     run = Run(args, "mc3kd", "kd", task, teacher, 1)

@@ -1,8 +1,9 @@
-"""Every command that `python -m bench papers NAME --commands` prints builds its models."""
+"""Every command that `python -m bench papers NAME --commands` prints builds its models; sizes that the papers print."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from copy import deepcopy
 from functools import cache
 from types import SimpleNamespace
@@ -11,18 +12,23 @@ from typing import Any
 import pytest
 import torch
 from conftest import tiny_bert
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
+from bench import __main__ as entry
 from bench import papers
-from bench.sizes import BASE, LARGE, ROBERTA, Specials
+from bench.matrix import module_of
+from bench.speed import Specials
 from common import models
-from common.args import BadInput, read
+from common.args import BadInput, read, student_shape
 from common.layers import attention
 from common.run import build_student, first_weights
 from common.tasks import TASKS
 from common.teacher import Teacher
 from methods import cka, cmow, efficient_attention, xtc
 
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+ROBERTA = BASE | {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
 XLNET = {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072, "vocab_size": 32000}
 DEBERTA = BASE | {"relative_attention": True, "pos_att_type": "c2p|p2c", "type_vocab_size": 0, "vocab_size": 50265}
 FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
@@ -74,6 +80,20 @@ class Tokenizer(Specials):
         return {"the last word": 30521}
 
 
+@cache
+def wanted_args(method: str, words: tuple[str, ...]) -> Any:
+    """The arguments that a command stands for. The folder of an earlier row, under runs/, need not be there yet."""
+    given = papers.pairs(words)
+    there = {name: "random" if word.startswith("runs/") else word for name, word in given.items()}
+    if there.pop("--data-dir", None):  # nor are files of one's own: checked as the pocket task of their kind
+        there["--task"] = f"pocket/{TASKS[there['--task']].pocket}"
+    args = read(module_of(f"methods/{method}.py").Args, None, list(itertools.chain(*there.items())))
+    for name in ("teacher", "init"):
+        if given.get(f"--{name}", "").startswith("runs/"):
+            setattr(args, name, given[f"--{name}"])
+    return args
+
+
 def config_of(name: str, **_: Any) -> Any:
     assert name in PUBLISHED, f"{name}: what its configuration says is not written down here"
     family, sizes = PUBLISHED[name]
@@ -100,7 +120,7 @@ def teacher_of(name: str, kind: str) -> Teacher:
 @cache
 def built(method: str, task: str, name: str, key: tuple[Any, ...]) -> int:
     """Build a command's models without memory; how many parameters the student has."""
-    args = papers.wanted_args(method, ("--task", task, *key))
+    args = wanted_args(method, ("--task", task, *key))
     with torch.device("meta"):
         if method == "cmow":
             config = cmow.student_config(args, Tokenizer(), diffcat=False)
@@ -173,3 +193,122 @@ def test_stages_of_xtc_have_lengths_of_their_own(monkeypatch: pytest.MonkeyPatch
     for wrong in ("3", "1,0", "1,2,3", "a,b"):
         with pytest.raises(BadInput, match="--stage-steps"):
             read(xtc.Args, None, f"{words} {wrong}".split())
+
+
+# --- the papers' tables -----------------------------------------------------------------------------------------
+
+PAPERS = {method: papers.load(method) for method in papers.methods()}
+# The starts of the reasons why a row has no command; others are of the teacher, and of tasks that no hub has
+REASONS = ("from the literature", "from other rows", "counts of examples", "the teacher")
+
+
+@pytest.mark.parametrize("method", PAPERS)
+def test_every_row_means_something(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has a command that the script takes, or a reason why it has none; and is printed."""
+    paper, lines = PAPERS[method], set()
+    cell = re.compile(r"-|[+-]?[\d,]*\.?\d+%?(/[+-]?\d*\.?\d+)?")  # as printed: one or two numbers, or nothing
+    for one in paper.tables + paper.sizes:
+        assert all(len(row.cells) == len(one.columns) and all(map(cell.fullmatch, row.cells)) for row in one.rows)
+    for one in paper.tables:
+        for line in papers.lines_of(paper, one):
+            commands, why = line.commands
+            assert line.teacher or line.reason or line.values
+            local = line.reason is None  # it runs, on data that --data-dir brings
+            measured = one.run is None  # times and counts of data: other commands of the bench
+            assert commands or (why and (line.teacher or local or measured or why.startswith(REASONS))), (one.name, why)
+            assert all(papers.filled(paper.columns[column], line.values) for column in one.columns)
+            lines |= {tuple(command) for command in commands}
+    assert lines
+    for command in lines:
+        assert command[:3] == ("python", f"methods/{method}.py", "--task")
+        assert wanted_args(method, command[2:]).budget == "paper"
+    entry.main(["papers", method])
+    text = capsys.readouterr().out
+    assert all(f"\nTable {name}. " in text for name in paper.names())
+
+
+def test_means_in_print_are_the_means_of_what_is_printed() -> None:
+    """Of XTC's tables, but for rows of differences; a mistyped figure would show."""
+    paper, checked = PAPERS["xtc"], 0
+    for one in paper.tables:
+        for line in one.rows:
+            values, means = {}, {}  # "mrpc:f1" -> its figure; the figures that a mean is of -> the mean
+            for column, cell in zip(one.columns, line.cells, strict=True):
+                said, figures_ = paper.columns[column], [float(n.rstrip("%")) for n in cell.split("/") if n != "-"]
+                if said.startswith("mean of ") and figures_:
+                    means[tuple(said.split()[2:])] = figures_[0]
+                elif len(names := said.partition(":")[2].split("/")) == len(figures_):
+                    values |= {f"{said.partition(':')[0]}:{name}": n for name, n in zip(names, figures_, strict=True)}
+            for parts, mean in means.items():
+                if set(parts) <= set(values) and line.labels[-1] not in ("difference", "std"):
+                    assert abs(mean - sum(map(values.get, parts)) / len(parts)) < 0.055, (one.name, line)
+                    checked += 1
+    assert checked > 400
+
+
+# --- sizes in print ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("encoder", "diffcat", "head", "classes", "whole", "classifier"),
+    [  # tables VII and VIII of CMOW; "110,936,21" in print for the BiLSTM's classifier
+        ("cmow", False, "linear", 2, 23_932_386, 3_138), ("cmow", False, "bilstm", 21, 35_022_869, 11_093_621),
+        ("hybrid", False, "linear", 3, 24_421_603, 4_003), ("hybrid", False, "mlp", 2, 25_222_602, 805_002),
+        ("bidirectional", True, "mlp", 2, 40_231_402, 3_605_002),
+    ],
+)  # fmt: skip
+def test_sizes_of_cmow(encoder: str, diffcat: bool, head: str, classes: int, whole: int, classifier: int) -> None:
+    matrix, vector = cmow.PAPER_SIZES[encoder]
+    bidirectional = encoder == "bidirectional"
+    config = cmow.MatrixEmbeddingConfig(matrix_size=matrix, vector_size=vector, num_labels=classes, head=head,
+                                        bidirectional=bidirectional, diffcat=diffcat)  # fmt: skip
+    with torch.device("meta"):
+        model = cmow.MatrixEmbeddingForSequenceClassification(config)
+    assert (models.parameters(model), models.parameters(model.head)) == (whole, classifier)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "shape", "millions"),
+    [  # tables 2, 3, 5 and 6 of CKA; of a BERT with its pooler
+        ("bart", {}, "6x640", 80), ("bart", {}, "24x768", 239), ("mbart", {"vocab_size": 250027}, "12x384", 122),
+        ("mbart", {"vocab_size": 250027}, "24x512", 217), ("bert", {}, "8x512", 49.8), ("bert", {}, "6x768", 66.9),
+        ("distilbert", {}, "4x768", 52.2),
+    ],
+)  # fmt: skip
+def test_sizes_of_cka(family: str, settings: dict[str, Any], shape: str, millions: float) -> None:
+    ffn = cka.PAPER_FFN.get((family, shape))
+    config = models.student_config(AutoConfig.for_model(family, **settings), *student_shape(shape), ffn=ffn)
+    auto: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
+    with torch.device("meta"):
+        assert models.parameters(models.build(config, auto)) / 1e6 == pytest.approx(millions, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "settings", "whole", "half"),
+    [  # table 2 of efficient attention, in millions
+        ("longformer", "roberta", ROBERTA, 148.7, 95.5), ("lsg", "roberta", ROBERTA, 127.8, 85.3),
+        ("nystromformer", "roberta", ROBERTA | {"vocab_size": 30000, "type_vocab_size": 2}, 111.2, 68.7),
+        ("bigbird", "bert", {"vocab_size": 50358}, 127.5, 84.9),
+    ],
+)  # fmt: skip
+def test_sizes_of_efficient_attention(
+    name: str, family: str, settings: dict[str, Any], whole: float, half: float
+) -> None:
+    for layers, millions in ((12, whole), (6, half)):
+        with torch.device("meta"):
+            model = AutoModel.from_config(AutoConfig.for_model(family, **settings | {"num_hidden_layers": layers}))
+            attention.convert(model, name, 4096, Specials)
+        if name == "nystromformer":  # which has no pooler
+            model.pooler = None
+        assert models.parameters(model) / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("layers", "bits", "mib"), [(12, 1, 13.0), (6, 1, 8.0), (5, 32, 228.2), (5, 2, 14.2), (4, 32, 201.2), (4, 1, 6.3)]
+)
+def test_sizes_of_xtc(layers: int, bits: int, mib: float) -> None:
+    """Tables C.2, C.8 and C.13: every matrix, the pooler too, at so many bits, nothing else."""
+    with torch.device("meta"):
+        model = AutoModel.from_config(AutoConfig.for_model("bert", num_hidden_layers=layers))
+    numbers = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
+    assert numbers * bits / 8 / 2**20 == pytest.approx(mib, abs=0.08)

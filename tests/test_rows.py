@@ -30,8 +30,8 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelFo
 from bench import papers
 from common import corpus, data, models, results, run, teacher, text, train
 from common.evaluate import Evaluation
+from common.hub import HUB
 from common.kinds import Kind
-from common.sources import HUB
 from common.tasks import TASKS
 from methods import cka, cmow, efficient_attention, mc3kd
 
@@ -128,7 +128,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hub")
     for name in PUBLISHED:
         publish(name, root / name)
-    for name in ("cbow", "cmow", "hybrid"):  # as bench/word2mat.py writes the embeddings of Mai et al.
+    for name in ("cbow", "cmow", "hybrid"):  # the embeddings of Mai et al.
         given = cmow.Args(student=name, head="linear")
         config = cmow.student_config(given, word_tokenizer(), diffcat=False)
         cmow.MatrixEmbeddingForSequenceClassification(config).save_pretrained(root / "word2mat" / name)

@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
 from transformers.utils.logging import disable_progress_bar
 
-from common import data, evaluate, models, teacher, train
+from common import data, evaluate, models, own, teacher, train
 from common.args import BadInput, CommonArgs
 from common.kinds import KINDS
 from common.layers import attention
@@ -201,12 +201,12 @@ def test_labels_are_joined_by_their_names(
     model.config.id2label = {0: "cat", 1: "dog"}
     with pytest.raises(BadInput, match="cat, dog"):
         get_teacher(some(), sst2, str(other := saved(tmp_path / "other", model)))
-    own = data.from_lists([f"book {i}" for i in range(40)], ["up", "down"] * 20)  # no checkpoint of a hub knows these
-    made = get_teacher(some(out_dir=str(tmp_path)), own, str(other))
+    mine = own.from_lists([f"book {i}" for i in range(40)], ["up", "down"] * 20)  # no checkpoint of a hub knows these
+    made = get_teacher(some(out_dir=str(tmp_path)), mine, str(other))
     assert made.pretrained == str(other)
     assert "it is fine-tuned" in capsys.readouterr().err
     with pytest.raises(BadInput, match="cat, dog"):
-        get_teacher(some(teacher_epochs=0), own, str(other))
+        get_teacher(some(teacher_epochs=0), mine, str(other))
 
 
 def test_outputs_without_names_are_named_by_hand(

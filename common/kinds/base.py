@@ -8,7 +8,9 @@ Shapes: N examples of a split, B batch, L length (tokens, padding included), C o
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +27,39 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
-KINDS: dict[str, Kind] = {}  # name -> the kind; every class that has a name enters itself
+SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
+
+# Kind -> the module beside this one that holds its class, which is opened when a task of the kind is asked for
+MODULES = {
+    "classification": "sentences",
+    "regression": "sentences",
+    "multi-label classification": "multilabel",
+    "token classification": "documents",
+    "span QA": "documents",
+    "language modelling": "texts",
+    "summarisation": "texts",
+    "translation": "texts",
+}
+# What `--kind` calls the kind of a data set of one's own
+OWN = {
+    "classes": "classification",
+    "scores": "regression",
+    "tags": "token classification",
+    "spans": "span QA",
+    "texts": "summarisation",
+    "labels": "multi-label classification",
+}
+
+
+class Kinds(dict[str, "Kind"]):
+    """Name -> the kind. A class that has a name enters itself when its module is opened."""
+
+    def __missing__(self, name: str) -> Kind:
+        importlib.import_module(f"common.kinds.{MODULES[name]}")
+        return self[name]
+
+
+KINDS = Kinds()
 
 
 # --- data ----------------------------------------------------------------------------------------------------
@@ -36,7 +70,7 @@ class Task:
     """A task: its text columns, its label names in the order of the hub's ids, its metrics, its files and sources."""
 
     name: str
-    kind: Kind
+    kind_or_name: Kind | str  # of KINDS; of scores of one's own the kind, which knows their scale
     fields: tuple[str, ...]
     labels: tuple[str, ...]  # of classes, or of tags; () for scores, texts and questions
     metrics: tuple[str, ...]  # the first is the primary
@@ -47,6 +81,11 @@ class Task:
     hub: bool = True  # whether a repository of the hub serves it
     whole: bool = False  # whether the parts of a document that its files hold are one example: sentences, paragraphs
     target_length: int | None = None  # tokens kept of a text to be written; None: as many as of the source
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind, whose module is opened now."""
+        return Kind.of(self.kind_or_name)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -236,13 +275,11 @@ class Kind(str):
     __slots__ = ()
     name: ClassVar[str]
 
-    # Data of one's own: what `--kind` calls them; their metrics, the primary first; others that `--metric` may name
-    own: ClassVar[str] = ""
+    # Data of one's own: their metrics, the primary first; others that `--metric` may name
     own_metrics: ClassVar[tuple[str, ...]] = ()
     more_metrics: ClassVar[tuple[str, ...]] = ()
     pair: ClassVar[tuple[str, str]] = ("text1", "text2")  # the canonical names of two texts
     usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
-    titles: ClassVar[dict[str, str]] = {}  # metric -> as tables print it
     labelled: ClassVar[bool] = True  # whether sources hold labels
     ordered: ClassVar[bool] = False  # whether a label is one value, that can be sorted
     several: ClassVar[bool] = False  # whether a text has several labels, of several columns, or none in a blank cell
@@ -271,7 +308,9 @@ class Kind(str):
     @staticmethod
     def of(name: str) -> Kind:
         """The kind of this name."""
-        return name if isinstance(name, Kind) else KINDS.get(name) or Kind(name)
+        if isinstance(name, Kind):
+            return name
+        return KINDS[name] if name in KINDS or name in MODULES else Kind(name)
 
     def among(self, names: Sequence[str] | None) -> bool:
         """Whether it is one of these kinds, or made from one of them; None: of any."""

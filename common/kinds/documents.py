@@ -112,8 +112,7 @@ class TokenClassification(_Windowed):
 
     name = "token classification"
     temperature = 1.0  # at 2 KD rows on pocket/ner score lower (attention_pocket_trials.json)
-    own, own_metrics = "tags", ("entity_f1",)
-    titles: ClassVar = {"entity_f1": "entity F1"}
+    own_metrics = ("entity_f1",)
     usual: ClassVar = {"text": "tokens", "label": "ner_tags"}
     head, architectures = "AutoModelForTokenClassification", ("ForTokenClassification",)
     pocket_body = "bert-long"
@@ -312,8 +311,7 @@ class SpanQA(_Windowed):
     """
 
     name = "span QA"
-    own, own_metrics = "spans", ("answer_f1", "exact_match")
-    titles: ClassVar = {"answer_f1": "F1", "exact_match": "EM"}
+    own_metrics = ("answer_f1", "exact_match")
     pair = ("question", "context")
     usual: ClassVar = {"question": "question", "context": "context", "label": "answers"}
     head, architectures = "AutoModelForQuestionAnswering", ("ForQuestionAnswering",)

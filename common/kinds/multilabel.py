@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,7 @@ class MultiLabel(Classification):
     """
 
     name = "multi-label classification"
-    own, own_metrics, more_metrics = "labels", ("micro_f1", "macro_f1"), ()
-    titles: ClassVar = {"micro_f1": "micro F1"}
+    own_metrics, more_metrics = ("micro_f1", "macro_f1"), ()
     ordered, several = False, True
 
     def cell(self, value: Any) -> list[str]:

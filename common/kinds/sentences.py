@@ -43,11 +43,8 @@ class Classification(_Sentence):
     """One class: an index into Task.labels. Labels: [N], long."""
 
     name = "classification"
-    own = "classes"
     own_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1", "majority")
     more_metrics: ClassVar[tuple[str, ...]] = ("matthews",)
-    titles: ClassVar = {"accuracy": "Acc", "f1": "F1", "macro_f1": "macro F1", "majority": "largest class",
-                        "matthews": "MCC"}  # fmt: skip
 
     def cell(self, value: Any) -> Any:
         return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
@@ -145,9 +142,8 @@ class Regression(_Sentence):
     """A score, a float. Labels: [N], float32."""
 
     name = "regression"
-    own, own_metrics = "scores", ("pearson", "spearman")
+    own_metrics = ("pearson", "spearman")
     absent = math.nan
-    titles: ClassVar = {"pearson": "Pearson", "spearman": "Spearman"}
 
     def cell(self, value: Any) -> Any:
         return value if (found := number(value)) is None else found

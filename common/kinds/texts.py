@@ -12,21 +12,18 @@ from tqdm import tqdm
 
 import pocket
 from common.errors import BadInput, shown
-from common.kinds.base import Encoded, Forward, Kind, Rows, Split, Task, block_examples
+from common.kinds.base import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task, block_examples
 from common.metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
-SURROGATE = re.compile("[\ud800-\udfff]")  # what JSON's \\uD800 alone becomes; no tokeniser takes it
-
 
 class LanguageModelling(Kind):
     """The next token; there are no labels in the data. Labels: [N, L], long, the blocks themselves."""
 
     name = "language modelling"
-    titles: ClassVar = {"perplexity": "PPL", "token_probability": "1/PPL"}
     head, architectures = "AutoModelForCausalLM", ("CausalLM", "LMHead")
     labelled = sized = False
     causal = True
@@ -155,7 +152,6 @@ BEAMS = 4  # of the beam search by which texts are written
 class _Written(Kind):
     """A text to be written. Labels: [N, M], long, its tokens, -100 after its end."""
 
-    own = "texts"
     head, architectures = "AutoModelForSeq2SeqLM", ("ForConditionalGeneration", "MTModel")
     written, sized = True, False
     random_lr = 4e-3
@@ -223,7 +219,6 @@ class Summarisation(_Written):
 
     name = "summarisation"
     own_metrics = ("rouge2", "rouge1", "rougeL")
-    titles: ClassVar = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
     usual: ClassVar = {"document": "document", "label": "summary"}
 
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:
@@ -238,7 +233,6 @@ class Translation(_Written):
 
     name = "translation"
     own_metrics = ("bleu",)
-    titles: ClassVar = {"bleu": "BLEU"}
     usual: ClassVar = {"source": "source", "label": "target"}
 
     def scores(self, task: Task, split: Split, given: Any, found: Any) -> dict[str, float]:

@@ -14,7 +14,6 @@ from scipy.special import log_softmax
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from bench import word2mat
 from common.args import BadInput
 from common.data import load
 from common.train import Ledger, split_batch
@@ -149,29 +148,6 @@ def test_first_embeddings_are_those_of_the_folder(tmp_path: Path) -> None:
     close(net.embeddings.state_dict(), made.embeddings.state_dict(), rtol=0, atol=0)
     with pytest.raises(BadInput, match="--init"):
         cmow.load_embeddings(model("hybrid-3-9").embeddings, tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["cbow", "cmow", "hybrid"])
-def test_embeddings_of_mai_et_al(kind: str, tmp_path: Path) -> None:
-    """A word's matrix is what it was there; words that are no token are left out, and tokens that are no word drawn."""
-    tables = {"cbow": torch.randn(4, 9), "cmow": torch.randn(4, 9)}
-    tables["cbow"][0], tables["cmow"][0] = 0, torch.eye(3).flatten()  # the padding of theirs
-    names = {"hybrid": {f"{k}_encoder.lookup_table.weight": v for k, v in tables.items()}}
-    weights = names.get(kind) or {"lookup_table.weight": tables[kind]}
-    vocabulary = {"[PAD]": 0, "b": 1, "##x": 2, "c": 3}
-    made, share = word2mat.convert(weights, {"a": 1, "b": 2, "c": 3}, vocabulary)
-    made.save_pretrained(tmp_path)
-    net = model({"cbow": "cbow-9", "cmow": "cmow-3", "hybrid": "hybrid-3-9"}[kind], vocab_size=4)
-    cmow.load_embeddings(net.embeddings, tmp_path)
-    assert share == 0.5
-    ids, mask = torch.tensor([[1, 3]]), torch.ones(1, 2, dtype=torch.bool)
-    rows_ = [tables["cbow"][[2, 3]].sum(0), (tables["cmow"][2].view(3, 3) @ tables["cmow"][3].view(3, 3)).flatten()]
-    expected = {"cbow": rows_[:1], "cmow": rows_[1:], "hybrid": rows_}[kind]
-    torch.testing.assert_close(net.embeddings.pooled(ids, mask)[0].float(), torch.cat(expected))
-    assert net.embeddings.tokens(ids, mask)[1].shape[-1] == (0 if kind == "cbow" else 3)
-    for wrong in ({"weight": tables["cbow"]}, weights):
-        with pytest.raises(BadInput):
-            word2mat.convert(wrong, {"a": 1}, vocabulary)
 
 
 def test_stsb_has_21_classes() -> None:

@@ -1,33 +1,31 @@
-"""Does an order that small tasks give hold on others? The same rows in two matrices, rank against rank.
+"""Does the order of rows on small tasks hold on real ones? The arena beside real_arena, rank against rank.
 
-    python -m bench transfer arena real_arena real_arena_stsb
-    python -m bench transfer bench/results/arena.jsonl.gz runs/real_arena --figure docs/img/transfer.png
+    python -m bench.studies.transfer    # bench/results/transfer.json, docs/img/transfer.png
 
-The first matrix predicts, the second is predicted, and may stand in several files. Rows are matched by their names; a
-task on which one of them is † is left out. For the mean over the first one's tasks, beside each task of the second and
-their mean: Spearman's rank correlation of the rows' scores. So of the rows without the undistilled student and vanilla
-KD: the order of the losses alone. The ceiling: each task of the second beside the mean of its others. Then the pairs of
-rows that the second tells apart (Holm), and how many of them the first puts in the same order. Intervals are the middle
-95% of draws of seeds and of test items, the same ones for all rows; they are blind to which tasks and rows were taken.
-Beside them stands how often two orders that have nothing to do with each other correlate so well (Student's t).
+Rows are matched by their names; a task of the arena on which one of them is † is left out, and in further lines is not.
+For the mean over the arena's tasks, beside each real task and their mean: Spearman's rank correlation of the rows'
+scores. So of the rows without the undistilled student and vanilla KD: the order of the losses alone. The ceiling: each
+real task beside the mean of the others. Then the pairs of rows that the real tasks tell apart (Holm), and how many of
+them the arena puts in the same order. Intervals are the middle 95% of draws of seeds and of test items, the same ones
+for all rows; they are blind to which tasks and rows were taken. Beside them stands how often two orders that have
+nothing to do with each other correlate so well (Student's t).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanrho
 
 from bench import plots
-from bench.cli import Parser
+from bench.cli import FOLDER
 from bench.contrasts import pairs
 from bench.grid import Grid
-from bench.records import folder_of
+from bench.records import KEPT
 from bench.rows import Row, Table, load, short
 from bench.stats import Sample
-from bench.table import budget_of
+from common import results
 from common.args import BadInput
 
 DRAWS = 2000
@@ -153,16 +151,54 @@ def gains(scores: Scores) -> list[tuple[float, float, float]]:
     return found
 
 
-def main(argv: list[str]) -> None:
-    parser = Parser("transfer", __doc__)
-    parser.add_argument("first", help="the matrix that predicts: its file, a folder with runs, or a file that was kept")
-    parser.add_argument("second", nargs="+", help="the matrix that is predicted")
-    parser.add_argument("--figure", type=Path, help="draw each row's gain over vanilla KD in both, to this file")
-    given = parser.parse_args(argv)
-    first, second = (load(map(folder_of, names), budget_of(names)) for names in ([given.first], given.second))
-    one, two = both(first, second)
-    print(transfer(one, two, "the first", "the second").markdown())
-    if given.figure:
-        points = {row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)}
-        across, *up = (Path(name).name.partition(".")[0] for name in (given.first, *given.second))
-        plots.crosses(points, given.figure, "Points over vanilla KD", across, ", ".join(up))
+def crosses(points: dict[str, Any]) -> None:
+    """Of each row its gains on both sides, each with its interval, as a cross: docs/img/transfer.png."""
+    with plots.phone(results.ROOT / "docs" / "img" / "transfer.png", "Points over vanilla KD", 3.4) as (figure, axes):
+        for number, (name, (across, up)) in enumerate(points.items()):
+            ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
+            mark = "osD^v"[number // 10 % 5]  # there are ten colours
+            axes.errorbar(across[0], up[0], ends[1], ends[0], fmt=mark, markersize=3, linewidth=0.8, label=name)
+        for line in (axes.axhline, axes.axvline):
+            line(0, color="grey", linewidth=0.6, zorder=0)
+        axes.set(title="Points over vanilla KD", xlabel="arena", ylabel="real_arena")
+        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+
+
+def answer(arena: Table, real: Table) -> dict[str, Any]:
+    """The table, "header" and "rows", and what is `said` of it by the rule that was written down before the runs."""
+    header, lines = [""], list[list[str]]()
+    for what, marked in (("the arena", False), ("the arena with its † task", True)):
+        found = transfer(*both(arena, real, marked), what, "real tasks")
+        header, rows = ["", *found.header[1:]], found.header[0]
+        wanted = [line for line in found.rows if not lines or line[0].startswith(what)]  # the ceiling once
+        lines += [[f"{line[0]} ({rows})", *line[1:]] for line in wanted]
+    out = ", ".join(short(task) for task in arena.tasks if task not in both(arena, real)[0].samples)
+    whole, losses = (line[2:] for line in lines
+                     if line[0].startswith("the arena, ") and line[1].startswith("real tasks, mean"))  # fmt: skip
+
+    def word(between: str, p: str) -> str:  # the interval is over draws, p over rows
+        low, high = map(float, between.strip("[]").split(", "))
+        other = "does not predict" if high < 0 else "is not distinguishable from one unrelated to"
+        return "predicts" if low > 0 and float(p.removeprefix("< ")) < 0.05 else other
+
+    def figures(correlation: str, between: str, p: str) -> str:
+        return f"{correlation} {between}, p = {p} over rows, one-sided"
+
+    place = "[real tasks](docs/real.md#do-small-tasks-predict-real-ones)"
+    said = (
+        f"The order of these rows{out and f', without {out} (†),'} {word(*whole[1:])} that on {place} under MiniLM"
+        f" ({', '.join(map(short, real.tasks))}): rank correlation {figures(*whole)}. Of the losses alone"
+        f" the order {word(*losses[1:])} the real one: {figures(*losses)}."
+    )
+    return {"header": header, "rows": lines, "said": said}
+
+
+def main() -> None:
+    arena, real = (load([FOLDER / f"{name}{KEPT}"]) for name in ("arena", "real_arena"))
+    results.write_json(FOLDER / "transfer.json", answer(arena, real))
+    one, two = both(arena, real)
+    crosses({row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)})
+
+
+if __name__ == "__main__":
+    main()

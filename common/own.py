@@ -1,0 +1,439 @@
+"""Data sets of one's own: `--task FILE`, FOLDER or hub:REPO, and lists in memory.
+
+task = load("tickets.csv", columns)     # what `data.load` calls: what it holds is seen from it, and told in a line
+task = from_lists(texts, labels)        # the same, in memory
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import folders, hub, outputs, tables
+from common.errors import BadInput, shown, some, tell, warn
+from common.kinds import KINDS, OWN, Kind, Rows, Split, Task
+from common.kinds.base import parts_of
+from common.kinds.documents import TAG
+from common.kinds.sentences import number as as_number
+from common.kinds.sentences import renamed
+from common.tasks import SUFFIXES, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
+from common.values import expanded, split_paths
+
+
+class DataSet(NamedTuple):
+    """A task, its rows by split, and where they are from."""
+
+    task: Task
+    rows: dict[str, Rows]
+    source: Source
+    origin: str
+
+
+def load(name: str, columns: Columns, limit: int | None, tune: bool) -> TaskData:
+    """As `data.load`."""
+    return loaded(read(name, columns), limit, tune)
+
+
+def from_lists(
+    texts: Sequence[Any],
+    labels: Sequence[Any],
+    name: str = "lists",
+    kind: str | None = None,
+    **others: tuple[Sequence[Any], Sequence[Any]],
+) -> TaskData:
+    """The task of texts, or tuples of two texts, and their labels in memory; further splits as `dev=(texts, labels)`.
+
+    Without one a tenth is held out. Classes and checks are those of a file with the same content, and of this --kind.
+    """
+    rows = {}
+    for split, both in {"train": (texts, labels), **others}.items():
+        inputs, answers = (list(values.tolist() if hasattr(values, "tolist") else values) for values in both)
+        if not inputs or len(inputs) != len(answers):
+            raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
+        found = {"text": inputs}
+        if isinstance(inputs[0], tuple):
+            if not all(isinstance(one, tuple) and len(one) == 2 for one in inputs):
+                raise BadInput(f"{split}: tuples must all be of two texts")
+            found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
+        rows[split] = Rows(found | {"label": answers}, split)
+    return loaded(described(name, rows, Columns(kind=kind)), None, False)
+
+
+def loaded(found: DataSet, limit: int | None, tune: bool) -> TaskData:
+    """A data set of one's own, a tenth of train held out if there is no other split; what it holds is told in a line,
+    and what is wrong with it in warnings. Its name ends with a digest of all splits: a name for every content."""
+    task, origin = found.task, found.origin
+    splits = {split: to_split(task, split, rows, own=True) for split, rows in found.rows.items()}
+    if len(splits) == 1:
+        splits = _hold_out(task, splits["train"])
+        origin += f", a tenth of train held out as dev ({len(splits['dev']):,}, by their texts)"
+    _tell(task, origin, found.rows["train"], splits)
+    name = f"{task.name}-{fingerprint_of(task, splits)[:8]}"
+    data = task_data(task, found.source, origin, name, splits, limit, tune)
+    kind = task.kind.of_own(data.splits["train"])
+    return replace(data, task=replace(data.task, kind_or_name=kind))
+
+
+def _hold_out(task: Task, train: Split) -> dict[str, Split]:
+    """Train without a tenth of its texts, and these as dev: a text's hash decides, so that rows which are added later
+    move no other, and equal texts stay together. Rows without a label are not held out where others have one.
+
+    Every class keeps a text in train, and one of ten texts or more has one in dev, whatever the hashes are.
+    """
+    names = []  # of the texts of each row
+    for texts in train.texts:
+        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
+        names.append(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest())
+    rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.ordered]
+    rows = rows or list(range(len(train)))
+    classes: dict[Any, set[str]] = {None: {names[i] for i in rows}}
+    for i in rows:
+        if task.kind.ordered and isinstance(train.labels[i], int):
+            classes.setdefault(train.labels[i], set()).add(names[i])
+    hashed = {name for name in classes[None] if int(name[:8], 16) < 0.1 * 16**8}
+    held = hashed | {min(texts) for texts in classes.values() if len(texts) >= 10 and hashed.isdisjoint(texts)}
+    held -= {max(texts) for texts in classes.values() if texts <= held}
+    if not held:
+        raise BadInput(f"{task.name}: no dev or test split, and {len(classes[None]):,} different texts of"
+                       f" {max(1, len(classes) - 1):,} classes are too few to hold some out")  # fmt: skip
+    dev = [i for i in rows if names[i] in held]
+    if moved := sum(names[i] in held ^ hashed for i in rows):
+        why = "every class needs a text in train and, if it has ten, one in dev"
+        warn(f"dev: {moved:,} rows are held out, or not, against their texts' hash: {why}")
+    if left := sum(name in held for name in names) - len(dev):
+        warn(f"train: {left:,} rows without a label are left out: their texts are held out")
+    return {"train": train.rows([i for i, name in enumerate(names) if name not in held]), "dev": train.rows(dev)}
+
+
+def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
+    """One line about what a data set holds, and warnings about what is odd in it."""
+    what = task.kind.told(task, splits, rows)
+    known = set(splits["train"].texts)
+    for name, split in splits.items():
+        if name != "train" and (count := sum(text in known for text in split.texts)):
+            warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
+    alike: dict[str, list[str]] = {}
+    for label in task.labels:
+        alike.setdefault(_visible(label), []).append(ascii(label)[:40])
+    for labels in [labels for labels in alike.values() if len(labels) > 1][:5]:
+        warn(f"labels {some(labels, 5)} differ in case, the form of accents or invisible characters alone")
+    columns = ", ".join(f"{ours} from {theirs!r}" for ours, theirs in rows.chosen.items() if ours != theirs)
+    sizes = ", ".join(f"{name} {len(split):,}" for name, split in splits.items())
+    tell(f"{origin}: {what}; {sizes}{'; ' if columns else ''}{columns}")
+
+
+def _visible(name: str) -> str:
+    """A name without case, and with its accents in one form and no invisible character."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return " ".join("".join(c for c in folded if unicodedata.category(c) != "Cf").split())
+
+
+# --- reading it ------------------------------------------------------------------------------------------------
+
+SPLITS = ("train", "dev", "test")
+NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
+CLASSES, TAGS, SPANS = KINDS["classification"], KINDS["token classification"], KINDS["span QA"]
+
+
+def _asked(columns: Columns) -> Kind | None:
+    """The kind that `--kind` says."""
+    if columns.kind not in (None, *OWN):
+        raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
+    return KINDS[OWN[columns.kind]] if columns.kind else None
+
+
+def read(name: str, columns: Columns) -> DataSet:
+    """The data set behind hub:REPO[@REVISION][:CONFIG], a file, or a folder with a file for each split. What has not
+    changed since is not read again."""
+    _asked(columns)
+    path = expanded(name)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]  # among them may be a link to what is gone
+    files += [Path(columns.outputs)] if columns.outputs else []
+    stamp = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files if file.exists())
+    return _read_own(name, columns, stamp)
+
+
+@functools.lru_cache(maxsize=16)
+def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) -> DataSet:
+    path = expanded(name)
+    found: Mapping[str, Any] = {"train": path}  # a split's file, or its `datasets.Dataset`
+    origin = title = path.resolve().name
+    if name.startswith("hub:"):
+        place, _, config = name.removeprefix("hub:").partition(":")
+        title, _, revision = place.partition("@")
+        source = hub.HubSource(title, config or None, revision or None)
+        found, origin = hub.load(name, source, "--task FILE or --task FOLDER")
+    elif path.is_dir():
+        found, origin = tables.opened(folders.files_of(path, SPLITS, ("train",)))
+    elif not path.is_file():
+        raise BadInput(f"--task {name}: no such file or folder")
+    elif plain(path).suffix.lower() not in SUFFIXES:
+        kinds = ", ".join(filter(None, SUFFIXES))
+        raise BadInput(f"--task {name}: must be a {kinds} file; save a spreadsheet as CSV, in UTF-8")
+    rows: dict[str, Rows] = {}
+    pick: tables.Pick = functools.partial(_choose_columns, columns)
+    splits = folders.splits_of(found, SPLITS, ("train",), f"--task {name}")
+    unread = [split for split, one in found.items() if not any(one is read for read in splits.values())]
+    if path.is_dir() and all(isinstance(file, Path) for file in splits.values()):
+        read = {Path(file).name for file in (*splits.values(), columns.outputs or "")}
+        unread = [file.name for file in folders.data_files(path) if not any(fnmatch(file.name, one) for one in read)]
+    if unread:
+        warn(f"--task {name}: does not read {some(unread)}; splits are called train, dev (valid, validation) and test")
+    for split, stored in splits.items():
+        made = tables.read(stored, f"{origin} {split}", pick)
+        label = rows["train"].chosen.get("label") if rows else None
+        if label is not None and "label" not in made.columns:
+            warn(f"{split} is left out: no column {label!r}, which train has, in {made.where}")
+            continue
+        made.columns.setdefault("label", [None] * len(made))
+        parts = _by_split(split, made)
+        if rows.keys() & parts.keys():
+            raise BadInput(
+                f"--task {name}: a column of train's file and another file both say what {split} is; leave one"
+            )
+        rows |= parts
+        if split == "train" and "label" in made.chosen:
+            pick = functools.partial(_same_columns, made.chosen)
+    if columns.outputs is not None:
+        outputs.join(rows, outputs.stored(columns))
+    return described(plain(Path(title)).stem, rows, columns, "hub" if name.startswith("hub:") else "local", origin)
+
+
+def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
+    """The rows of a table of which a column says what each is for. Other tables are this split."""
+    if "split" not in rows.columns:
+        return {split: rows}
+    of_name = {name: split for split in SPLITS for name in folders.names_of(split)}
+    column = rows.chosen.pop("split")
+    said = [of_name.get(str(value).strip().lower()) for value in rows.columns.pop("split")]
+    if "train" not in said or None in said:
+        where = rows.place(said.index(None)) if None in said else rows.where
+        raise BadInput(f"{where}: its column {column!r} must say train, dev or test, and train of some rows; another"
+                       " name for it, or a file for each split, would do")  # fmt: skip
+    rows.columns["row"] = list(range(len(rows)))
+    return {split: rows.keep([i for i, one in enumerate(said) if one == split]) for split in SPLITS if split in said}
+
+
+def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict[str, str]:
+    """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
+    "text" or "sentence", and "label", of which one may be the only other column."""
+    kind = _asked(columns) or CLASSES
+    labels = parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
+    for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels if name]:
+        if name not in header:
+            hint = (
+                "; a name with a comma stands in quotation marks, and several columns of 0 and 1 are read with --kind"
+            )
+            hint = f"{hint} labels" if any("," in one for one in (name, *header)) else ""
+            raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
+    usual = {name.lower(): name for name in reversed(header) if name and name not in (*columns.text, *labels)}
+    beside: dict[str, str] = {name: usual.pop(name) for name in ("split", "id") if name in usual}
+    if not columns.outputs:
+        beside.pop("id", None)
+    for layout in (TAGS.usual, SPANS.usual):
+        if not (columns.text or columns.label) and {*layout.values()} <= usual.keys():
+            return {ours: usual[theirs] for ours, theirs in layout.items()} | beside
+    label = columns.label or usual.get("label", "")
+    known = tuple(usual[name] for name in ("text", "sentence") if name in usual)
+    texts = columns.text or (known if len(known) == 1 else ())
+    left = tuple(name for name in usual.values() if name not in (*texts, label))
+    if len(left) == 1 and not (texts and (label or columns.outputs)):
+        texts, label = (texts, left[0]) if texts else (left, label)
+    if not texts or not (label or columns.unlabelled):
+        lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
+        raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)}, by"
+                       " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
+    if len(texts) > 2 or len({*texts, label}) <= len(texts):
+        raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
+    if label:
+        beside["label"] = label
+    return dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside
+
+
+def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
+    """The columns of train in another split, which may lack the label's and the id."""
+    lacking = {name for name in ("label", "id") if not set(parts_of(chosen.get(name, ""), header)) <= set(header)}
+    return {ours: theirs for ours, theirs in chosen.items() if ours not in lacking}
+
+
+# --- what its labels are -------------------------------------------------------------------------------------
+
+
+def described(
+    name: str, rows: dict[str, Rows], columns: Columns, source: Source = "local", origin: str = "lists"
+) -> DataSet:
+    """What rows with the canonical columns (`text`, or `text1` and `text2`, or `question` and `context`; `label`) are
+    a task of: what `--kind` says or their layout, else classes. Their labels become those that `data` reads for a task
+    of the table."""
+    kind = _asked(columns) or _layout(rows["train"])
+    rows = _usable(rows, columns, kind)
+    labelled = {split: found.labelled for split, found in rows.items()}
+    known = rows if kind.several else {split: found for split, found in labelled.items() if len(found)}
+    said = _output_names(rows, known, columns, kind)
+    if not (known or said):
+        lacking = f"no row has a label, and teacher {columns.teacher} no head that names classes"
+        remedies = "--label COLUMN (of 0 and 1: A,B --kind labels), a fine-tuned teacher, or --teacher-outputs FILE"
+        raise BadInput(f"{name}: {lacking}; give {remedies}")
+    if not columns.kind and not known and len(said) == 1:
+        kind = KINDS["regression"]
+    _refuse_labels(known, kind, asked=columns.kind is not None, named=bool(said))
+    if columns.kind == "texts" and columns.metric in KINDS["translation"].own_metrics:
+        kind = KINDS["translation"]
+    rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
+    for found in rows.values():
+        labels = found.columns["label"]
+        for i, value in enumerate(labels):
+            try:
+                labels[i] = None if value is None and kind.ordered else kind.cell(value)
+            except ValueError as error:
+                raise BadInput(f"{found.place(i)}: {error}") from error
+    names = said if len(said) > 1 else ()
+    if known:
+        names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
+        if kind.several and not names:
+            raise BadInput(
+                f"{name}: --kind {columns.kind}, and no row has a label; --label COLUMN names where they are"
+            )
+        if names and said and (rows["train"].outputs or set(names) <= set(said)):  # a column of outputs names its class
+            names = said
+    metrics = kind.own_metrics
+    if columns.metric is not None:
+        allowed = [*(metric for metric in metrics if metric != "majority"), *kind.more_metrics]
+        if columns.metric not in allowed:
+            raise BadInput(f"--metric {columns.metric}: {name} is {kind}, which has {', '.join(allowed)}")
+        metrics = tuple(dict.fromkeys((columns.metric, *metrics)))
+        origin += f", by {columns.metric}"
+    # a number is an id only where nobody says what the classes are called, or they are called by numbers
+    integers = not said or any(label.isdigit() for label in names)
+    rows = {split: kind.examples(replace(found, integers=integers)) for split, found in rows.items()}
+    fields = tuple(field for field in rows["train"].columns if field not in NO_TEXTS)
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
+    return DataSet(Task(safe, kind, fields, names, metrics, splits=tuple(rows)), rows, source, origin)
+
+
+def _layout(rows: Rows) -> Kind:
+    """Spans where there is a context; tags where words stand in lists, the label's column is called as tags are, or
+    every label is made of tags; else classes."""
+    labels = [label for label in rows.columns["label"] if not _blank(label)]
+    tags = [tag for label in labels for tag in (label if isinstance(label, list) else str(label).split())]
+    tagged = bool(tags) and all(TAG.fullmatch(str(tag)) for tag in tags)
+    tagged |= rows.chosen.get("label", "").lower() == TAGS.usual["label"]
+    tagged |= any(isinstance(text, list) for text in rows.columns.get("text", ()))
+    return SPANS if "context" in rows.columns else TAGS if tagged else CLASSES
+
+
+def _refuse_labels(known: dict[str, Rows], kind: Kind, asked: bool, named: bool) -> None:
+    """Refuse labels of a layout that is not read, and classes that may be another kind's, in a line that names the
+    argument to give. `asked`: --kind says the kind; `named`: a teacher's outputs say the classes."""
+    classes = kind is CLASSES and not asked
+    others = "; --kind labels reads several labels of a text, --kind classes takes each list as a class"
+    either = others if classes else ""
+    for rows in known.values():
+        for i, label in enumerate(rows.columns["label"]):
+            written = isinstance(label, str)
+            if written and asked and not (kind.windowed or kind.several):
+                continue  # a class, or a text, that stands in brackets may be meant
+            if re.match(r"\s*\[\s*[\[{]", str(label)):
+                why = 'a list of answers, or spans of characters; answers are {"text": [...], "answer_start": [...]},'
+                why += " tags a list, one for each word"
+            elif written and not kind.several and re.fullmatch(r"\s*(\[.*\]|\{.*\})\s*", label, re.DOTALL):
+                why = f"a list or dictionary as text; lists of tags, and answers, need JSON lines or Parquet{either}"
+            elif classes and isinstance(label, (list, dict)):
+                why = f"neither one class, nor a tag for each word; several references are not read{either}"
+            else:
+                continue
+            raise BadInput(f"{rows.place(i)}: its label is {shown(label)}: {why}")
+    if not known or named or not classes:
+        return
+    rows = next(iter(known.values()))  # train, where it has labels
+    if rows.names:
+        return
+    values, texts = rows.columns["label"], rows.columns.get("text", ())
+    numbers = [n for value in values if (n := as_number(value)) is not None]
+    distinct, different = {*numbers}, len({*map(str, values)})
+    few = all(n.is_integer() for n in distinct) and (len(distinct) <= 20 or distinct == {*range(len(distinct))})
+    words = sum(len(str(text).split()) == 1 for text in texts)
+    if 2 * len(numbers) > len(values) and not few:
+        why = f"{len(distinct):,} different numbers; --kind scores reads scores"
+    elif different > max(2, len(values) // 2):
+        why = f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts"
+        why += " reads texts to be written"
+    elif (called := rows.chosen.get("text", "")).lower() in ("tokens", "words"):
+        why = f"column {called!r} holds no lists of words, which need JSON lines or Parquet; --text names another"
+    elif words > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts):
+        why = "one word a row; tags need CoNLL's columns, or the words of a sentence in a list"
+    else:
+        return
+    raise BadInput(f"{rows.place(0)}: {why}, --kind classes takes each label as a class")
+
+
+def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, kind: Kind) -> tuple[str, ...]:
+    """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
+    scores, () if nobody says it."""
+    stored = rows["train"].outputs
+    if stored is not None:
+        return stored.names or (() if known else tuple(map(str, range(len(stored.values[0])))))
+    lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
+    if not (columns.unlabelled and columns.teacher and lacking):
+        return ()
+    from common import models  # with torch, which few need so early
+
+    config: Any = models.load_config(models.source(split_paths(columns.teacher)[0]))
+    if columns.label_map:
+        return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
+    return kind.output_names(config)
+
+
+def _blank(value: Any) -> bool:
+    """Whether there is nothing in a cell, as files and their readers say it; SQuAD 2 by a dictionary of empty lists."""
+    if isinstance(value, dict):
+        return not any(value.values())
+    return value is None or value != value or value == [] or not str(value).strip()
+
+
+def _minus_one(value: Any) -> bool:
+    """Whether a label, or each of several, is -1, as the labels of GLUE's test files are, which nobody knows."""
+    cells = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return {as_number(cell) for cell in cells} == {-1}
+
+
+def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Rows]:
+    """The rows that can be learnt from or scored: without blank texts and, unless the kind has several, blank labels.
+
+    Where a teacher's outputs may teach, the label is None instead: of rows of train, and of a split that has no label.
+    """
+    of_train = [value for value in rows["train"].columns["label"] if not _blank(value)]
+    signed = not of_train or any((as_number(value) or 0) < 0 for value in of_train)  # -1 is a label as others
+    kept: dict[str, Rows] = {}
+    for split, found in rows.items():
+        labels = found.columns["label"]
+        fields = [column for name, column in found.columns.items() if name not in NO_TEXTS]
+        minus = [_minus_one(value) for value in labels]
+        unknown = "label" in found.names or (split != "train" and (all(minus) or not signed))
+        lacks = {
+            "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
+            "label": [(unknown and minus[i]) or (not kind.several and _blank(one)) for i, one in enumerate(labels)],
+        }
+        if columns.unlabelled and kind.ordered and (split == "train" or (not of_train and all(lacks["label"]))):
+            labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
+            lacks["label"] = [False] * len(found)
+        for what, lacking in lacks.items():
+            if count := sum(lacking):
+                first = found.place(lacking.index(True))
+                warn(f"{split}: {count:,} of {len(found):,} rows have no {what} and are left out; the first is {first}")
+        for values in fields:  # one side of a pair may be blank: null is
+            values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
+        order = [i for i in range(len(found)) if not (lacks["text"][i] or lacks["label"][i])]
+        if order:
+            kept[split] = found.keep(order)
+        elif split == "train":
+            raise BadInput(f"{found.where}: no row has both a text and a label")
+    return kept

@@ -1,0 +1,227 @@
+"""Files as rows: CSV, TSV, JSON, JSON lines, Parquet, the layouts of the kinds, and folders of `save_to_disk`.
+
+CSV, TSV and JSON lines are read here and not by `datasets`: its readers guess types (a text "1.0" or "null" becomes a
+number or nothing), take quotation marks of the official TSV files for quotes, and do not say in which line a mistake
+is. Parquet and `save_to_disk` folders, which carry their types, are left to it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.errors import BadInput, refused, warn
+from common.kinds import KINDS, Rows, Task
+from common.kinds.base import parts_of
+from common.tasks import plain
+
+Pick = Callable[[Sequence[str], str], dict[str, str]]  # the columns that there are, and where -> our name: the column
+
+OFFICIAL: dict[str, dict[str, str]] = {  # header names of the official TSV files, where they are not the hub's
+    "mrpc": {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality"},
+    "qqp": {"question1": "question1", "question2": "question2", "label": "is_duplicate"},
+    "stsb": {"sentence1": "sentence1", "sentence2": "sentence2", "label": "score"},
+    "mnli": {"premise": "sentence1", "hypothesis": "sentence2", "label": "gold_label"},
+}
+_COLA_HEADER = ["source", "label", "mark", "sentence"]  # the official file has none
+SPELT = {"mnli", "qnli", "rte"}  # GLUE's files have these labels by name; integers are a mistake
+
+
+def opened(files: dict[str, Path]) -> tuple[Mapping[str, Any], str]:
+    """What `folders.find_files` found: the file or the `datasets.Dataset` of each split; and what results call it."""
+    if not (folder := files.get("")):
+        first, *_ = files.values()
+        return files, f"{first.parent.resolve().name}: {', '.join(file.name for file in files.values())}"
+    import datasets
+
+    with refused(f"{folder}: save_to_disk folder cannot be read"):
+        return datasets.load_from_disk(str(folder)), f"{folder.resolve().name} (save_to_disk)"
+
+
+def read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
+    """The picked columns of one split, a `datasets.Dataset` or a file, whose suffix says how it is read, and of a data
+    set of one's own (no task yet) also what is in it."""
+    if not isinstance(stored, Path):
+        rows = _dataset(stored, where)
+    elif (suffix := plain(stored).suffix.lower()) == ".parquet":
+        return _read_parquet(stored, pick)
+    else:
+        path, text = plain(stored), _decode(stored)
+        for kind in [task.kind] if task else [KINDS["token classification"], KINDS["span QA"]]:
+            if (found := kind.parse(path, text, task.whole if task else None)) is not None:
+                return found
+        rows = _json(path, text) if suffix in (".jsonl", ".json") else _table(path, text, task)
+    return rows.take(pick(list(rows.columns), rows.where))
+
+
+def _dataset(data: Any, where: str) -> Rows:
+    """A `datasets.Dataset`, of which only the columns that are taken are decoded."""
+    titles = _titles(data.column_names, where)
+    lists = {name: getattr(data.features[title], "feature", data.features[title]) for name, title in titles.items()}
+    names = {name: feature.names for name, feature in lists.items() if getattr(feature, "names", None)}
+    return Rows({name: data[title] for name, title in titles.items()}, where, names=names)
+
+
+def _titles(columns: Sequence[str], where: str) -> dict[str, str]:
+    """The names of columns without blanks around them -> as they stand there; of equals the first, which is said."""
+    titles: dict[str, str] = {}
+    for title in columns:
+        if title.strip() in titles:
+            warn(f"{where}: several columns are called {title.strip()!r}; the first of them is read")
+        titles.setdefault(title.strip(), title)
+    return titles
+
+
+def _read_parquet(path: Path, pick: Pick) -> Rows:
+    """The picked columns of a Parquet file, or of those of a pattern, and no others; class names that `datasets` stored
+    in their schema are used."""
+    import datasets
+    import pyarrow.parquet
+
+    # names and texts are decoded late; `datasets` has no type for some of Arrow's
+    with refused(f"{path}: not a readable Parquet file", OSError, pyarrow.ArrowException, ValueError):
+        parts = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+        titles = _titles(pyarrow.parquet.read_schema(parts[0]).names, str(path))
+        chosen = pick(list(titles), str(path))
+        Rows(dict.fromkeys(titles, ()), str(path)).take(chosen)  # they are there
+        needed = {titles[part] for name in chosen.values() for part in parts_of(name, titles)}
+        table = pyarrow.parquet.read_table(parts, columns=sorted(needed))
+        return read(datasets.Dataset(table), str(path), lambda *_: chosen)
+
+
+def _decode(path: Path) -> str:
+    """The text of a file in UTF-8, or with a byte order mark in UTF-16, as Excel's "Unicode text" is."""
+    with refused(f"{path}: cannot be read", OSError, EOFError, zlib.error):
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
+    try:
+        utf16 = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        text = raw.decode("utf-16" if utf16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
+    if "\0" in text[:2]:
+        raise BadInput(f"{path}: binary, or UTF-16 without a mark; save it as UTF-8")
+    if not text.strip():
+        raise BadInput(f"{path}: the file is empty")
+    return text
+
+
+def _separator(header: str, suffix: str) -> str:
+    """What separates the columns: of comma, tab, semicolon and bar the one that makes most of the header; of equals
+    the one that the suffix says."""
+    usual = "," if suffix == ".csv" else "\t"
+    return max(usual + ",;\t|", key=lambda one: len(next(csv.reader([header], delimiter=one))))
+
+
+def _table(path: Path, text: str, task: Task | None) -> Rows:
+    """CSV with the usual quoting; TSV of a task without any: a quotation mark is just text there, as it is
+    in a TSV of one's own whose marks do not come in pairs."""
+    suffix, name = path.suffix.lower(), task.name if task else ""
+    quoted = suffix == ".csv" or task is None
+    separator = _separator(re.split("[\r\n]", text.lstrip(" \r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
+    if quoted and (separator == ",") != (suffix == ".csv") and separator != "\t":
+        warn(f"{path}: its columns are separated by {separator!r}, and read so")
+    rows = _cells(path, text, separator, quoted)
+    header = [title.strip() for title in rows[0][1]]
+    if headless := name == "cola" and not quoted and "sentence" not in header:
+        header = _COLA_HEADER
+    if twice := next((title for i, title in enumerate(header) if title and title in header[:i]), None):
+        warn(f"{path}: several columns are called {twice!r}; the first of them is read")
+    rows = rows[not headless :]
+    released = not quoted and name in OFFICIAL and set(OFFICIAL[name].values()) <= set(header)
+    if released and name in ("qqp", "mnli"):  # what is known to be wrong in the official files is left out
+        if name == "qqp":
+            what, good = "with too few or too many columns", [row for row in rows if len(row[1]) == len(header)]
+        else:
+            what, at = "without an agreed label", header.index("gold_label")
+            good = [row for row in rows if row[1][at : at + 1] != ["-"]]
+        if len(good) < len(rows):
+            warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
+        rows = good
+    for line, row in rows:
+        if len(row) != len(header):
+            raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
+    # SST-2's official header is the hub's; the others are known by their further columns or none.
+    official = not quoted and task.hub and (headless or released or "index" in header or name == "sst2")
+    columns = {title: [row[i] for _, row in rows] for title, i in zip(header, map(header.index, header), strict=True)}
+    return Rows(
+        columns,
+        str(path),
+        lambda i: f"{path} line {rows[i][0]}",
+        official=official,
+        integers=quoted or name not in SPELT,
+    )
+
+
+def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[int, list[str]]]:
+    """Every row that is not blank, with its line."""
+    csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
+    how: dict[str, Any] = {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **how)
+    rows, wrong = [], ""
+    try:
+        rows = [(reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip()]
+    except csv.Error as error:
+        wrong = f"{path} line {reader.line_num}: {error}; check the quotes and separators"
+    if separator == "\t" and quoted:
+        # two marks that are no pair, and all between them
+        broken = (line for line, row in rows if any("\n" in cell and "\t" in cell for cell in row))
+        if line := next(broken, None):
+            wrong = f"{path} line {line}: a quotation mark closes a cell that began lines before"
+        if wrong:
+            warn(f"{wrong}; all its quotation marks are read as text")
+            return _cells(path, text, separator, quoted=False)
+    if wrong:
+        raise BadInput(wrong)
+    return rows
+
+
+def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """What the lines of a JSONL file hold, with their numbers; empty ones hold nothing."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        expected = "; one object a line is expected"
+        with refused(f"{path} line {number}: not JSON", ValueError, RecursionError, hint=expected):
+            record = json.loads(line)
+        yield number, record
+
+
+def _json(path: Path, text: str) -> Rows:
+    """One JSON object a line, or one list of objects; what one of them lacks is null. A row that is a list, as
+    pipelines give them, is the column "list"."""
+    what, numbered = "line", json_lines(path, text.split("\n"))
+    if path.suffix.lower() == ".json" and text.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):  # several objects are none
+            json.loads(text)
+            raise BadInput(f"{path}: one object, as pandas writes columns, or rows in a field of it; a list of objects,"
+                           ' or one a line is expected, as pandas writes with orient="records"')  # fmt: skip
+    if text.lstrip().startswith("[") and "\n[" not in text.strip():
+        expected = "; a list of objects, or one a line is expected"
+        with refused(f"{path}: not JSON", ValueError, RecursionError, hint=expected):
+            what, numbered = "row", enumerate(json.loads(text), 1)
+    numbers: list[int] = []
+    rows: list[dict[str, Any]] = []
+    for number, record in numbered:
+        if isinstance(record, list) and (not rows or "list" in rows[0]):
+            record = {"list": record}
+        if not isinstance(record, dict):
+            raise BadInput(f"{path} {what} {number}: {type(record).__name__}; one JSON object a line is expected")
+        numbers.append(number)
+        rows.append({name.strip(): value for name, value in record.items()})
+    if not rows:
+        raise BadInput(f"{path}: no rows; one JSON object a line is expected")
+    names = dict.fromkeys(name for record in rows for name in record)
+    columns = {name: [record.get(name) for record in rows] for name in names}
+    return Rows(columns, str(path), lambda i: f"{path} {what} {numbers[i]}")
