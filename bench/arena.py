@@ -33,9 +33,9 @@ from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.stats import Interval, estimate
-from bench.table import Grid, Row, Table, interval, load
+from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, models, results
-from common.args import BadInput, parse_model, split_list, split_paths, student_shape
+from common.args import BadInput, parse_model, split_list, student_shape
 from common.kinds import Kind
 from common.tasks import Columns, is_data_set
 from common.values import expanded
@@ -94,10 +94,10 @@ def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled:
         return str(path.resolve()) if (path := expanded(name)).exists() else name
 
     task = whole(options.task) if is_data_set(options.task) and not options.task.startswith("hub:") else options.task
-    teacher = ",".join(name if name in POCKET else whole(name) for name in split_paths(options.teacher))
+    teacher = options.teacher if options.teacher in POCKET else whole(options.teacher)
     given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
     given |= {name: str(expanded(given[name]).resolve()) for name in FOLDERS & given.keys()}
-    base = given.get("init") or given.get("tokenizer") or models.source(split_paths(teacher)[0])
+    base = given.get("init") or given.get("tokenizer") or models.source(teacher)
     rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
     given.pop("init", None)  # it is in the rows
@@ -199,12 +199,15 @@ peak of a process that loads a student and reads one batch, beyond that of a pro
 All with the processors that OMP_NUM_THREADS names.
 OUT/profile.json keeps it, and `python -m bench report` draws from it.
 """
+NO_TOKENIZER = "none"  # of a linear model, whose clock begins at the text
 LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
 
 
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
-    """The first texts of the reported split in batches, without labels."""
+    """The first texts of the reported split in batches, without labels; as they are if there is no tokenizer."""
     split = data.head(task.splits[task.reported[0]], size * count)
+    if tokenizer is NO_TOKENIZER:
+        return [{"texts": split.texts[i : i + size]} for i in range(0, len(split), size)]
     encoded = task.task.kind.tokenise(tokenizer, split, task.task, max_length)
     chunks = [list(range(i, min(i + size, len(encoded)))) for i in range(0, len(encoded), size)]
     return [{k: v for k, v in data.collate(tokenizer, encoded, c).items() if k != "labels"} for c in chunks]
@@ -218,7 +221,8 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     found: list[dict[str, Any]] = []
     for row, folder in rows:
         model = load_student(folder, task.task.kind)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        linear = row.method == LINEAR
+        tokenizer = NO_TOKENIZER if linear else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
         for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
@@ -240,7 +244,8 @@ def chosen(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]
     rows = []
     for row in (row for members in found.kinds().values() for row in members):
         places = [cell.folder for _, cell in sorted(row.cells.get(task, {}).items())]
-        rows += [(row, place) for place in places if (place / "config.json").is_file()][:1]
+        saved = "vocabulary.json" if row.method == LINEAR else "config.json"
+        rows += [(row, place) for place in places if (place / saved).is_file()][:1]
     if not rows:
         raise BadInput(f"--task {task}: no student is saved there; result.json files alone cannot be profiled")
     return task, rows

@@ -121,7 +121,10 @@ def version(*packages: str) -> str:
 def load_student(folder: Path, kind: str = "classification") -> Any:
     """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
     import methods.cmow  # noqa: F401  # makes its models known to the library
+    from bench.baselines import linear
 
+    if (folder / "vocabulary.json").exists():
+        return linear.load(folder)
     if (folder / "rival.onnx").exists():  # a student may have a model.onnx beside it, as docs/ship.md writes one
         import onnxruntime
 

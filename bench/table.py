@@ -33,6 +33,7 @@ from common import evaluate, results, tasks
 from common.args import BadInput
 
 ROLES = {"finetune": "undistilled", "kd": "vanilla KD"}
+LINEAR, NO_TEACHER = "linear", "none"  # the script of bench/baselines/ that has no teacher, and what records call that
 SPAN = 0.08  # a standard deviation over seeds above this: they differ too much
 NEAR = 0.9  # of the teacher's score: when a row has come near it
 REPORTED = 12_800  # examples: of budgets with as many results the one next to it
@@ -146,9 +147,11 @@ class Table:
     def baseline(self, row: Row, role: str) -> Row | None:
         """The row of that role that a row is compared with: of its kind, start, teacher and batch size; of full
         attention if there is none with the row's. Of several the one whose settings differ least, so far as all have
-        them; then one of its own place and script."""
+        them; then one of its own place and script. A linear model's is the arena's."""
         if row.role == role:
             return None
+        if row.method == LINEAR:
+            return next((other for other in self.arena() if other.role == role), None)
         alike = role, row.start, row.teacher, row.settings["batch_size"]
         rows = [r for r in self.rows if (r.role, r.start, r.teacher, r.settings["batch_size"]) == alike
                 and r.kind in (row.kind, row.full)]  # fmt: skip
@@ -205,7 +208,7 @@ class Table:
         if len(reached) > 1:
             least = (max(reached) - guess) / 2
         else:  # a teacher that is stored outputs may have no score
-            record = row.records(task)[0]
+            record = self.tasks[task] if row.method == LINEAR else row.records(task)[0]
             least = (teacher_score(record) - guess) / 4 if record["teacher"]["metrics"] else 0.05
         return "not learnt yet" if np.mean(values) - guess < least else None
 
@@ -232,7 +235,14 @@ class Table:
         for row in self.rows:
             for record in row.records():
                 teachers.setdefault(row.teacher, {})[record["task"]] = record["teacher"]
-        return teachers
+        return {name: found for name, found in teachers.items() if name != NO_TEACHER}
+
+    def labelled(self, row: Row) -> str:
+        """How many labelled rows of train a row has seen, task by task: a network at most as many as its examples."""
+        whole = {task: max((record["ledger"]["student_examples"] for other in self.rows if other.method == LINEAR
+                            for record in other.records(task)), default=0) for task in self.tasks}  # fmt: skip
+        seen = [max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells]
+        return "/".join(dict.fromkeys(f"{min(n, whole[task]):,}" for n, task in zip(seen, row.cells, strict=True)))
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -323,7 +333,7 @@ def level(found: list[Cell], missing: list[str]) -> Table:
         lengths.setdefault(one.record["teacher"]["name"], set()).add(one.record["settings"].get("max_length"))
     groups: dict[tuple[str, str, str, str, str, str], list[Cell]] = {}
     tasks_: dict[str, Cell] = {}
-    for one in found:
+    for one in sorted(found, key=lambda one: one.record["method"] == LINEAR):  # a task's first result has a teacher
         record = one.record
         first = tasks_.setdefault(record["task"], one)
         if record["comparable"] != first.record["comparable"]:
@@ -355,7 +365,7 @@ def label(rows: list[Row]) -> None:
         others = [r for r in rows if r.place == row.place and r.variant != row.variant and r.role is None]
         named = row.name not in ("", row.method) and not others
         row.label = ", ".join(filter(None, [row.role or (row.name if named else row.variant), row.apart]))
-        if len({other.teacher for other in rows}) > 1:
+        if len({other.teacher for other in rows} - {NO_TEACHER}) > 1 and row.method != LINEAR:
             row.label += f", teacher {Path(row.teacher).name}"
     same = Counter((row.label, row.kind, row.start) for row in rows)
     for row in [row for row in rows if same[row.label, row.kind, row.start] > 1]:
@@ -449,7 +459,8 @@ def difference_cell(table: Table, row: Row, wanted: Sequence[str]) -> str:
     found = table.over(row, other, wanted)
     if found.found is None:
         return "†" if any(table.untrained(one, task) for one in (row, other) for task in wanted) else "-"
-    part = f" (over {role})" * (row.role is not None) + " (of full attention)" * (other.kind != row.kind)
+    part = f" (over {role})" * (row.role is not None)
+    part += " (of full attention)" * (row.kind != other.kind == row.full)
     part += f" (mean of {len(found.tasks)} of {len(wanted)} tasks)" * (len(found.tasks) < len(wanted))
     return found.verdict + part
 
@@ -458,15 +469,17 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
     """The teachers; each row's scores by task, their mean, the area under its ladder, what it is over vanilla KD, and
     what it asked of the teacher."""
     with_area = ["area"] * bool(table.ladder)
+    with_rows = ["labelled rows"] * any(row.method == LINEAR for row in table.rows)
     titles = [f"{short(task)} {evaluate.TITLES[r['primary']['name']]}" for task, r in table.tasks.items()]
-    header = [*titles, "mean", *with_area, "over vanilla KD", "teacher examples", "script"]
+    header = [*titles, "mean", *with_area, "over vanilla KD", *with_rows, "teacher examples", "script"]
 
     def cells(row: Row) -> list[str]:
         found = [table.scored(row, task) if row.values(task) else "-" for task in table.tasks]
         mean = table.mean(row)
         found += [mean_cell(mean and mean.interval()), *[percent(area(table, row)) for _ in with_area]]
         asked = f"{row.typical('ledger', 'teacher_examples'):,.0f}"
-        return [*found, difference_cell(table, row, list(table.tasks)), asked, row.method]
+        seen = [table.labelled(row) for _ in with_rows]
+        return [*found, difference_cell(table, row, list(table.tasks)), *seen, asked, row.method]
 
     found = grid(table, header, cells, rows)
     return Grid(found.header, [*teacher_lines(table, len(found.header)), *found.rows])

@@ -442,6 +442,14 @@ def is_decoder(family: str) -> bool:
 # --- what a model predicts -----------------------------------------------------------------------------------
 
 
+class HiddenStates(dict[int, Tensor]):
+    """By layer, (B, L, D): those that were asked for, whether the teacher is run or read from disk."""
+
+    def __missing__(self, layer: int) -> Tensor:
+        there = ", ".join(map(str, self)) or "none"
+        raise BadInput(f"the teacher's hidden states of layer {layer} were not asked for; those that were: {there}")
+
+
 def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "bert") -> Tensor:
     """(B, L, D) hidden states -> (n, D), those of "all" tokens of the (B, L) mask, or of "cls", the one of a row that
     classifiers read: the first, or of a decoder, and of XLNet, the last."""

@@ -25,7 +25,7 @@ from common.kinds.documents import TAG
 from common.kinds.sentences import number as as_number
 from common.kinds.sentences import renamed
 from common.tasks import SUFFIXES, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
-from common.values import expanded, split_paths
+from common.values import expanded
 
 
 class DataSet(NamedTuple):
@@ -386,7 +386,7 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
         return ()
     from common import models  # with torch, which few need so early
 
-    config: Any = models.load_config(models.source(split_paths(columns.teacher)[0]))
+    config: Any = models.load_config(models.source(columns.teacher))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
     return kind.output_names(config)

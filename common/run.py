@@ -32,7 +32,9 @@ from common.args import BadInput, CommonArgs, parse_budget, split_list, student_
 from common.errors import refused, tell
 from common.kinds import Encoded
 from common.tasks import TaskData
-from common.teacher import Teacher, get_teacher, keep_outputs
+from common.teacher import Teacher, get_teacher
+
+MOST_KEPT = 2**29  # bytes of a teacher's outputs that `--teacher-cache auto` keeps
 
 
 class Run:
@@ -143,7 +145,7 @@ class Run:
         from common.layers.augment import with_copies
 
         args, tokenizer = self.args, self.teacher.tokenizer
-        if self.teacher.sources is not None:
+        if self.teacher.stored:
             raise BadInput(f"--augment {copies}: teacher {self.teacher.name} is outputs alone, without new texts'")
         words = self.teacher.pretrained or self.teacher.name  # whose masked LM, or word vectors, give the replacements
         self.examples = with_copies(self.task, tokenizer, words, copies, args.seed, args.max_length, self.ledger)
@@ -162,9 +164,13 @@ class Run:
             raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
         teacher = replace(self.teacher, layers=tuple(layers))
         steps = self.left if steps is None else steps
-        if (kept := keep_outputs(self.args, teacher, self.encoded, steps)) is None:
-            return teacher
         examples = steps * self.args.batch_size
+        if not (teacher.stored or keeps_outputs(self.args, teacher, self.encoded, examples)):
+            return teacher
+        if (kept := teacher.kept) is None:
+            from common.kept import keep_outputs
+
+            kept = keep_outputs(self.args, teacher, self.encoded)
         self.ledger.add(kept.cost(examples, self.charged[kept.path]))
         self.charged[kept.path] += examples
         return replace(teacher, kept=kept)
@@ -331,13 +337,22 @@ class Run:
         `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
         where that is not the library's usual way.
         """
-        task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
+        args = self.args
         models.fold_head(student)
-        value, found = self.score(student, self.folder)
-        said, splits = found.predictions, task.splits
+        _, found = self.score(student, self.folder)
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
-            size = models.save(student, teacher.tokenizer, Path(place), card, args.max_length)
+            size = models.save(student, self.teacher.tokenizer, Path(place), card, args.max_length)
+        parameters = parameters or models.parameters(student)
+        return self.record(found, parameters, size, analysis or {}, teacher_analysis or {})
+
+    @parallel.by_main
+    def record(self, found: evaluate.Evaluation, parameters: int, size: int, analysis: dict[str, Any] | None = None,
+               teacher_analysis: dict[str, Any] | None = None) -> dict[str, Any]:  # fmt: skip
+        """Write predictions and the record of a student that was evaluated, of so many parameters and bytes."""
+        task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
+        said, splits = found.predictions, task.splits
+        value = float(np.mean([found.metrics[split][task.task.metrics[0]] for split in task.reported]))
         if said:
             evaluate.save_predictions(self.folder, said)
         log_loss = {name: kind.log_loss(said[name], splits[name].labels) for name in said if len(splits[name].labelled)}
@@ -373,7 +388,7 @@ class Run:
             "student": {
                 "shape": args.student,
                 "init": self.started_from,
-                "parameters": parameters or models.parameters(student),
+                "parameters": parameters,
                 "bytes": size,
                 "speed": found.speed,
             },
@@ -435,6 +450,16 @@ def task_runs(
     results.show(records, args.out_dir)
 
 
+def keeps_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, examples: int) -> bool:
+    """Whether `--teacher-cache` wants a teacher's outputs kept for so many examples of the loop: with auto if there are
+    fewer, and if the file is not too large."""
+    layers, how = set(teacher.layers), args.teacher_cache
+    if how == "off" or not encoded.kind.outputs or len(set(encoded.ids)) < len(encoded):
+        return False
+    size = 4 * sum(encoded.lengths) * len(layers) * (teacher.model.config.hidden_size if layers else 0)
+    return how == "on" or (examples > len(encoded) and size <= MOST_KEPT)
+
+
 # --- the student ---------------------------------------------------------------------------------------------
 
 
@@ -464,7 +489,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     set_seed(args.seed, deterministic=False)
     if init == "random":
         return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
-    if init == "teacher" and teacher.sources is not None:
+    if init == "teacher" and teacher.stored:
         raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
@@ -476,6 +501,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
             f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
             f" {config.model_type} of {config.vocab_size}; --init random works"
         )
+    if name == init and other_words(source, teacher.tokenizer):
+        raise BadInput(f"--init {init}: its tokenizer has other words than the teacher's; --init random works")
     if checkpoint.hidden_size != width:
         wide = checkpoint.hidden_size
         raise BadInput(f"--init {init}: the student is {width} wide, the checkpoint {wide}; --init random works")
@@ -494,6 +521,13 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
     which = "all layers" if there == wanted else models.named_layers(keep, layers)
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
+
+
+def other_words(source: str, tokenizer: Any) -> bool:
+    """Whether a checkpoint has a tokenizer of other words than this one."""
+    with contextlib.suppress(BadInput):
+        return models.load_tokenizer(source, "--init").get_vocab() != tokenizer.get_vocab()
+    return False
 
 
 # --- the model card ------------------------------------------------------------------------------------------
