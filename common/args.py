@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
@@ -44,15 +44,17 @@ class Help(str):
 
 
 def arg(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
-        below: float | None = None, names: Collection[str] | None = None, setting: bool = True) -> Any:  # fmt: skip
+        below: float | None = None, names: Collection[str] | None = None, shape: bool = False,
+        setting: bool = True) -> Any:  # fmt: skip
     """A field with its one-line `--help` text.
 
     A number must be at least `low`, at most `high`, more than `above` and less than `below`; a text must be one or
-    several of `names`, with commas. `setting`: whether it decides what comes out, and is part of a result's settings;
-    otherwise it says where or how to run.
+    several of `names`, with commas, or with `shape` LAYERSxWIDTH. `setting`: whether it decides what comes out, and is
+    part of a result's settings; otherwise it says where or how to run.
     """
     text = Help(help)
-    text.rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "setting": setting}
+    text.rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "shape": shape,
+                  "setting": setting}  # fmt: skip
     return field(default=default, metadata={"help": text})
 
 
@@ -70,6 +72,8 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
             raise BadInput(f"{argument} {value!r}: names none of {', '.join(allowed)}")
         for wrong in (part for part in split_list(value) if part not in allowed):
             raise BadInput(f"{argument} {wrong!r}: must be one or several of {', '.join(allowed)}")
+    if value is not None and rules.get("shape"):
+        student_shape(value, argument)
     if value is None or isinstance(value, (str, bool)):
         return
     ends = (
@@ -105,6 +109,8 @@ class CommonArgs:
 
     KINDS: ClassVar[tuple[str, ...] | None] = None  # of tasks that the script can do; None for all
     OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ("finetune", "kd")  # variants that need no hidden state of the teacher
+    VARIANTS: ClassVar[dict[str, Any]] = {}  # name -> a NamedTuple; arguments of its fields' names replace its values
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}  # the paper's search space, with BERT-base's learning rates
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
@@ -273,6 +279,12 @@ class CommonArgs:
             kind = self.kind_of(task)
             if not kind.among(self.KINDS):
                 raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS or ())}")
+        for line in self.wrong():
+            raise BadInput(line)
+
+    def wrong(self) -> Iterator[str]:
+        """A line for each thing that no run of the script could use; the first one is shown."""
+        yield from ()
 
     def check_outputs_alone(self, why: str) -> None:
         """Raise `BadInput` for variants that compare hidden states, where the teacher's cannot be had."""
@@ -314,6 +326,26 @@ class CommonArgs:
     def settings(self) -> dict[str, Any]:
         """The arguments that decide what comes out, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["help"].rules["setting"]}
+
+    def row(self, name: str) -> Any:
+        """A variant, with what the arguments replace in it."""
+        row = self.VARIANTS[name]
+        given = {key: getattr(self, key, None) for key in row._fields}
+        return row._replace(**{key: value for key, value in given.items() if value is not None})
+
+    def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
+        """The search space of a variant, {argument: values}; learning rates scale with 768 / width."""
+        space = {name: values for name, values in self.GRID.items() if name not in self.unused(variant)}
+        width = self.width()
+        return space | {"lr": tuple(lr * 768 / width for lr in space["lr"])}
+
+    def width(self) -> int:
+        """The student's width."""
+        return student_shape(self.student)[1]
+
+    def unused(self, variant: str) -> set[str]:
+        """The arguments of the search space that a variant does not use."""
+        return set()
 
     def versions(self, variant: str) -> dict[str, Any]:
         """The settings that tell a variant's runs from those of an earlier version of its own loss."""

@@ -339,13 +339,22 @@ class Run:
         `parameters`: how many numbers a student stands for that holds them packed. `loading`: how it is loaded again,
         where that is not the library's usual way.
         """
-        task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
+        args = self.args
         models.fold_head(student)
-        value, found = self.score(student, self.folder)
-        said, splits = found.predictions, task.splits
+        _, found = self.score(student, self.folder)
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
-            size = models.save(student, teacher.tokenizer, Path(place), card, args.max_length)
+            size = models.save(student, self.teacher.tokenizer, Path(place), card, args.max_length)
+        parameters = parameters or models.parameters(student)
+        return self.record(found, parameters, size, analysis or {}, teacher_analysis or {})
+
+    @parallel.by_main
+    def record(self, found: evaluate.Evaluation, parameters: int, size: int, analysis: dict[str, Any] | None = None,
+               teacher_analysis: dict[str, Any] | None = None) -> dict[str, Any]:  # fmt: skip
+        """Write predictions and the record of a student that was evaluated, of so many parameters and bytes."""
+        task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
+        said, splits = found.predictions, task.splits
+        value = float(np.mean([found.metrics[split][task.task.metrics[0]] for split in task.reported]))
         if said:
             evaluate.save_predictions(self.folder, said)
         log_loss = {name: kind.log_loss(said[name], splits[name].labels) for name in said if len(splits[name].labelled)}
@@ -381,7 +390,7 @@ class Run:
             "student": {
                 "shape": args.student,
                 "init": self.started_from,
-                "parameters": parameters or models.parameters(student),
+                "parameters": parameters,
                 "bytes": size,
                 "speed": found.speed,
             },

@@ -246,13 +246,13 @@ def records(out: Path) -> list[dict[str, Any]]:
     return [results.load(path) for path in sorted(out.rglob("result.json"))]
 
 
-# Every script of methods/ and bench/baselines/
-FOLDERS = [ROOT / "methods", ROOT / "bench" / "baselines"]
-SCRIPTS = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("[a-z]*.py"))}
+# Every script of methods/ and bench/baselines/; those of which a student is a network
+EVERY = {path.stem: path for part in ("methods", "bench/baselines") for path in sorted((ROOT / part).glob("[a-z]*.py"))}
+SCRIPTS = {name: path for name, path in EVERY.items() if name != "linear"}
 
 
 def module_of(method: str) -> Any:
-    return importlib.import_module(".".join(SCRIPTS[method].relative_to(ROOT).with_suffix("").parts))
+    return importlib.import_module(".".join(EVERY[method].relative_to(ROOT).with_suffix("").parts))
 
 
 def forget_engine() -> None:

@@ -1,6 +1,6 @@
 """The tables in README.md and the pages under docs/, made from the checked-in results.
 
-    python -m bench readme            # rewrite them
+    python -m bench pages            # rewrite them
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key of TABLES. Where a result is not there
 yet, the page says so, and which command makes it. `<!-- code FILE FUNCTION -->` is followed by the function's lines.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import json
 import re
 import textwrap
 from collections.abc import Callable, Container, Iterable
@@ -18,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, matrix, report, speed, stats, table
+from bench import Parser, claims, matrix, report, saved, speed, stats, table
 from bench.claims import Scores
-from bench.cli import FOLDER, Parser, saved
-from bench.grid import Grid
-from bench.records import read
-from bench.rows import Row, Table, cell, short, teacher_score
+from bench.table import Grid, Row, Table, cell, short, teacher_score
 from common import results
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
@@ -32,8 +28,8 @@ PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"
 def pending(name: str) -> str:
     """What stands in the place of a result that is not there yet."""
     return (
-        f"No result yet with this version of the pocket suite. It takes `python -m bench run bench/{name}.toml`, and"
-        f" `python -m bench table bench/{name}.toml --save {name}`."
+        f"No result yet with this version of the pocket suite. It takes `python -m bench run {name}`, and"
+        f" `python -m bench table {name} --save {name}`."
     )
 
 
@@ -49,30 +45,8 @@ def of(name: str, make: Callable[[Table], str | Grid]) -> Callable[[], str]:
     return text
 
 
-def measured(text: Callable[[dict[str, Any]], str], file: str) -> str:
-    """A table of `python -m bench speed`."""
-    return text(saved(file))
-
-
 def paragraphs(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
-
-
-def runs(folder: str) -> str:
-    """The `result.json` files under bench/results/FOLDER, as they were run, and the command of the first."""
-    paths = (FOLDER / folder).rglob("result.json")
-    records = sorted((json.loads(path.read_text(encoding="utf-8")) for path in paths), key=lambda one: one["finished"])
-    return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
-
-
-def on_gpu() -> str:
-    """The rows of the scripts themselves, one seed, as a CPU and a GPU have computed them."""
-    ways: dict[str, dict[tuple[str, str], str]] = {}  # how it was computed -> row -> score
-    for one in read(FOLDER / "gpu.jsonl.gz")[0]:
-        way, script = one.place.split("/")
-        ways.setdefault(way, {})[script, one.record["variant"]] = cell([one.record["primary"]["value"]])
-    rows = [[*key, *(of.get(key, "-") for of in ways.values())] for key in next(iter(ways.values()))]
-    return Grid(["script", "variant", *ways], rows).markdown()
 
 
 # --- the arena -----------------------------------------------------------------------------------------------
@@ -115,11 +89,11 @@ def ends(found: Table) -> str:
 
 def said(found: Table) -> str:
     """What the arena says, in at most seven sentences: each follows from a figure of its results, and has it."""
-    kd, hidden, *losses = contrasts.planned(found)
+    kd, hidden, *losses = stats.planned(found)
     rows = [row for row in found.arena() if row.role is None]
     amount = next(iter(found.tasks.values()))["budget"]["amount"]
 
-    def figure(one: contrasts.Contrast) -> str:
+    def figure(one: stats.Contrast) -> str:
         return f"{one.interval.text()}, {one.word}" if one.interval else ""
 
     lines = [
@@ -147,9 +121,9 @@ def said(found: Table) -> str:
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
 
 
-def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
+def without_a_half(found: Table, losses: list[stats.Contrast]) -> list[str]:
     """Which of these words change when mnli's mismatched half is left out."""
-    alone = {one.what: one for one in contrasts.planned(contrasts.on_matched(found))}
+    alone = {one.what: one for one in stats.planned(table.on_matched(found))}
     pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
     figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
     where = "Without [mnli's mismatched half](docs/results.md#the-two-halves-of-mnli)"
@@ -170,7 +144,7 @@ def halves(found: Table) -> str:
     lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
              for row in found.arena()]  # fmt: skip
     titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
-    without = contrasts.contrasts(contrasts.on_matched(found))
+    without = table.contrasts(table.on_matched(found))
     return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 
@@ -216,35 +190,14 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
     return of(name, text)
 
 
-def and_teacher(scores: Scores, row: Row) -> str:
-    """All rows, and last the teacher of this one, on its tasks."""
-    teacher = {short(task): {0: teacher_score(row.records(task)[0])} for task in row.cells}
-    return listed(scores | {"teacher": teacher})
-
-
 def litbank(found: Table) -> str:
-    """`short` has the others' examples and steps, `windows` their tokens."""
+    """`short` has the others' examples and steps, `windows` their tokens; last the teacher."""
     scores = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
     named = claims.rows("attention_litbank") | {"windows": claims.rows("attention_windows")["short"]}
     pairs = compared(found, named, ("off - windows", "long - windows", "long - off"))
-    return paragraphs(and_teacher(scores, named["long"]), pairs)
-
-
-def documents(found: Table) -> Grid:
-    """What the teacher reaches with each length of input, task by task, and what its student of two layers does."""
-    tasks = sorted(found.tasks, key=short)
-    lengths = sorted({row.name for row in found.rows}, key=int)
-
-    def line(who: str, length: str, scores: Callable[[Row, str], list[float]]) -> list[str]:
-        rows = [row for row in found.rows if row.name == length]  # students of different tasks start differently
-        return [f"{who}, {length} tokens", *(cell(one for row in rows for one in scores(row, task)) for task in tasks)]
-
-    def taught(row: Row, task: str) -> list[float]:
-        return [teacher_score(record) for record in row.records(task)]
-
-    lines = [line(who, length, scores) for who, scores in (("teacher", taught), ("student", Row.values))
-             for length in lengths]  # fmt: skip
-    return Grid(["reads", *map(short, tasks)], lines)
+    (task,) = found.tasks
+    teacher = {short(task): {0: teacher_score(named["long"].records(task)[0])}}
+    return paragraphs(listed(scores | {"teacher": teacher}), pairs)
 
 
 # Of the matrix mc3kd_factors: columns, what the rows of each loss and choice of layers are called, the levels compared
@@ -317,26 +270,24 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-said": of("arena", said),
     "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
-    "arena-contrasts": of("arena", contrasts.contrasts),
+    "arena-contrasts": of("arena", table.contrasts),
     "arena-ladder": of("arena", table.ladder),
     "arena-fidelity": of("arena", table.fidelity),
     "arena-halves": of("arena", halves),
-    "arena-pairs": of("arena", contrasts.pair_table),
-    "gpu": on_gpu,
+    "arena-pairs": of("arena", table.pair_table),
     "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
-    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
-       if (FOLDER / f"{file}.json").is_file()},
-    "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
-    "pocket-documents": of("pocket_documents", documents),
+    "peers": lambda: speed.peers_text(saved("peers")),
+    "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
+    "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
+    "xtc-inference-avx2": lambda: speed.packed_text(saved("xtc_inference_avx2")),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
-    "real-contrasts": of("real_arena", contrasts.contrasts),
+    "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
     "transfer-said": lambda: saved("transfer")["said"],
     "real-few": with_pairs("real_few", whole=True),
-    "tatoeba": lambda: runs("tatoeba-opus-mt"),
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
         "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",
@@ -378,6 +329,6 @@ def filled(text: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    Parser("readme", __doc__).parse_args(argv)
+    Parser("pages", __doc__).parse_args(argv)
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Checked-in results know a script by its name, no longer by its path: what they were asked by is hashed anew.
 
-    python -m bench.migrate        # after older code has written into bench/results/
+    python -m bench.studies.migrate        # after older code has written into bench/results/
 
 What no matrix asks for any more stays as it is. Run again it changes nothing.
 """
@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from bench import matrix, records, sweep
-from bench.cli import FOLDER
-from common import results, tasks
+from bench import FOLDER, matrix, records, sweep
+from common import folders, results
 from common.args import BadInput, CommonArgs
 
 FOLDERS = ("methods", "docs", "bench/baselines")  # where scripts have lain
@@ -34,9 +33,13 @@ def jobs_of(path: Path) -> Iterator[matrix.Job]:
 
 def renamed() -> dict[str, str]:
     """What the commands of all matrices were asked by in any folder -> what they are asked by now."""
-    names, no_files = {}, {"new": lambda *_: {}}  # the data and weights of real tasks need not be here
-    with (patch.object(CommonArgs, "check"), patch.object(tasks, "find_files", **no_files),
-          patch.object(matrix, "find_files", **no_files)):  # fmt: skip
+    names: dict[str, str] = {}
+
+    def no_files(*_: object) -> dict[str, Path]:  # the data and weights of real tasks need not be here
+        return {}
+
+    with (patch.object(CommonArgs, "check"), patch.object(folders, "find_files", no_files),
+          patch.object(matrix, "find_files", no_files)):  # fmt: skip
         for path in sorted(matrix.MATRICES.glob("*.toml")):
             try:
                 for job in jobs_of(path):

@@ -1,0 +1,64 @@
+"""The linear baseline: what it sees, that it learns, and that a saved one says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import module_of, ran, records, stopped
+from safetensors.numpy import load_file
+
+from bench.speed import load_student
+from bench.table import load as table_of
+from common import own
+
+linear = module_of("linear")
+
+
+def test_it_learns_from_the_rows_that_it_says(easy: list[str], tmp_path: Path) -> None:
+    """Both variants learn the task, without a teacher; the first sees the students' first examples, each once."""
+    ran("linear", *easy, "--budget", "320", "--out-dir", tmp_path)
+    some, whole = sorted(records(tmp_path), key=lambda one: one["ledger"]["student_examples"])
+    seen = [(one["variant"], one["ledger"]["student_examples"]) for one in (some, whole)]
+    assert seen == [("linear", 320), ("linear-all", 640)]
+    assert whole["primary"]["value"] >= some["primary"]["value"] > 0.9
+    assert some["ledger"]["teacher_examples"] == some["teacher"]["bytes"] == 0
+    table = table_of([tmp_path])
+    assert {row.label: table.labelled(row) for row in table.rows} == {"linear": "320", "linear-all": "640"}
+    assert not table.teachers()
+
+
+@pytest.mark.parametrize(("labels", "chosen"), [(["a", "b", "c"], 3), (["a", "b"], 2), ([0.5, 1.5, 4.0], 1)])
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_saved_model_says_the_same(labels: list[str | float], chosen: int, pair: bool, tmp_path: Path) -> None:
+    """Of two, three classes and scores, of texts and pairs. A class that no row has is never the answer."""
+    words = ["red apple", "green pear", "blue plum"]
+    rows = [(f"{words[i % len(labels)]} number {i}", labels[i % len(labels)]) for i in range(60)]
+    texts = [(text, "a " + text) if pair else text for text, _ in rows]
+    task = own.from_lists(texts, [label for _, label in rows], kind="scores" if chosen == 1 else None)
+    first = task.splits["train"].rows([i for i, label in enumerate(task.splits["train"].labels) if label != 2])
+    model = linear.fit(task, first, 3.0)
+    said, answers = model(task.splits["dev"].texts), {*first.labels}
+    assert said.shape == (len(task.splits["dev"]), chosen)
+    assert chosen == 1 or {*said.argmax(1)} <= answers
+    assert model.save(tmp_path) == sum(path.stat().st_size for path in tmp_path.iterdir())
+    np.testing.assert_allclose(load_student(tmp_path)(texts=task.splits["dev"].texts), said, rtol=1e-5, atol=1e-6)
+
+
+def test_what_it_predicts_is_kept(easy: list[str], tmp_path: Path) -> None:
+    """The same bits again, as logits of each class, of which softmax makes scikit-learn's probabilities."""
+    for out in ("a", "b"):
+        ran("linear", *easy, "--variant", "linear", "--out-dir", tmp_path / out)
+    first, second = (load_file(next((tmp_path / out).rglob("predictions.safetensors")))["dev"] for out in "ab")
+    assert first.shape == (200, 2)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first.sum(1), 0, atol=1e-5)
+
+
+def test_what_it_refuses(easy: list[str], tmp_path: Path) -> None:
+    assert "has no paper" in stopped("linear", *easy, "--budget", "paper", "--out-dir", tmp_path)
+    assert "this method does" in stopped("linear", "--task", "pocket/ner", "--out-dir", tmp_path)
+    task = own.from_lists([f"this is text {i}" for i in range(60)], [0] * 30 + [1] * 30)
+    with pytest.raises(Exception, match="rows have one class; give more --budget"):
+        linear.fit(task, task.splits["train"].rows(range(5)), 3.0)
