@@ -12,8 +12,7 @@ import os
 import signal
 import sys
 import time
-import traceback
-from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -192,7 +191,9 @@ class CommonArgs:
         "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
     )
     teacher_lr: float | None = arg(
-        None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)", above=0
+        None,
+        "peak learning rate of that fine-tuning, where a better one is known (default: 5e-5 x 768 / width)",
+        above=0,
     )
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/<settings>/seed<N>/", setting=False)
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)", setting=False)
@@ -218,7 +219,8 @@ class CommonArgs:
         setting=False,
     )  # fmt: skip
     save_every: float = arg(
-        30.0, "seconds between checkpoints, from which --resume continues; ten times as many at most, for large models",
+        30.0, "seconds between checkpoints, from which --resume continues: fewer where jobs are often stopped; ten"
+        " times as many at most, for large models",
         low=0, setting=False,
     )  # fmt: skip
     save_student: bool = arg(
@@ -230,9 +232,10 @@ class CommonArgs:
         names=TRACKERS, setting=False,
     )  # fmt: skip
     resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
-    force: bool = arg(False, "run again and replace results that exist", setting=False)
+    force: bool = arg(
+        False, "run again and replace results that exist, after a change of a method's code", setting=False
+    )
     compile: bool = arg(False, "compile teacher and student with torch.compile")
-    debug: bool = arg(False, "print the traceback of an error", setting=False)
 
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Scripts add what concerns two arguments; no torch here."""
@@ -374,6 +377,11 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    shared = {declared.name for declared in fields(CommonArgs)} - {"variant"}
+    parser._optionals._group_actions.sort(key=lambda action: action.dest in shared)  # in --help the method's own first
+    for action in parser._actions:
+        if action.option_strings[0].startswith("--no_"):  # the library's other spelling of "--save-student false"
+            action.help = SUPPRESS
     parser.add_argument("--version", action="version", version=f"distil-papers {__version__}")
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -394,13 +402,11 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     try:
         return read(cls, doc, argv)
     except (BadInput, OSError) as error:  # the latter of a place that cannot be looked at; it names it
-        fail(error, "--debug" in argv)
+        fail(error)
 
 
-def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
-    """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
-    if debug:
-        traceback.print_exception(error)
+def fail(error: BaseException, line: str = "") -> NoReturn:
+    """One line on stderr, exit code 2."""
     if not speaks():  # for those that fail as the first one does, which the launcher then ends, its line is enough
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
@@ -431,11 +437,11 @@ def execute(main: Callable[[T], None], args: T) -> None:
         parallel.start(args.device, args.precision)
         main(args)
     except BadInput as error:
-        fail(error, args.debug)
+        fail(error)
     except Exception as error:
         if (line := of_the_machine(error)) is None:
             raise
-        fail(error, args.debug, line)
+        fail(error, line)
     except Interrupted as stop:
         if speaks():
             name = signal.Signals(stop.number).name

@@ -206,7 +206,9 @@ class Run:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
         how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
         if self.task.source == "pocket" and kind.windowed:
-            batches: train.Stream = data.ShortFirst(*how, round(self.left / 2))
+            from pocket.curriculum import ShortFirst
+
+            batches: train.Stream = ShortFirst(*how, round(self.left / 2))
         else:
             # of lengths, as a GPU's kernels like them, where that does not go beyond --max-length
             multiple = 8 if parallel.device().type == "cuda" and args.max_length % 8 == 0 else 1

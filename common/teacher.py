@@ -313,7 +313,9 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
     batches: Any = data.Batches(*how)
     if "short_steps" in recipe:
-        batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
+        from pocket.curriculum import ShortFirst
+
+        batches = ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
     parts = recipe.get("parts", 1)  # whatever --accumulate says: the teacher is the same for all
     with stage.loop(
         {"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label, parts=parts

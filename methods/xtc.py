@@ -190,9 +190,9 @@ from transformers import PreTrainedModel
 from common import parallel
 from common.data import load
 from common.layers import packed
-from common.layers.attention import first_position
+from common.layers.attention import AttentionScores, eager, first_position
 from common.losses import baseline, term
-from common.models import AttentionScores, eager, is_decoder, layer_numbers
+from common.models import is_decoder, layer_numbers
 from common.parallel import mean
 from common.run import Loading, Run, task_runs
 from common.teacher import Teacher, get_teacher

@@ -61,34 +61,26 @@ def write(folder: Path, form: str) -> Path:
         return table(path, "Unnamed: 0,negative,positive", [[i, *row] for i, row in enumerate(rows)])
     if form == "csv of numbered outputs":
         return table(path, "LABEL_1,LABEL_0", [[b, a] for a, b in rows])
-    if form == "jsonl of lists":
-        lines = [json.dumps({"probs": row}) for row in rows]
-    elif form == "jsonl of the library":
+    if form == "jsonl of the library":
         lines = [json.dumps({"probs": listed(row)}) for row in rows]
     elif form == "jsonl of the pipeline":
         lines = [json.dumps(listed(row)) for row in rows]
-    elif form == "json of the pipeline":
-        lines = [json.dumps([listed(row) for row in rows], indent=1)]
-    elif form == "csv of the pipeline":
-        return table(path, "0,1", [list(map(str, listed(row))) for row in rows])
     else:
-        lines = [json.dumps({"probs": dict(zip(CLASSES, row, strict=True))}) for row in rows]
+        lines = [json.dumps([listed(row) for row in rows], indent=1)]
     path.write_text("\n".join(lines))
     return path
 
 
-UNNAMED = ("csv of numbered outputs", "jsonl of lists")
-
-
-FORMS = ("csv by id", "csv of pandas", "csv of logits", "jsonl of the library", "jsonl of classes",
-         *(f"{suffix} of the pipeline" for suffix in ("json", "jsonl", "csv")), *UNNAMED)  # fmt: skip
+UNNAMED = "csv of numbered outputs"
+FORMS = ("csv by id", "csv of pandas", "csv of logits", "jsonl of the library", "json of the pipeline",
+         "jsonl of the pipeline", UNNAMED)  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
     """What a batch is taught is what the file says of its texts, whatever their order, here and there; LABEL_0 in a
-    file's columns, or the place in a list, is the class that --label-map says."""
-    names = "1=positive,0=negative" if form in UNNAMED else None
+    file's columns is the class that --label-map says."""
+    names = "1=positive,0=negative" if form == UNNAMED else None
     columns = Columns(outputs=str(write(tmp_path, form)), label_map=names)
     task = data.load(str(unlabelled), columns=columns)
     assert {name.lower() for name in task.task.labels} == set(CLASSES)
@@ -161,14 +153,11 @@ IDS = "id,negative,positive"
         ("o.csv", csv_of(IDS, lambda i: [f"r{i % 199}", 0.5, 0.5]), "id 'r0' stands twice"),
         ("o.csv", csv_of("negative,positive", lambda i: [0.5, 0.5] if i < 151 else []), "151 rows, train has 200"),
         ("o.csv", csv_of("name,model", lambda i: ["a", "b"]), "needs a column of numbers for each class"),
-        ("o.jsonl", '{"p": [1, 2]}\n{"p": [1]}', "line 2: holds [1]; every row needs 2 numbers"),
-        ("o.jsonl", '{"p": {"a": 1}}\n{"p": {"b": 1}}', "line 1: lacks b; every row needs all 2 classes, not its best"),
-        ("o.jsonl", "\n".join(f'[{{"label": "{x}", "score": 1}}]' for x in "aab"), "line 1: lacks b; every row needs"),
-        ("o.jsonl", '{"p": {"a": 1}}\n{"p": [1]}', "line 2: holds [1]; every row needs a"),
-        ("o.jsonl", '{"p": [{"label": "a", "score": 1}, {"label": "a", "score": 1}]}', "line 1: output {'label': 'a'"),
-        ("o.jsonl", '{"p": [1, "x"]}', "line 1: output 'x' is no finite number"),
-        ("o.jsonl", '{"p": [1, NaN]}', "line 1: output nan is no finite number"),
-        ("o.jsonl", '{"p": [1, 2], "q": [1, 2]}', "needs a column of numbers for each class, or one column of lists"),
+        ("o.jsonl", '{"p": [1, 2]}\n{"p": [1, 2]}', "needs a column of numbers for each class, or what pipeline"),
+        ("o.jsonl", "\n".join(f'[{{"label": "{x}", "score": 1}}]' for x in "aab"), "line 1: lacks b; every class"),
+        ("o.jsonl", '[{"label": "a", "score": 1}]\n[1]', "line 2: lacks a"),
+        ("o.jsonl", '[{"label": "a", "score": "x"}]\n' * 2, "line 1: output 'x' of 'a' is no finite number"),
+        ("o.jsonl", '[{"label": "a", "score": NaN}]\n' * 2, "line 1: output nan of 'a' is no finite number"),
     ],
     ids=lambda value: str(value)[-40:],
 )
@@ -212,12 +201,12 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 52: id 'r150' stands twice")
     table(folder / "dev.csv", "id,text,label", rows[:50])
     refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 2: id 'r0' stands in train too")
-    lists = tmp_path / "lists.jsonl"
-    lists.write_text("\n".join(json.dumps({"logits": row}) for row in probabilities()))
+    table(tmp_path / "numbered.csv", "LABEL_0,LABEL_1", probabilities())
     table(folder / "train.csv", "id,text,label", rows)
     (folder / "dev.csv").unlink()
-    refused(lambda: data.load(str(folder), columns=Columns(outputs=str(lists))), "does not say which class is which")
-    few = Columns(outputs=str(lists), label_map="0=negative")
+    numbered = Columns(outputs=str(tmp_path / "numbered.csv"))
+    refused(lambda: data.load(str(folder), columns=numbered), "does not say which class is which")
+    few = Columns(outputs=numbered.outputs, label_map="0=negative")
     refused(lambda: data.load(str(folder), columns=few), "must name each output of the teacher once")
 
 

@@ -37,6 +37,7 @@ from common.results import table, write_json
 from common.run import Loading, Run, build_student, first_weights, keeps_outputs, model_card, say_once
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
+from pocket.curriculum import ShortFirst
 from pocket.models import TEACHERS
 
 
@@ -377,7 +378,7 @@ def test_kept_outputs_by_token(tmp_path: Path) -> None:
     encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 24)
     model = models.build(bert_config(num_labels=len(task.task.labels), initializer_range=0.3), task.task.kind)
     made = kept(model, tmp_path, encoded)
-    same_outputs(model, made, data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
+    same_outputs(model, made, ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
 
 
 def test_outputs_are_kept_where_that_pays(encoded: data.Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -609,12 +610,12 @@ def test_attention_inputs_are_what_the_projections_gave(family: str) -> None:
     outputs = model(**inputs, output_hidden_states=True)
     hooked = {name: list(found) for name, found in seen.items()}
     for layer in (1, 2, 4):
-        for name, found in zip(names, models.attention_inputs(model, outputs, layer), strict=True):
+        for name, found in zip(names, attention.attention_inputs(model, outputs, layer), strict=True):
             assert torch.equal(found, hooked[name][layer - 1]), (name, layer)
             assert found.requires_grad
     for layer in (0, 5):
         with pytest.raises(BadInput, match=f"layer {layer}: the model's layers are 1 to 4"):
-            models.attention_inputs(model, outputs, layer)
+            attention.attention_inputs(model, outputs, layer)
 
 
 @pytest.mark.parametrize("family", ["roberta-prelayernorm", "xlnet", "gpt2"])
@@ -622,7 +623,7 @@ def test_attention_inputs_of_other_families_are_refused(family: str) -> None:
     """Where a layer normalises its input first, its projections see something else."""
     config = AutoConfig.for_model(family, **FAMILIES.get(family, WIDE))
     with pytest.raises(BadInput, match=f"of a {family} cannot be had; one of bert, "):
-        models.attention_inputs(AutoModelForSequenceClassification.from_config(config), SimpleNamespace(), 1)
+        attention.attention_inputs(AutoModelForSequenceClassification.from_config(config), SimpleNamespace(), 1)
 
 
 def test_a_copy_of_the_teacher_shares_nothing_with_it() -> None:
