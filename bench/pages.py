@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import Parser, claims, matrix, report, saved, speed, stats, table
+from bench import Parser, claims, matrix, saved, speed, stats, table
 from bench.claims import Scores
 from bench.table import Grid, Row, Table, cell, short, teacher_score
 from common import results
@@ -53,31 +53,35 @@ def paragraphs(*parts: str) -> str:
 # --- the arena -----------------------------------------------------------------------------------------------
 
 
+def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
+    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
+    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
+    for trial in trials:
+        if trial["mean"] is not None and "lr" in trial["point"]:
+            others = {key: value for key, value in trial["point"].items() if key != "lr"}
+            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
+    return dict(sorted(max(lines.values(), key=len, default={}).items()))
+
+
 def trials() -> str:
     """Of each row whose trials are over the scores by rate, what has won, and where in its grid."""
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
         if row["winner"]:
-            means, end = report.by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
-            by_rate = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
+            means, end = by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
+            each = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
             best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
-            lines.append([name, f"{len(row['trials'])}", by_rate, matrix.words_of(row["winner"]), end, best])
+            lines.append([name, f"{len(row['trials'])}", each, matrix.words_of(row["winner"]), end, best])
     rates = "on dev by rate, each twice the one before"
     header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
     return Grid(header, lines).markdown()
 
 
 def ends(found: Table) -> str:
-    """The rows whose weight has won at the end of what was tried, and could go on; what vanilla KD's alpha is."""
+    """The rows whose weight has won at the end of what was tried, and could go on."""
     trials = saved("arena_trials")["rows"]
     names = [row.label for row in found.arena() if "beta" in trials.get(row.name, {"at_edge": []})["at_edge"]]
-    largest = f" The best weight of {', '.join(names)} is the largest that was tried." if names else ""
-    alphas = {row.role or "": row.records()[0]["settings"]["alpha"] for row in found.arena()}
-    own, others = alphas.get("vanilla KD"), alphas.get("")
-    alpha = f" Vanilla KD's alpha is {own:g}, as it won; rows with a loss beside KD's have {others:g}."
-    spent = [f" {row.label} spends {100 * share:.0f}% of its examples on texts without labels." for row in found.arena()
-             if (share := row.records()[0]["settings"].get("distil_share"))]  # fmt: skip
-    return largest + alpha * (own != others) + "".join(spent)
+    return ", ".join(names)
 
 
 # README's findings; `findings` puts the figures in, and refuses where an interval says another word
@@ -91,12 +95,12 @@ FINDINGS = """\
 3. **Which hidden loss you take matters less.** On the real tasks squared error, cosine, CKA, MC3KD's, XTC's and
    MiniLM's losses score {real_lowest} to {real_highest}, and a learned projection {projection}. But these students copy
    the teacher's layers, so squared error compares equal bases. Students of half the width, from random weights, score
-   {narrow_kd} by KD and {narrow_cka} by CKA.
+   {narrow_kd} by KD and {narrow_cka} by CKA. The best weight of {ends} is the largest that was tried.
 4. **All tokens beat [CLS].** Inside MC3KD the choice of tokens does most: {tokens}.
 5. **One bit a weight works.** XTC's student of {megabytes} MB differs from its 32-bit twin by {bit} points on the small
    tasks; on real ones by {real_bits}.
-6. **The small tasks do not predict the order on real ones** (rank correlation {rank}, p = {p}). Use them to learn and to
-   debug, and `bench arena` on your own data to choose.
+6. **The small tasks do not predict the order on real ones** (rank correlation {rank}, p = {p}). Use them to learn and
+   to debug, and `bench arena` on your own data to choose.
 7. **{claims} claims of the five papers were checked at this scale.** {held} held somewhere and failed nowhere, and
    {failed} failed somewhere; the others could not be decided, or were not tested."""
 
@@ -140,7 +144,7 @@ def findings() -> str:
         tokens=" and ".join(tokens), megabytes=f"{rows['1bit-xtc'].typical('student', 'bytes') / 1e6:.2f}",
         bit=told(arena.over(rows["1bit-xtc"], rows["xtc-32bit"], arena.tasks), "lower"),
         real_bits=" and ".join(f"{figure} on {short(task)}" for task, figure in bits.items()),
-        rank=transfer[2], p=transfer[4], claims=len(words),
+        ends=ends(arena), rank=transfer[2], p=transfer[4], claims=len(words),
         held=sum("held" in some and "did not hold" not in some for some in words),
         failed=sum("did not hold" in some for some in words),
     )  # fmt: skip

@@ -261,26 +261,6 @@ def draw_curves(found: Table, path: Path) -> bool:
     return panels(groups, path, "step", "loss")
 
 
-def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
-    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
-    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
-    for trial in trials:
-        if trial["mean"] is not None and "lr" in trial["point"]:
-            others = {key: value for key, value in trial["point"].items() if key != "lr"}
-            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
-    return dict(sorted(max(lines.values(), key=len, default={}).items()))
-
-
-def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
-    """Mean score by learning rate in the trials of `python -m bench sweep`, a panel for each row; whether any was
-    tried at several rates. A loss that forgives a bad rate is flat; one that teaches more is higher at its best."""
-    groups: dict[str, dict[str, Line]] = {}
-    for name in (name for name in names if name in rows):
-        if len(means := by_rate(rows[name]["trials"])) > 1:
-            groups[name] = {"": (list(means), list(means.values()))}
-    return panels(groups, path, "learning rate", "mean score on dev, %")
-
-
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
     """Mean score against what a student costs, on a logarithmic axis; what the plot shows. Points of the arena's start
     are full, and the frontier is a line through them, with labels; those of other starts are hollow."""
