@@ -34,9 +34,13 @@ def jobs_of(path: Path) -> Iterator[matrix.Job]:
 
 def renamed() -> dict[str, str]:
     """What the commands of all matrices were asked by in any folder -> what they are asked by now."""
-    names, no_files = {}, {"new": lambda *_: {}}  # the data and weights of real tasks need not be here
-    with (patch.object(CommonArgs, "check"), patch.object(folders, "find_files", **no_files),
-          patch.object(matrix, "find_files", **no_files)):  # fmt: skip
+    names = dict[str, str]()
+
+    def no_files(*_: object) -> dict[str, Path]:  # the data and weights of real tasks need not be here
+        return {}
+
+    with (patch.object(CommonArgs, "check"), patch.object(folders, "find_files", no_files),
+          patch.object(matrix, "find_files", no_files)):  # fmt: skip
         for path in sorted(matrix.MATRICES.glob("*.toml")):
             try:
                 for job in jobs_of(path):

@@ -80,7 +80,7 @@ def on_gpu() -> str:
 
 def short_arena(found: Table) -> str:
     """The arena alone, without some columns; the whole is on the page of results."""
-    scores = table.scores(found, found.arena())
+    scores = table.scores(found, [*found.arena(), *found.linear()])
     hidden = ("starts from", "teacher examples", "script")
     shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
     return paragraphs(table.remarks(found), shown.markdown(), table.footnote(found))
@@ -93,6 +93,7 @@ def trials() -> str:
         if row["winner"]:
             means, end = report.by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
             by_rate = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
+            by_rate = "-" if "C" in row["winner"] else by_rate  # a linear model has no rate
             best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
             lines.append([name, f"{len(row['trials'])}", by_rate, matrix.words_of(row["winner"]), end, best])
     rates = "on dev by rate, each twice the one before"
@@ -113,14 +114,16 @@ def ends(found: Table) -> str:
     return largest + alpha * (own != others) + "".join(spent)
 
 
+def figure(one: contrasts.Contrast) -> str:
+    """A contrast with its interval, and the word for it."""
+    return f"{one.interval.text()}, {one.word}" if one.interval else f"- ({one.word})"
+
+
 def said(found: Table) -> str:
     """What the arena says, in at most seven sentences: each follows from a figure of its results, and has it."""
     kd, hidden, *losses = contrasts.planned(found)
     rows = [row for row in found.arena() if row.role is None]
     amount = next(iter(found.tasks.values()))["budget"]["amount"]
-
-    def figure(one: contrasts.Contrast) -> str:
-        return f"{one.interval.text()}, {one.word}" if one.interval else ""
 
     lines = [
         f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
@@ -145,6 +148,22 @@ def said(found: Table) -> str:
         )
     lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
     return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
+
+
+def beside_linear(found: Table) -> str:
+    """What the linear model does beside the arena's rows."""
+    if not found.linear():
+        return ""
+    named = {row.name: row for row in (*found.linear(), *found.arena())}
+    means = {
+        name: table.mean_cell(mean and mean.interval()) for name, row in named.items() for mean in [found.mean(row)]
+    }
+    over = "; ".join(f"{one.what} {figure(one)}" for one in contrasts.planned(found, contrasts.LINEAR_OVER))
+    return (
+        f"Mean of {', '.join(map(short, found.tasks))}: the linear model {means['linear']} from as many labelled rows"
+        f" as a student sees examples, {means['linear-all']} from all of train; the undistilled student"
+        f" {means['undistilled']}, vanilla KD {means['kd']}. Differences: {over}."
+    )
 
 
 def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
@@ -331,6 +350,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket-documents": of("pocket_documents", documents),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
+    "arena-linear": of("arena", beside_linear),
+    "real-linear": of("real_arena", beside_linear),
     "real-contrasts": of("real_arena", contrasts.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),

@@ -158,6 +158,10 @@ class Table:
         kind, start = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
         return [row for row in self.kinds()[kind] if row.start == start]
 
+    def linear(self) -> list[Row]:
+        """The linear models: from as many labelled rows as a student sees examples, then from all."""
+        return sorted((row for row in self.rows if row.method == LINEAR), key=lambda row: row.variant)
+
     def kinds(self) -> dict[str, list[Row]]:
         """Rows by kind: the arena's first, then the largest students first. Within a kind start by start, the start
         with most rows first; baselines before methods, these by their means."""
@@ -276,10 +280,11 @@ class Table:
 
     def labelled(self, row: Row) -> str:
         """How many labelled rows of train a row has seen, task by task: a network at most as many as its examples."""
-        whole = {task: max((record["ledger"]["student_examples"] for other in self.rows if other.method == LINEAR
+        whole = {task: max((record["ledger"]["student_examples"] for other in self.linear()
                             for record in other.records(task)), default=0) for task in self.tasks}  # fmt: skip
-        seen = [max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells]
-        return "/".join(dict.fromkeys(f"{min(n, whole[task] or n):,}" for n, task in zip(seen, row.cells, strict=True)))
+        seen = {task: max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells}
+        said = [f"{min(seen[task], whole[task] or seen[task]):,}" for task in self.tasks if task in seen]
+        return "/".join(said) if len(set(said)) > 1 else said[0]
 
 
 # --- reading -------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from bench.cli import FOLDER, Parser
 from bench.contrasts import contrasts, has_contrasts, spread
 from bench.grid import Grid
 from bench.records import KEPT, folder_of, save
-from bench.rows import LINEAR, ROLES, SPAN, Row, Table, load, short, teacher_score
+from bench.rows import ROLES, SPAN, Row, Table, load, short, teacher_score
 from bench.stats import Interval
 from common import evaluate
 from common.args import BadInput
@@ -80,7 +80,7 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
     """The teachers; each row's scores by task, their mean, the area under its ladder, what it is over vanilla KD, and
     what it asked of the teacher."""
     with_area = ["area"] * bool(table.ladder)
-    with_rows = ["labelled rows"] * any(row.method == LINEAR for row in table.rows)
+    with_rows = ["labelled rows"] * bool(table.linear())
     titles = [f"{short(task)} {evaluate.TITLES[r['primary']['name']]}" for task, r in table.tasks.items()]
     header = [*titles, "mean", *with_area, "over vanilla KD", *with_rows, "teacher examples", "script"]
 
