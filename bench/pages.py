@@ -210,6 +210,22 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
     return of(name, text)
 
 
+def perplexities(found: Table) -> str:
+    """Language models: each row's perplexity, whose inverse is the score, RCCC, and the pairs of the matrix."""
+    (task,) = found.tasks
+    rows, pairs = claims.rows("mc3kd_lm"), []
+    lines = []
+    for name, row in rows.items():
+        rccc = cell(record["analysis"]["rccc"] for record in row.records())
+        lines.append([name, cell(0.01 / value for value in row.values(task)), rccc])
+    for pair in matrix.read_file(matrix.MATRICES / "mc3kd_lm.toml")["pairs"]:
+        a, b = (rows[name] for name in pair.split(" - "))
+        word = found.over(a, b, [task]).word  # of the inverse: what is higher has a lower perplexity
+        pairs.append([pair.replace(" - ", " against "), {"higher": "lower", "lower": "higher"}.get(word, word)])
+    shown = Grid(["student", "perplexity", "RCCC, %"], lines), Grid(["perplexity of", ""], pairs)
+    return paragraphs(*(one.markdown() for one in shown))
+
+
 def litbank(found: Table) -> str:
     """`short` has the others' examples and steps, `windows` their tokens; last the teacher."""
     scores = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
@@ -306,9 +322,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
     "real-few": with_pairs("real_few", whole=True),
+    "mc3kd-lm": of("mc3kd_lm", perplexities),
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
-        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",
+        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims",
         "pocket_suite",
     )},
     "claims-count": claims.counts,

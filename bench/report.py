@@ -348,11 +348,9 @@ def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     return items
 
 
-def rules() -> list[Item]:
-    """bench/RULES.md without its title: headings, and lists whose items are a line each."""
-    _, *blocks = (FOLDER / "RULES.md").read_text(encoding="utf-8").strip().split("\n\n")
-    return [("items", [line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
-            else ("heading", block.removeprefix("## ")) for block in blocks]  # fmt: skip
+def rules() -> list[str]:
+    """The twelve of bench/RULES.md."""
+    return re.findall(r"^\d+\. (.*)", (FOLDER / "RULES.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[Item]]:
@@ -381,7 +379,7 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
         "Learning curves": figures("curves"),
         "Made with": [("items", made_with(found))],
         "The runs": [("runs", runs(found, to))],
-        "The rules": rules(),
+        "The rules": [("items", rules())],
     }  # fmt: skip
 
 
