@@ -13,11 +13,13 @@ where the teacher is its outputs alone (docs/teacher_as_data.md), rows that read
 undistilled; rows that start from random weights take the tokenizer of --init. Of tags and spans efficient_attention.py
 trains the baselines. The score is the primary metric on the reported split, in percent, with a 95% interval over seeds;
 milliseconds are those of one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as
-arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice. The best of
-many rows is the best in part by luck: its gap to vanilla KD is not corrected for that."""
+arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice. It leaves out
+rows that have learnt nothing, corrects the others' gaps to the best for their number, and gives a tie to the linear
+model: `linear` sees as many labelled rows as a student sees examples, `linear-all` all of train."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +27,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from transformers import AutoTokenizer
 
 from bench import Parser, run, table
@@ -32,7 +35,7 @@ from bench.matrix import MATRICES, Matrix, build, module_of, read_file, script_o
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
-from bench.stats import Interval, estimate
+from bench.stats import Interval, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
@@ -48,7 +51,7 @@ FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
 PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
-DEFAULT = "undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
+DEFAULT = "linear,linear-all,undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
 def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labelled: bool) -> list[dict[str, Any]]:
@@ -70,7 +73,7 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
         outputs_alone = bool(PLACES & given.keys())
         why = {
             f": its script cannot do {kind}": not kind.among(script.KINDS),
-            ", which learns from labels": not labelled and "finetune" in row["variant"],
+            ", which learns from labels": not labelled and (row["method"] == LINEAR or "finetune" in row["variant"]),
             ", which reads the teacher's layers": outputs_alone and row["variant"] not in script.OUTPUTS_ALONE,
             ", which needs that width": layered and own != width,
         }
@@ -124,48 +127,68 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
     if teacher["metrics"]:  # outputs in a file may be of train alone
         own = mean([teacher], first)
         rows = [line(f"teacher {Path(teacher['name']).name}", "-", f"{100 * own:.1f}", [teacher], teacher["bytes"],
-                     "-", "-")]  # fmt: skip
+                     "-", "-", "-")]  # fmt: skip
     for row, score in order:
         known = of_row[row.path]
-        more = f"{known['milliseconds']['1']:.2f}", f"{len(row.values(task))}"
+        more = f"{known['milliseconds']['1']:.2f}", found.labelled(row), f"{len(row.values(task))}"
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
     said = advice(found, task, order, of_row, own)
-    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "seeds"], rows), said
+    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "labelled rows", "seeds"], rows), said
+
+
+def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
+    """Whether a row gives one answer, or is not above the largest class by its interval."""
+    said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
+    low = score.mean if score.low is None else score.low
+    one_answer = bool(said) and all(np.ptp(values) == 0 for values in said)
+    largest = min(split.get("majority", -1.0) for one in row.records() for split in one["metrics"].values())
+    return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
 
 
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
            teacher: float | None) -> str:  # fmt: skip
-    """The best row, whether it can be told from its vanilla KD, or KD from the next row, what the fastest and the
-    smallest cost in points, and who has to learn for longer."""
-
-    def gap(row: Row, other: Row) -> str:
-        sample = found.sample([(row, 1.0), (other, -1.0)], task)
-        over = estimate([sample]).interval() if sample else Interval(0.0, None, None)
-        if over.word == "not distinguishable":
-            return "within the noise of"
-        if abs(over.mean) < 5e-4:
-            return "level with"
-        side = f"{100 * abs(over.mean):.1f} points {'above' if over.mean > 0 else 'below'}"
-        return side if over.word else f"{side} (one seed: it may be noise)"
-
+    """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
+    which a tie goes; what the fastest and the smallest cost in points, and who has to learn for longer. Rows that have
+    learnt nothing are named and take no part; of the others' gaps to the best p values have Holm's correction."""
+    nothing = [row.place for row, score in order if has_learnt_nothing(row, task, score)]
+    order = [(row, score) for row, score in order if row.place not in nothing]
+    if not order:
+        return "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
     (best, score), *_ = order
-    records = best.records()
-    constant = min(split.get("majority", -1) for record in records for split in record["metrics"].values())
-    if records[0]["primary"]["name"] == "accuracy" and score.mean <= constant:
-        return f"No row is above {100 * constant:.1f}, always the largest class: more --budget or --teacher-epochs."
+    samples = {row.path: found.sample([(best, 1.0), (row, -1.0)], task) for row, _ in order[1:]}
+    gaps = {path: estimate([sample]) for path, sample in samples.items() if sample}
+    p = dict(zip(gaps, holm([one.p for one in gaps.values()]), strict=True))
+
+    def gap(row: Row, side: str) -> str:
+        one = gaps.get(row.path)
+        if one is None or (p[row.path] >= 0.05 and not math.isnan(one.p)):
+            return "within the noise of"
+        if abs(one.mean) < 5e-4:
+            return "level with"
+        return f"{100 * one.mean:.1f} points {side}" + " (one seed: it may be noise)" * math.isnan(one.p)
+
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
     baseline = Table(found.tasks, [row for row, _ in order], []).baseline(best, "vanilla KD")
     others = (row for row, _ in order[1:] if "vanilla KD" in (best.role, row.role))
     if rival := baseline or next(others, None):
-        said += f", {gap(best, rival)} {'vanilla KD' if rival is baseline else rival.place}"
+        said += f", {gap(rival, 'above')} {'vanilla KD' if rival is baseline else rival.place}"
+    if linear := next((row for row, _ in order if row.method == LINEAR), None):
+        what = f"a linear model from {found.labelled(linear)} labelled rows"
+        if linear is best:
+            said += f"; it is {what}: no network is worth it"
+        else:
+            said += f"; it is {gap(linear, 'above')} {linear.place}, {what}"
+            said += ", to which a tie goes" * (gap(linear, "") in ("within the noise of", "level with"))
     told = {best.path}
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
         row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))
         times = of(of_row[best.path]) / of(of_row[row.path])
         if row.path not in told and times >= WORTH:
             told.add(row.path)
-            said += f"; {row.place} is {times:.1f} times {what}, {gap(row, best)} it"
+            said += f"; {row.place} is {times:.1f} times {what}, {gap(row, 'below')} it"
+    if nothing:
+        said += f". {', '.join(nothing)} learnt nothing (one answer, or not above the largest class): left out of this"
     if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:

@@ -10,7 +10,7 @@
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-size RUN,RUN                 # the score by the student's size: figures 2, 3b, 3c
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
-    python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png, trials.png
+    python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
 """
@@ -28,7 +28,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import BertConfig, BertForMaskedLM
 
-from bench import FOLDER, Parser, reading, report
+from bench import Parser, report
 from bench.records import folder_of
 from bench.report import Line, heatmap, lines, pyplot, save
 from bench.table import budget_of, load
@@ -399,17 +399,12 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
 
 
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
-    """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
-    and the trials by learning rate, of a file whose trials are kept beside it."""
+    """The first plots of `python -m bench report`, of the same files and folders: bars, and a ladder."""
     places = split_paths(names)
     found = load(map(folder_of, places), budget_of(places))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")
     report.draw_ladder(found, folder / "ladder.png")
-    trials = FOLDER / f"{Path(places[0]).name.partition('.')[0]}_trials.json"
-    if trials.is_file():
-        with reading(trials, "trials of `python -m bench sweep`") as text:
-            report.draw_trials(json.loads(text)["rows"], [row.name for row in found.arena()], folder / "trials.png")
 
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import Parser, claims, matrix, report, saved, speed, stats, table
+from bench import Parser, claims, matrix, saved, speed, stats, table
 from bench.claims import Scores
 from bench.table import Grid, Row, Table, cell, short, teacher_score
 from common import results
+from common.args import BadInput
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -52,12 +53,14 @@ def paragraphs(*parts: str) -> str:
 # --- the arena -----------------------------------------------------------------------------------------------
 
 
-def short_arena(found: Table) -> str:
-    """The arena alone, without some columns; the whole is on the page of results."""
-    scores = table.scores(found, found.arena())
-    hidden = ("starts from", "teacher examples", "script")
-    shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
-    return paragraphs(table.remarks(found), shown.markdown(), table.footnote(found))
+def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
+    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
+    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
+    for trial in trials:
+        if trial["mean"] is not None and "lr" in trial["point"]:
+            others = {key: value for key, value in trial["point"].items() if key != "lr"}
+            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
+    return dict(sorted(max(lines.values(), key=len, default={}).items()))
 
 
 def trials() -> str:
@@ -65,69 +68,86 @@ def trials() -> str:
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
         if row["winner"]:
-            means, end = report.by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
-            by_rate = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
+            means, end = by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
+            each = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
             best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
-            lines.append([name, f"{len(row['trials'])}", by_rate, matrix.words_of(row["winner"]), end, best])
+            lines.append([name, f"{len(row['trials'])}", each, matrix.words_of(row["winner"]), end, best])
     rates = "on dev by rate, each twice the one before"
     header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
     return Grid(header, lines).markdown()
 
 
 def ends(found: Table) -> str:
-    """The rows whose weight has won at the end of what was tried, and could go on; what vanilla KD's alpha is."""
+    """The rows whose weight has won at the end of what was tried, and could go on."""
     trials = saved("arena_trials")["rows"]
     names = [row.label for row in found.arena() if "beta" in trials.get(row.name, {"at_edge": []})["at_edge"]]
-    largest = f" The best weight of {', '.join(names)} is the largest that was tried." if names else ""
-    alphas = {row.role or "": row.records()[0]["settings"]["alpha"] for row in found.arena()}
-    own, others = alphas.get("vanilla KD"), alphas.get("")
-    alpha = f" Vanilla KD's alpha is {own:g}, as it won; rows with a loss beside KD's have {others:g}."
-    spent = [f" {row.label} spends {100 * share:.0f}% of its examples on texts without labels." for row in found.arena()
-             if (share := row.records()[0]["settings"].get("distil_share"))]  # fmt: skip
-    return largest + alpha * (own != others) + "".join(spent)
+    return ", ".join(names)
 
 
-def said(found: Table) -> str:
-    """What the arena says, in at most seven sentences: each follows from a figure of its results, and has it."""
-    kd, hidden, *losses = stats.planned(found)
-    rows = [row for row in found.arena() if row.role is None]
-    amount = next(iter(found.tasks.values()))["budget"]["amount"]
+# README's findings; `findings` puts the figures in, and refuses where an interval says another word
+FINDINGS = """\
+1. **Match hidden states, not only outputs.** On four small tasks made by rule, vanilla KD scores {kd}, a loss on the
+   hidden states of all tokens {lowest} to {highest}, and the teacher {teacher}. On SST-2, STS-B and QQP under MiniLM
+   such a loss adds {gain} points to vanilla KD.
+2. **A linear model is hard to beat.** On these real tasks TF-IDF with logistic or ridge regression scores {linear_all},
+   vanilla KD {real_kd}, and the student without a teacher {undistilled}. The linear model saw all of train; from as
+   many rows as a student sees, it scores {linear}.
+3. **Which hidden loss you take matters less.** On the real tasks squared error, cosine, CKA, MC3KD's, XTC's and
+   MiniLM's losses score {real_lowest} to {real_highest}, and a learned projection {projection}. But these students copy
+   the teacher's layers, so squared error compares equal bases. Students of half the width, from random weights, score
+   {narrow_kd} by KD and {narrow_cka} by CKA. The best weight of {ends} is the largest that was tried.
+4. **All tokens beat [CLS].** Inside MC3KD the choice of tokens does most: {tokens}.
+5. **One bit a weight works.** XTC's student of {megabytes} MB differs from its 32-bit twin by {bit} points on the small
+   tasks; on real ones by {real_bits}.
+6. **The small tasks do not predict the order on real ones** (rank correlation {rank}, p = {p}). Use them to learn and
+   to debug, and `bench arena` on your own data to choose.
+7. **{claims} claims of the five papers were checked at this scale.** {held} held somewhere and failed nowhere, and
+   {failed} failed somewhere; the others could not be decided, or were not tested."""
 
-    def figure(one: stats.Contrast) -> str:
-        return f"{one.interval.text()}, {one.word}" if one.interval else ""
 
-    lines = [
-        f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
-        " order. Each is tuned by one rule, on other splits and seeds. They differ in their losses, in the tokens and"
-        f" teacher layers that these read, and in their tuned values.{ends(found)}"
+def findings() -> str:
+    """README's findings, with figures of checked-in results."""
+    arena, real, xtc, factorial = map(claims.kept, ("arena", "real_arena", "xtc_real", "mc3kd_factors"))
+    rows, real_rows = claims.rows("arena"), claims.rows("real_arena")
+    if not (arena and real and xtc and factorial and "linear" in real_rows):
+        return pending("real_arena")
+
+    def scored(found: Table, name: str) -> str:
+        row = next(row for row in found.rows if row.name == name)
+        return f"{100 * found.mean(row).mean:.1f}"  # type: ignore[union-attr]
+
+    def told(one: stats.Contrast, word: str) -> str:
+        if one.interval is None or one.interval.word != word:
+            raise BadInput(f"README says that {one.what or 'a difference'} is {word}, but it is {one.verdict}")
+        return one.interval.text()
+
+    hidden = stats.PLANNED[1][1]
+    small = [scored(arena, name) for name in hidden]
+    alike = [scored(real, name) for name in ("mse-kd", "cosine-kd", "cka-kd", "mc3kd", "xtc-32bit", "minilm-kd")]
+    cells = claims.rows("mc3kd_factors")
+    halves = [
+        (cells[name], (1 if name.startswith("all-") else -1) / 8) for name in cells if name[:4] in ("all-", "cls-")
     ]
-    for one, what in ((kd, "Vanilla KD over the undistilled student"),
-                      (hidden, "Losses on all tokens' hidden states beside KD's loss, over KD alone")):  # fmt: skip
-        on = f", on {', '.join(map(short, one.tasks))}" * (len(one.tasks) < len(found.tasks))  # without those of a †
-        lines += [f"{what}{on}: {figure(one)}."] if one.found else []
-    if known := [one for one in losses if one.found]:
-        figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
-        lines.append(f"Of these losses, as planned before this edition's runs: {figures}.")
-        lines += without_a_half(found, known)
-    if rows := [row for row in rows if found.ladder and table.area(found, row) is not None]:  # at every budget
-        far = [row.label for row in rows
-               if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
-        who = f"All but {', '.join(far)}" if far else "All"
-        lines.append(
-            f"{who} of the {len(rows)} rows beside KD and the undistilled student reach, by their means,"
-            f" {100 * table.NEAR:.0f}% of the teacher's score on every task within {max(found.ladder):,} examples."
-        )
-    lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
-    return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
-
-
-def without_a_half(found: Table, losses: list[stats.Contrast]) -> list[str]:
-    """Which of these words change when mnli's mismatched half is left out."""
-    alone = {one.what: one for one in stats.planned(table.on_matched(found))}
-    pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
-    figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
-    where = "Without [mnli's mismatched half](docs/results.md#the-two-halves-of-mnli)"
-    return [f"{where}: {figures}."] if figures else []
+    tokens = [
+        f"{told(factorial.contrast(halves, [task]), 'higher')} points on {short(task)}" for task in factorial.tasks
+    ]
+    twins = claims.rows("xtc_real")
+    bits = {task: told(xtc.over(twins["full-1bit"], twins["full-32bit"], [task]), "lower") for task in xtc.tasks}
+    transfer = next(row for row in saved("transfer")["rows"] if row[1] == "real tasks, mean")
+    words = [{said for said, _ in claims.answers(claim).values()} for claim in claims.read()["claims"]]
+    return FINDINGS.format(
+        kd=scored(arena, "kd"), lowest=min(small), highest=max(small), gain=told(stats.planned(real)[1], "higher"),
+        teacher=f"{100 * np.mean([teacher_score(record) for record in arena.tasks.values()]):.1f}",
+        linear_all=scored(real, "linear-all"), linear=scored(real, "linear"), real_kd=scored(real, "kd"),
+        undistilled=scored(real, "undistilled"), real_lowest=min(alike), real_highest=max(alike),
+        projection=scored(real, "lin-kd"), narrow_kd=scored(arena, "narrow-kd"), narrow_cka=scored(arena, "narrow-cka"),
+        tokens=" and ".join(tokens), megabytes=f"{rows['1bit-xtc'].typical('student', 'bytes') / 1e6:.2f}",
+        bit=told(arena.over(rows["1bit-xtc"], rows["xtc-32bit"], arena.tasks), "lower"),
+        real_bits=" and ".join(f"{figure} on {short(task)}" for task, figure in bits.items()),
+        ends=ends(arena), rank=transfer[2], p=transfer[4], claims=len(words),
+        held=sum("held" in some and "did not hold" not in some for some in words),
+        failed=sum("did not hold" in some for some in words),
+    )  # fmt: skip
 
 
 def halves(found: Table) -> str:
@@ -188,6 +208,22 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
         return paragraphs(table.remarks(found), listed(claims.scores(name), marked), table.footnote(found), pairs)
 
     return of(name, text)
+
+
+def perplexities(found: Table) -> str:
+    """Language models: each row's perplexity, whose inverse is the score, RCCC, and the pairs of the matrix."""
+    (task,) = found.tasks
+    rows, pairs = claims.rows("mc3kd_lm"), []
+    lines = []
+    for name, row in rows.items():
+        rccc = cell(record["analysis"]["rccc"] for record in row.records())
+        lines.append([name, cell(0.01 / value for value in row.values(task)), rccc])
+    for pair in matrix.read_file(matrix.MATRICES / "mc3kd_lm.toml")["pairs"]:
+        a, b = (rows[name] for name in pair.split(" - "))
+        word = found.over(a, b, [task]).word  # of the inverse: what is higher has a lower perplexity
+        pairs.append([pair.replace(" - ", " against "), {"higher": "lower", "lower": "higher"}.get(word, word)])
+    shown = Grid(["student", "perplexity", "RCCC, %"], lines), Grid(["perplexity of", ""], pairs)
+    return paragraphs(*(one.markdown() for one in shown))
 
 
 def litbank(found: Table) -> str:
@@ -266,8 +302,7 @@ def precision(real: Table) -> str:
 # --- the pages -----------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], str]] = {
-    "arena": of("arena", short_arena),
-    "arena-said": of("arena", said),
+    "findings": findings,
     "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
     "arena-contrasts": of("arena", table.contrasts),
@@ -286,11 +321,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
-    "transfer-said": lambda: saved("transfer")["said"],
     "real-few": with_pairs("real_few", whole=True),
+    "mc3kd-lm": of("mc3kd_lm", perplexities),
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
-        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",
+        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims",
         "pocket_suite",
     )},
     "claims-count": claims.counts,

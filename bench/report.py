@@ -26,7 +26,6 @@ import numpy as np
 
 from bench import Parser, reading, table
 from bench.records import folder_of
-from bench.stats import Interval
 from bench.table import ROLES, Table, load, short, teacher_score
 from common import results
 
@@ -40,7 +39,6 @@ Item = tuple[str, Any]  # a macro of report.html, and what it shows
 
 Line = tuple[Sequence[float], Sequence[float]]
 Point = tuple[float, float, str]
-Bar = tuple[str, Interval, str | None]  # a row of `arena`, and what it is called beside KD
 INK = "#010203"  # stands for the colour of the page's text
 
 
@@ -133,64 +131,6 @@ def phone(path: Path, salt: str, height: float, *shape: int, **how: bool) -> Ite
         save(figure, path)
 
 
-MARKS = {
-    "higher": ("^", "C2", "higher than vanilla KD"),
-    "lower": ("v", "C3", "lower than vanilla KD"),
-    "not distinguishable": ("o", "C0", "not told from vanilla KD"),
-    None: ("s", "grey", None),  # KD itself, or nothing to compare with
-}
-
-
-def bars_of(bars: Sequence[Bar], marked: dict[str, float], path: Path, title: str, x: str) -> None:
-    """A dot and a bar for each row, from above; `marked`: named vertical lines."""
-    with phone(path, title, 1.1 + 0.22 * len(bars)) as (figure, axes):
-        for (name, value), line in zip(marked.items(), ("--", ":"), strict=False):
-            axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=name, zorder=0)
-        for y, (_, (mean, *ends), called) in enumerate(bars):
-            shape, colour, _ = MARKS[called]
-            axes.plot([100 * (mean if end is None else end) for end in ends], (y, y), color=colour, linewidth=1.5)
-            axes.plot(100 * mean, y, shape, color=colour, markersize=5)
-        axes.set_yticks(range(len(bars)), [label for label, *_ in bars])
-        axes.set(xlabel=x, ylim=(len(bars) - 0.4, -0.6))
-        used = {called for *_, called in bars}
-        for shape, colour, said in (mark for called, mark in MARKS.items() if called in used):
-            axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
-        figure.suptitle(title, fontsize=9)
-        figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
-        axes.grid(axis="x", alpha=0.3)
-        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-
-
-def pareto(groups: dict[str, list[Point]], joined: set[str], path: Path, title: str, x: str, y: str) -> None:
-    """Named groups of (x, y, label): less of x, on a logarithmic axis, and more of y is better. The frontier is a line
-    through the groups in `joined`, whose points are full; the others' are hollow. Its points are labelled."""
-    from matplotlib.ticker import LogLocator
-
-    with phone(path, title, 3.4) as (figure, axes):
-        for number, (name, points) in enumerate(groups.items()):
-            colour = f"C{number % 10}"
-            axes.scatter([p[0] for p in points], [p[1] for p in points], s=24, edgecolors=colour, label=name,
-                         facecolors=colour if name in joined else "none")  # fmt: skip
-        best = frontier([point for name, points in groups.items() if name in joined for point in points])
-        axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
-        axes.set(title=title, xlabel=x, ylabel=y, xscale="log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("")
-        axes.margins(x=0.08, y=0.12)
-        low, high = axes.get_xlim()
-        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
-        axes.grid(alpha=0.3)
-        figure.legend(loc="outside lower center", fontsize=7, frameon=False)
-        figure.draw_without_rendering()  # from here on it is known where a point lies
-        last = -math.inf
-        for a, b, label in best:  # to the left and above, where there is no point, each above the one before
-            height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
-            rise = max(4.0, last + 10 - height)
-            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
-            last = height + rise
-
-
 def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
            marked: dict[str, float] | None = None) -> bool:  # fmt: skip
     """Small multiples, two in a row: a panel of named lines for each group, all on one logarithmic x axis and one y
@@ -253,19 +193,41 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
     return drawn
 
 
+MARKS = {  # what a row is called beside vanilla KD -> shape, colour, legend
+    "higher": ("^", "C2", "higher than vanilla KD"),
+    "lower": ("v", "C3", "lower than vanilla KD"),
+    "not distinguishable": ("o", "C0", "not told from vanilla KD"),
+    None: ("s", "grey", None),  # KD itself, or nothing to compare with
+}
+
+
 def draw_arena(found: Table, path: Path) -> bool:
-    """A bar for each row of the arena, as SVG or PNG; whether there is one."""
-    rows, bars, marked = found.arena(), list[Bar](), dict[str, float]()
-    for row in rows:
-        if (mean := found.mean(row)) is not None:
+    """A dot and a bar for each row of the arena, from above, and a line at each baseline; whether there is a row."""
+    rows = [row for row in found.arena() if found.mean(row) is not None]
+    if not rows:
+        return False
+    with phone(path, rows[0].kind, 1.1 + 0.22 * len(rows)) as (figure, axes):
+        used = set()
+        for y, row in enumerate(rows):
+            mean, *ends = found.mean(row).interval()  # type: ignore[union-attr]
             over = found.over(row, found.baseline(row, ROLES["kd"]), found.tasks).interval
-            bars.append((row.label, mean.interval(), over and over.word))
-            if row.role:
-                marked.setdefault(row.role, 100 * mean.mean)
-    if bars:
-        axis = f"mean score over {', '.join(map(short, found.tasks))}, %"
-        bars_of(bars, marked, path, rows[0].kind, axis)
-    return bool(bars)
+            shape, colour, _ = MARKS[over and over.word]
+            used.add(over and over.word)
+            axes.plot([100 * (mean if end is None else end) for end in ends], (y, y), color=colour, linewidth=1.5)
+            axes.plot(100 * mean, y, shape, color=colour, markersize=5)
+        for role, line in zip(ROLES.values(), ("--", ":"), strict=True):
+            if row := next((row for row in rows if row.role == role), None):
+                value = 100 * found.mean(row).mean  # type: ignore[union-attr]
+                axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=role, zorder=0)
+        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set(xlabel=f"mean score over {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
+        for shape, colour, said in (mark for called, mark in MARKS.items() if called in used):
+            axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
+        figure.suptitle(rows[0].kind, fontsize=9)
+        figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
+        axes.grid(axis="x", alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return True
 
 
 def draw_ladder(found: Table, path: Path) -> bool:
@@ -299,43 +261,46 @@ def draw_curves(found: Table, path: Path) -> bool:
     return panels(groups, path, "step", "loss")
 
 
-def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
-    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
-    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
-    for trial in trials:
-        if trial["mean"] is not None and "lr" in trial["point"]:
-            others = {key: value for key, value in trial["point"].items() if key != "lr"}
-            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
-    return dict(sorted(max(lines.values(), key=len, default={}).items()))
-
-
-def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
-    """Mean score by learning rate in the trials of `python -m bench sweep`, a panel for each row; whether any was
-    tried at several rates. A loss that forgives a bad rate is flat; one that teaches more is higher at its best."""
-    groups: dict[str, dict[str, Line]] = {}
-    for name in (name for name in names if name in rows):
-        if len(means := by_rate(rows[name]["trials"])) > 1:
-            groups[name] = {"": (list(means), list(means.values()))}
-    return panels(groups, path, "learning rate", "mean score on dev, %")
-
-
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
-    """Score against what a student costs, through the rows of the arena's start; what the plot shows."""
-    means = {row.path: mean.mean for row in found.rows if (mean := found.mean(row)) is not None and row.path in x}
+    """Mean score against what a student costs, on a logarithmic axis; what the plot shows. Points of the arena's start
+    are full, and the frontier is a line through them, with labels; those of other starts are hollow."""
+    from matplotlib.ticker import LogLocator
+
+    means = {row.path: 100 * mean.mean for row in found.rows if (mean := found.mean(row)) and row.path in x}
     if len({f"{x[name]:.3g}" for name in means}) < 2:  # all alike: nothing to choose between
         return None
-    start, groups, joined = found.arena()[0].start, dict[str, list[Point]](), set()
+    start, points, best = found.arena()[0].start, dict[str, list[Point]](), list[Point]()
     for kind, rows in found.kinds().items():
-        for row in rows:
-            if row.path in means:
-                name = kind if row.start == start else f"{kind}, from {row.start}"
-                groups.setdefault(name, []).append((x[row.path], 100 * means[row.path], row.label))
-                joined |= {name} if row.start == start else set()
-    pareto(groups, joined, path, title, axis, "mean score, %")
-    others = sorted({row.start for row in found.rows if row.path in means and row.start != start})
-    hollow = (
-        f" Hollow: students that started from something else ({', '.join(others)}): not compared." if others else ""
-    )
+        for row in (row for row in rows if row.path in means):
+            name = kind if row.start == start else f"{kind}, from {row.start}"
+            points.setdefault(name, []).append((x[row.path], means[row.path], row.label))
+            best += [points[name][-1]] if row.start == start else []
+    best = frontier(best)
+    with phone(path, title, 3.4) as (figure, axes):
+        for number, (name, some) in enumerate(points.items()):
+            colour = f"C{number % 10}"
+            xs, ys, _ = zip(*some, strict=True)
+            axes.scatter(xs, ys, s=24, edgecolors=colour, label=name,
+                         facecolors="none" if ", from " in name else colour)  # fmt: skip
+        axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
+        axes.set(title=title, xlabel=axis, ylabel="mean score, %", xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.margins(x=0.08, y=0.12)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside lower center", fontsize=7, frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where a point lies
+        last = -math.inf
+        for a, b, label in best:  # to the left and above, where there is no point, each above the one before
+            height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
+            rise = max(4.0, last + 10 - height)
+            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
+            last = height + rise
+    others = ", ".join(sorted({row.start for row in found.rows if row.path in means and row.start != start}))
+    hollow = f" Hollow: students that started from something else ({others}): not compared." * bool(others)
     return f"The line joins rows that no other beats, of those that started from {start}.{hollow}"
 
 
@@ -383,11 +348,9 @@ def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     return items
 
 
-def rules() -> list[Item]:
-    """bench/RULES.md without its title: headings, and lists whose items are a line each."""
-    _, *blocks = (FOLDER / "RULES.md").read_text(encoding="utf-8").strip().split("\n\n")
-    return [("items", [line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
-            else ("heading", block.removeprefix("## ")) for block in blocks]  # fmt: skip
+def rules() -> list[str]:
+    """The twelve of bench/RULES.md."""
+    return re.findall(r"^\d+\. (.*)", (FOLDER / "RULES.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[Item]]:
@@ -416,7 +379,7 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
         "Learning curves": figures("curves"),
         "Made with": [("items", made_with(found))],
         "The runs": [("runs", runs(found, to))],
-        "The rules": rules(),
+        "The rules": [("items", rules())],
     }  # fmt: skip
 
 

@@ -242,7 +242,7 @@ class Table:
         whole = {task: max((record["ledger"]["student_examples"] for other in self.rows if other.method == LINEAR
                             for record in other.records(task)), default=0) for task in self.tasks}  # fmt: skip
         seen = [max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells]
-        return "/".join(dict.fromkeys(f"{min(n, whole[task]):,}" for n, task in zip(seen, row.cells, strict=True)))
+        return "/".join(dict.fromkeys(f"{min(n, whole[task] or n):,}" for n, task in zip(seen, row.cells, strict=True)))
 
 
 # --- reading -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ little. A corpus of long and short texts is the best to distil on. Distil-then-c
 a variant here.
 
 What the paper has -> code
-    sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
+    sections 2 and 4: four attentions      longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
     section 3.1: convert                   convert; common/layers/long.py: published long teachers
     section 3.1: every other layer         depth, distil
     appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
@@ -160,7 +160,79 @@ from common.tasks import TaskData
 from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
 
-# Shapes: B batch, L length, D width, V vocabulary.
+# Shapes: B batch, L length, D width, V vocabulary; in the attentions H heads of width d, M landmarks.
+
+
+# --- the four attentions (sections 2 and 4) ------------------------------------------------------------------
+#
+# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
+# common/layers/attention.py computes the same without them, for padded batches. That is what trains; a test compares
+# outputs and gradients.
+
+
+def attend(Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Tensor:
+    """softmax(Q K' / sqrt(d)) V over the keys that each query sees, by the mask `seen`, (L, L) or (H, L, L)."""
+    scores = Q @ K.mT / Q.shape[-1] ** 0.5
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ V
+
+
+def longformer(Q: Tensor, K: Tensor, V: Tensor, of_global: tuple[Tensor, Tensor, Tensor], window: int,
+               is_global: Tensor) -> Tensor:  # fmt: skip
+    """A token sees `window` tokens on each side and the global ones. Global tokens (a mask, (L,)) see everything, by
+    queries, keys and values of their own, `of_global`."""
+    i = torch.arange(Q.shape[1])
+    near = (i[:, None] - i).abs() <= window
+    local = attend(Q, K, V, near | is_global)
+    everything = attend(*of_global, torch.ones_like(near))
+    return torch.where(is_global[:, None], everything, local)
+
+
+def bigbird(Q: Tensor, K: Tensor, V: Tensor, block: int, drawn: Tensor) -> Tensor:
+    """A block of tokens sees itself, its neighbours, the first, the last, and those of `drawn`, (blocks, H, random).
+    The first and the last block see everything."""
+    of_token = torch.arange(Q.shape[1]) // block
+    i, j, last = of_token[:, None], of_token, int(of_token[-1])
+    seen = ((i - j).abs() <= 1) | (j == 0) | (j == last) | (i == 0) | (i == last)
+    random = (drawn[of_token][..., None] == j).any(2)  # (L, H, L)
+    return attend(Q, K, V, seen | random.transpose(0, 1))
+
+
+def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, globals: int) -> Tensor:
+    """Behind the global tokens, which see and are seen by everything, a block sees itself, its neighbours and, of the
+    `reach` blocks beyond these on each side, the `sparse` tokens whose keys have the largest norm."""
+    i = torch.arange(Q.shape[1])
+    of_token = (i - globals).div(block, rounding_mode="floor")  # negative for global tokens
+    stands_out = torch.zeros(Q.shape[:2], dtype=torch.bool)  # (H, L)
+    for J in range(int(of_token[-1]) + 1):
+        (inside,) = torch.where(of_token == J)
+        largest = K[:, inside].norm(dim=-1).topk(min(sparse, len(inside))).indices
+        stands_out.scatter_(1, inside[largest], True)
+    distance = (of_token[:, None] - of_token).abs()
+    seen = (distance <= 1) | (i < globals) | (i < globals)[:, None]
+    return attend(Q, K, V, seen | stands_out[:, None] & (distance <= 1 + reach))
+
+
+def nystromformer(Q: Tensor, K: Tensor, V: Tensor, landmarks: int, iterations: int = 6) -> Tensor:
+    """softmax(Q K~') A^+ softmax(Q~ K') V with A = softmax(Q~ K~'), where Q~ and K~ are means over M segments of the
+    text. (The fast one adds a convolution of V, which is 0 in a model that was just converted.)"""
+    L, d = Q.shape[1:]
+    segments = F.one_hot(torch.arange(L) * landmarks // L).to(Q)  # (L, M)
+    means = (segments / segments.sum(0)).T
+    Q_means, K_means = means @ Q, means @ K  # (H, M, d)
+    first = (Q @ K_means.mT / d**0.5).softmax(-1)  # (H, L, M)
+    A = (Q_means @ K_means.mT / d**0.5).softmax(-1)  # (H, M, M)
+    last = (Q_means @ K.mT / d**0.5).softmax(-1)  # (H, M, L)
+    return first @ pseudo_inverse(A, iterations) @ last @ V
+
+
+def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
+    """A^+ by the paper's iteration of third order, from Z = A' / (||A||_1 ||A||_inf); the rows of A sum to 1."""
+    I = torch.eye(A.shape[-1]).to(A)
+    Z = A.mT / A.sum(-2).max()  # over all heads of the text
+    for _ in range(iterations):
+        AZ = A @ Z
+        Z = 0.25 * Z @ (13 * I - AZ @ (15 * I - AZ @ (7 * I - AZ)))
+    return Z
 
 
 # --- what becomes of a row -----------------------------------------------------------------------------------

@@ -833,7 +833,7 @@ def test_the_arena_of_outputs_alone(tmp_path: Path, backbone: Path, monkeypatch:
     for given, labelled, rows in [
         ({"teacher_outputs": "p.csv", "init": model}, False, "kd,narrow-kd,cmow-kd"),
         ({"teacher_outputs": "p.csv", "tokenizer": model}, True,
-         "undistilled,kd,narrow-kd,cmow-undistilled,cmow-kd"),
+         "linear,linear-all,undistilled,kd,narrow-kd,cmow-undistilled,cmow-kd"),
         ({}, False, "kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-kd"),
     ]:  # fmt: skip
         teacher = "pocket" if given else model
@@ -904,8 +904,10 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
     made = []
     for place, values in scores.items():
         variant = "kd" if place.endswith("kd") else "x"
-        row = compared.Row(place, "m", variant, "CMOW" if "cmow" in place else "student 2x32", "random", "T")
+        kind, script = "CMOW" if "cmow" in place else "student 2x32", "linear" if place == "linear" else "m"
+        row = compared.Row(place, script, variant, kind, "random", "T")
         more = {"metrics": {"dev": {"majority": 0.4}}, "settings": {"batch_size": 32}}
+        more |= {"ledger": {"student_examples": 1600}, "student": {"bytes": 1}}
         found = [{"primary": {"name": "accuracy", "value": value}, **more} for value in values]
         row.cells["t"] = {i: Cell(place, "", record) for i, record in enumerate(found)}
         made.append((row, compared.interval(values)))
@@ -918,10 +920,11 @@ def test_advice_follows_from_the_figures() -> None:
         for row, _ in measured:
             milliseconds, size = {"fast": (1.0, 4e6), "small": (50.0, 1e6)}.get(row.place, (40.0, 8e6))
             of_row[row.path] = {"milliseconds": {"1": milliseconds}, "bytes": size}
-        table = compared.Table({}, [row for row, _ in (*measured, *rows(kd=[0.1]))], [])  # a KD that was not measured
+        every = [row for row, _ in (*measured, *rows(kd=[0.1]))]  # a KD that was not measured
+        table = compared.Table({"t": {}}, every, [])
         return arena.advice(table, "t", measured, of_row, teacher)
 
-    close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.6, 0.7]}
+    close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.64, 0.66]}
     assert said(0.83, **close) == (
         "best has the highest score, 82.0, within the noise of vanilla KD; fast is 40.0 times faster, 3.0 points below"
         " it; small is 8.0 times smaller, within the noise of it."
@@ -935,4 +938,12 @@ def test_advice_follows_from_the_figures() -> None:
     other = {"best": [0.9, 0.9], "cmow_kd": [0.88, 0.88]}  # of another kind: a rival by its name, and no vanilla KD
     assert ", 2.0 points above cmow_kd." in said(0.9, **other)
     assert said(0.9, **other, kd=[0.8, 0.8]) == "best has the highest score, 90.0, 10.0 points above vanilla KD."
-    assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row is above 40.0, always the largest class")
+    assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row gives several answers and is above the largest")
+    # one that is above the largest class by luck alone is named, and is neither fastest nor smallest
+    dead = said(0.9, **other, fast=[0.3, 0.7]).partition("cmow_kd. ")[2]
+    assert dead == "fast learnt nothing (one answer, or not above the largest class): left out of this."
+    linear, model = {"linear": [0.88, 0.88], "kd": [0.8, 0.8]}, "a linear model from 1,600 labelled rows"
+    assert said(best=[0.91, 0.91], **linear).endswith(f"; it is 3.0 points above linear, {model}.")
+    tie = said(best=[0.86, 0.92], **linear)
+    assert tie.endswith(f"; it is within the noise of linear, {model}, to which a tie goes.")
+    assert f"; it is {model}: no network is worth it" in said(best=[0.7, 0.7], **linear)

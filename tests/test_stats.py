@@ -195,9 +195,6 @@ def test_planned_contrasts_are_those_that_were_planned(arena: Path, tmp_path: Pa
     assert [one.p for one in (kd, hidden, *losses)] == pytest.approx(stats.holm(raw))
     assert "planned" in table.contrasts(found).plain()
     assert report.draw_ladder(found, tmp_path / "ladder.png")
-    points = ((1e-3, 1.0), (2e-3, 1.0), (2e-3, 0.5))  # the last is a trial of the weight
-    trials = [{"point": {"lr": lr, "beta": beta}, "mean": lr} for lr, beta in points]
-    assert report.draw_trials({"kd": {"trials": trials}}, ["kd"], tmp_path / "trials.png")
     assert min(path.stat().st_size for path in tmp_path.glob("*.png")) > 2000
 
 

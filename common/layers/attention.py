@@ -9,7 +9,8 @@
 
 Each attention is a module: its settings, what it adds to the weights, and a function of queries, keys, values and
 padding mask. Padding stands behind a text and changes no result: everything that depends on a text's length depends on
-its own. All four are tested against their definitions, and against the library's Longformer, BigBird, Nystromformer.
+its own. A test compares all four with methods/efficient_attention.py, where each is its paper's definition, and three
+with the library's Longformer, BigBird and Nystromformer.
 
 Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks; G global tokens,
 M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true for tokens and false for padding, or None
