@@ -6,12 +6,13 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from common import __version__
 from common.args import BadInput, fail, interrupt
 from common.errors import Interrupted
 
-# Command -> what it does. Its module, bench/COMMAND.py, is imported when it is asked for, and has a `main(argv)`.
+# Command -> what it does
 COMMANDS = {
     "run": "a matrix of methods, variants, tasks and seeds under one budget; goes on where it was stopped",
     "arena": "which small model to ship for a task: the arena's rows on it, measured, and what follows",
@@ -22,8 +23,14 @@ COMMANDS = {
     "papers": "the papers' tables, as printed, and the commands of their rows",
     "figures": "the papers' figures and analyses",
     "speed": "kernels and steps beside their rivals, and beside the checked-in ratios",
-    "readme": "the tables in README.md and docs/, from the checked-in results",
+    "pages": "the tables in README.md and docs/, from the checked-in results",
 }
+
+
+def command(name: str) -> Callable[[list[str]], None]:
+    """`main` of bench/NAME.py, which is imported when it is asked for; the students of `profile` are arena's."""
+    module = importlib.import_module(f"bench.{'arena' if name == 'profile' else name}")
+    return module.profile if name == "profile" else module.main
 
 
 def main(argv: list[str]) -> None:
@@ -38,7 +45,7 @@ def main(argv: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
+        command(argv[0])(argv[1:])
         sys.stdout.flush()
     except BadInput as error:
         fail(error)

@@ -34,10 +34,22 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 from bench import matrix, speed
-from bench.speed import Contenders, attention_reader, in_turn, packed_model, ratio, sentences, timed
+from bench.speed import (
+    Contenders,
+    attention_reader,
+    in_turn,
+    memory_of,
+    packed_model,
+    ratio,
+    seconds,
+    sentences,
+    timed,
+    version,
+)
 from common import models, parallel, results, train
 from common.args import read
 from common.layers.packed import keep
+from common.losses import kd_loss
 from common.tasks import TASKS
 from methods import cmow
 from methods.cka import cka_loss, of_pairs
@@ -130,6 +142,95 @@ def trained(method: str, words: list[str]) -> tuple[list[float], dict[str, Any]]
 def script(method: str, words: list[str], steps: int) -> float:
     """The median of so many steps of a script."""
     return statistics.median(trained(method, [*words, "--budget", str(32 * steps)])[0])
+
+
+# --- others' loops -------------------------------------------------------------------------------------------
+
+EXAMPLES, EPOCHS, LR, ALPHA, TEMPERATURE = 320, 3, 5e-5, 0.9, 2.0
+STEPS = EPOCHS * EXAMPLES // 32
+
+
+def lognormal(rng: random.Random) -> int:
+    """Words of a text, distributed as GLUE's: most texts are short, a few long."""
+    return min(126, max(3, round(22 * rng.lognormvariate(0, 0.75))))
+
+
+def library(sampling: str, folder: Path) -> float:
+    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text, with the teacher's
+    soft labels in its loss."""
+    collate, encoded, teacher, student = of_library(folder, 256)
+
+    class DistillationTrainer(transformers.Trainer):
+        def compute_loss(  # type: ignore[override]
+            self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+        ) -> Any:
+            labels = inputs.pop("labels")
+            output = model(**inputs)
+            with torch.no_grad():
+                soft = teacher(**inputs).logits
+            loss = kd_loss(output.logits, soft, labels, ALPHA, TEMPERATURE)
+            return (loss, output) if return_outputs else loss
+
+    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
+        settings = transformers.TrainingArguments(
+            out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=STEPS // 10,
+            weight_decay=train.Options.decay, max_grad_norm=train.Options.clip, use_cpu=True, report_to=[],
+            logging_steps=20, save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
+        )  # fmt: skip
+        trainer = DistillationTrainer(student, settings, collate, train_dataset=encoded)  # type: ignore[arg-type]
+        return seconds(trainer.train)
+
+
+def textbrewer(folder: Path) -> float:
+    """Seconds of TextBrewer's GeneralDistiller: soft labels and true ones, batches in random order."""
+    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
+
+    collate, encoded, teacher, student = of_library(folder, 256)
+    loader = torch.utils.data.DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type, var-annotated]
+    optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.Options.decay)
+    rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
+
+    def adaptor(_batch: Any, output: Any) -> dict[str, Any]:
+        return {"logits": output.logits, "losses": output.loss}
+
+    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stderr(io.StringIO()):
+        settings = TrainingConfig(output_dir=out, log_dir=None, device="cpu", ckpt_epoch_frequency=EPOCHS)
+        weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
+        with (distiller := GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor)):
+            how = {"scheduler_class": transformers.get_linear_schedule_with_warmup, "scheduler_args": rising}
+            return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.Options.clip, **how))
+
+
+def ours(more: str, words: list[str]) -> float:
+    """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: kept outputs and ledger included, log and
+    checkpoints not. A rival's are of its whole call."""
+    shape = f"--variant kd --student 2x256 --lr {LR} --alpha {ALPHA} --temperature {TEMPERATURE}"
+    given = f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}"
+    return float(trained("mc3kd", [*words, *given.split()])[1]["ledger"]["seconds"])
+
+
+def peers() -> dict[str, Any]:
+    """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
+    trainer = f"Trainer of transformers {version('transformers')}"
+    table = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        words = material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
+        calls = {
+            "ours": partial(ours, "", words),
+            "ours, teacher at every step": partial(ours, "--teacher-cache off", words),
+            "ours, shuffled": partial(ours, "--batches shuffled", words),
+            f"{trainer}, by length": partial(library, "group_by_length", folder),
+            trainer: partial(library, "random", folder),
+        }  # fmt: skip
+        if found := version("textbrewer", "tensorboard"):
+            calls[f"TextBrewer {found}"] = partial(textbrewer, folder)
+        spent = in_turn({**calls}, 3)
+        for name, values in spent.items():
+            speed = EPOCHS * EXAMPLES / statistics.median(values)
+            table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
+                           "megabytes": round(memory_of(partial, calls[name]) / 1e6, 1)}  # fmt: skip
+    return {"peers": table}
 
 
 # --- steps and the loop --------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The papers' claims: which of them held here. The tables of docs/claims.md, from bench/claims.toml.
+"""The papers' claims: which of them held here. The tables of docs/claims.md, from bench/published/claims.toml.
 
-The head of that file says what its keys mean; `python -m bench readme` writes the tables. The word of a claim follows
+The head of that file says what its keys mean; `python -m bench pages` writes the tables. The word of a claim follows
 from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases with
 one median each, which have to agree. A † cell decides nothing.
 """
@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import stats
-from bench.cli import FOLDER, saved
-from bench.contrasts import on_matched
-from bench.grid import Grid
+from bench import FOLDER, saved, stats
 from bench.records import KEPT
-from bench.rows import Row, Table, load, short, teacher_score
 from bench.speed import FULL
+from bench.table import Grid, Row, Table, load, on_matched, short, teacher_score
 from common import results
 from common.args import BadInput
 
@@ -32,7 +29,7 @@ Scores = dict[str, dict[str, dict[int, float]]]  # row -> task -> seed -> value
 
 @functools.cache
 def read() -> dict[str, Any]:
-    return tomllib.loads((results.ROOT / "bench" / "claims.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((results.ROOT / "bench" / "published" / "claims.toml").read_text(encoding="utf-8"))
 
 
 PAPERS = tuple(dict.fromkeys(claim["paper"] for claim in read()["claims"]))

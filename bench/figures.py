@@ -10,9 +10,7 @@
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-size RUN,RUN                 # the score by the student's size: figures 2, 3b, 3c
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
-    python -m bench figures cka-latency RUN,MODEL --task wmt16/en-ro    # milliseconds for one text: table 4
-    python -m bench figures ner-data pocket/ner              # lengths and tags of named-entity data: appendix A
-    python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png, trials.png
+    python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png
 
 RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
 """
@@ -20,8 +18,6 @@ RUN is the folder of a finished run, or one above several. `python -m bench spee
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -32,20 +28,14 @@ import torch
 from safetensors.numpy import load_file
 from transformers import BertConfig, BertForMaskedLM
 
-from bench import report
-from bench.cli import FOLDER, Parser, reading
-from bench.plots import Line, heatmap, lines, pyplot, save
+from bench import Parser, report
 from bench.records import folder_of
-from bench.rows import load
-from bench.table import budget_of
-from common import data, evaluate, models, parallel, results
-from common.args import BadInput, CommonArgs, read, split_list, split_paths, student_shape
-from common.kinds.documents import words_of
+from bench.report import Line, heatmap, lines, pyplot, save
+from bench.table import budget_of, load
+from common import data, evaluate, models, results
+from common.args import BadInput, read, split_list, split_paths, student_shape
 from common.layers import attention as layers
-from common.tasks import TaskData
 from common.teacher import get_teacher
-
-LATENCY_TEXTS = 50  # of table 4, after one that is not counted
 
 # --- mc3kd ---------------------------------------------------------------------------------------------------
 
@@ -346,28 +336,6 @@ def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
           "root of CKA")  # fmt: skip
 
 
-def cka_latency(places: str, folder: Path, words: list[str]) -> None:
-    """Table 4: milliseconds for one text at a time, written by beam search; the models, runs or hub ids, in turn."""
-    args = read(CommonArgs, None, words)
-    parallel.start(args.device, args.precision)
-    (task,) = (data.load(name, **args.source) for name in args.tasks)
-    split, times = task.splits[task.reported[0]], dict[str, list[float]]()
-    loaded: dict[str, Any] = {}
-    for name in split_paths(places):
-        model: Any = models.load_model(name, models.load_config(name), task.task.kind, head=True)
-        loaded[name] = model.to(parallel.device()), models.load_tokenizer(name)
-    for i in range(min(LATENCY_TEXTS + 1, len(split.ids))):
-        for name, (model, tokenizer) in loaded.items():
-            encoded = data.encode(tokenizer, split.rows([i]), task.task, args.max_length)
-            kind, started = task.task.kind, time.perf_counter()
-            kind.predict(model, encoded, tokenizer, args.max_length, evaluate.forward)
-            times.setdefault(name, []).append(1000 * (time.perf_counter() - started))
-    rows = [[name, f"{np.median(ms[1:]):.1f}", *(f"{q:.1f}" for q in np.percentile(ms[1:], (10, 90)))]
-            for name, ms in times.items()]  # fmt: skip
-    texts = len(next(iter(times.values()))) - 1
-    print(results.columns(rows, [f"{task.name}, {texts} texts", "median ms", "10%", "90%"]))
-
-
 def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
     """The finished runs in these folders, given with commas, and below them: where each is, and its result."""
     paths = {place: sorted(Path(place).rglob("result.json")) for place in split_paths(runs) or [runs]}
@@ -379,7 +347,7 @@ def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
     return list(found.items())
 
 
-# --- efficient attention: what a token sees; what named-entity data are made of ------------------------------
+# --- efficient attention: what a token sees ------------------------------------------------------------------
 
 TOKENS = 64
 # Sizes at which 64 tokens show what each attention leaves out
@@ -427,77 +395,22 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
     save(figure, folder / "attention" / "masks.png")
 
 
-LIMITS = (512, 4096)  # lengths that models read: what share of the documents is longer?
-
-
-def length_statistics(lengths: list[int]) -> dict[str, float]:
-    """Table 1: count, mean, standard deviation (n - 1), minimum, quartiles, maximum; and the share over each limit."""
-    values = np.asarray(lengths, dtype=np.float64)
-    found = {"count": len(values), "mean": values.mean(), "std": values.std(ddof=1) if len(values) > 1 else 0.0}
-    found |= {f"{q}%": np.percentile(values, q) for q in (0, 25, 50, 75, 100)}
-    found |= {f"over {limit}": (values > limit).mean() for limit in LIMITS}
-    return {name: float(value) for name, value in found.items()}
-
-
-def tag_proportions(task: TaskData) -> dict[str, dict[str, float | None]]:
-    """Table 9: how often each tag occurs, its share p of all words, and p1 of those with another tag than O."""
-    counts = Counter(task.task.labels[tag] for split in task.splits.values() for row in split.labels for tag in row)
-    named = max(1, counts.total() - counts["O"])
-    return {tag: {"count": counts[tag], "p": counts[tag] / counts.total(),
-                  "p1": None if tag == "O" else counts[tag] / named} for tag in task.task.labels}  # fmt: skip
-
-
-def ner_data(names: str, folder: Path, words: list[str]) -> None:
-    """Tables 1 and 9 and figure 1 of any tagged data, over all splits together. Lengths are in words."""
-    from scipy.stats import gaussian_kde
-
-    args = read(CommonArgs, None, ["--task", names, *words])
-    records: dict[str, Any] = {}
-    curves: dict[str, Line] = {}
-    for name in args.tasks:
-        task = data.load(name, **args.source)
-        if task.task.kind != "token classification":
-            raise BadInput(f"{task.name}: is {task.task.kind}; only tagged data have tags to count")
-        lengths = [len(words_of(text)) for split in task.splits.values() for (text,) in split.texts]
-        tags = tag_proportions(task)
-        begun, inside = (sum(row["count"] or 0 for tag, row in tags.items() if tag[:2] == p) for p in ("B-", "I-"))
-        records[name] = {"data": f"{task.origin}#{task.fingerprint}", "lengths": length_statistics(lengths),
-                         "tags": tags, "i_to_b": inside / max(1, begun)}  # fmt: skip
-        if len(set(lengths)) > 1:  # figure 1: a Gaussian kernel density estimate by Scott's rule
-            x = np.linspace(0, max(lengths), 200)
-            curves[name] = x.tolist(), gaussian_kde(lengths)(x).tolist()
-        rows = [[what, f"{value:.1%}" if what.startswith("over") else f"{value:.1f}"]
-                for what, value in records[name]["lengths"].items()]  # fmt: skip
-        print(f"\n{name} ({task.origin})\n{results.columns(rows, ['length', 'words'])}\n")
-        rows = [[tag, f"{row['count']:,}", f"{row['p']:.3f}", "-" if row["p1"] is None else f"{row['p1']:.3f}"]
-                for tag, row in tags.items()]  # fmt: skip
-        print(f"{results.columns(rows, ['tag', '#', 'p', 'p1'])}\nI- to B- tags: {records[name]['i_to_b']:.2f}")
-    results.write_json(folder / "ner-data" / "ner-data.json", records)
-    if curves:
-        lines(curves, folder / "ner-data" / "lengths.png", "Lengths of documents", "words", "density")
-
-
 # --- the command ---------------------------------------------------------------------------------------------
 
 
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
-    """The first plots of `python -m bench report`, of the same files and folders: bars, and the ladder if there is one;
-    and the trials by learning rate, of a file whose trials are kept beside it."""
+    """The first plots of `python -m bench report`, of the same files and folders: bars, and a ladder."""
     places = split_paths(names)
     found = load(map(folder_of, places), budget_of(places))
     if not report.draw_arena(found, folder / "arena.png"):
         raise BadInput(f"{names}: no row has results on every task")
     report.draw_ladder(found, folder / "ladder.png")
-    trials = FOLDER / f"{Path(places[0]).name.partition('.')[0]}_trials.json"
-    if trials.is_file():
-        with reading(trials, "trials of `python -m bench sweep`") as text:
-            report.draw_trials(json.loads(text)["rows"], [row.name for row in found.arena()], folder / "trials.png")
 
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {
     "cmow": cmow, "attention": attention, "cka-curve": cka_curve,
     "mc3kd": mc3kd, "mc3kd-track": mc3kd_track, "xtc": xtc, "cka": cka, "cka-size": cka_size,
-    "cka-layers": cka_layers, "cka-latency": cka_latency, "ner-data": ner_data, "arena": arena_of,
+    "cka-layers": cka_layers, "arena": arena_of,
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.cli import FOLDER, dashed, reading
+from bench import FOLDER, dashed, reading
 from common import results
 from common.args import BadInput, CommonArgs, check_field, parse_model, read, split_list, split_paths
 from common.folders import find_files

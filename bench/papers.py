@@ -34,7 +34,7 @@ from functools import cache, cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from bench.cli import Parser
+from bench import Parser
 from common import results
 from common.args import BadInput
 from common.tasks import TASKS
@@ -81,7 +81,7 @@ class Paper:
 
 
 def methods() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "claims")
 
 
 @cache
@@ -190,9 +190,15 @@ class Line:
         lines: dict[tuple[str, ...], list[str]] = {}
         for task in self.tasks:
             lines.setdefault(tuple(chain(*self.options(task).items())), []).append(task)
-        script = ["python", f"methods/{self.paper.method}.py", "--task"]
         why = "" if self.tasks else "no column is of a task here"
-        return [[*script, ",".join(tasks), *words] for words, tasks in lines.items()], why
+        found = [["python", self.script(words), "--task", ",".join(tasks), *words] for words, tasks in lines.items()]
+        return found, why
+
+    def script(self, words: tuple[str, ...]) -> str:
+        """The paper's script, or that of the rival of another paper that the variant names."""
+        variant = pairs(words)["--variant"]
+        rival = f"bench/baselines/{variant}.py"
+        return rival if (results.ROOT / rival).is_file() else f"methods/{self.paper.method}.py"
 
 
 def lines_of(paper: Paper, table: PrintedTable) -> list[Line]:

@@ -22,8 +22,7 @@ from safetensors.numpy import load as parse
 from safetensors.numpy import load_file
 from safetensors.numpy import save as dump
 
-from bench import matrix, stats
-from bench.cli import reading
+from bench import matrix, reading, stats
 from common import data, results
 from common.errors import BadInput, refused
 

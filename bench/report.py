@@ -11,9 +11,12 @@ for these results. `python -m bench figures arena` draws the first plot alone, f
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,10 +24,9 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from bench import contrasts, plots, table
-from bench.cli import Parser, reading
+from bench import Parser, reading, table
 from bench.records import folder_of
-from bench.rows import ROLES, Table, load, short, teacher_score
+from bench.table import ROLES, Table, load, short, teacher_score
 from common import results
 
 FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
@@ -33,7 +35,140 @@ FOLDED = ("Failed or missing", "Agreement", "Differences by task", "Learning cur
 Item = tuple[str, Any]  # a macro of report.html, and what it shows
 
 
-# --- plots ---------------------------------------------------------------------------------------------------
+# --- ways to draw, as SVG or PNG files ------------------------------------------------------------------------
+
+Line = tuple[Sequence[float], Sequence[float]]
+Point = tuple[float, float, str]
+INK = "#010203"  # stands for the colour of the page's text
+
+
+def pyplot() -> Any:
+    """matplotlib's, for files alone; it takes half a second to load."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def save(figure: Any, path: Path) -> None:
+    """As SVG with the page's colours, or as PNG on white, of 128 colours: a quarter of the bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".svg":
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+        path.write_text(path.read_text(encoding="utf-8").replace(INK, "currentColor"), encoding="utf-8")
+    else:
+        from PIL import Image  # which matplotlib needs for PNG files, too
+
+        figure.savefig(path, dpi=160)
+        with Image.open(path) as image:
+            small = image.convert("RGB").quantize(128)
+        small.save(path, optimize=True)
+    pyplot().close(figure)
+    print(f"saved: {path}")
+
+
+def heatmap(matrix: list[list[float]], path: Path, title: str, signed: bool = False) -> None:
+    """A square matrix of layers, 0 in the upper left, each value in its cell: entries in [0, 1], or `signed`
+    ones, in red above zero and in green below."""
+    size = len(matrix)
+    most = max(abs(value) for row in matrix for value in row) or 1.0
+    shades = {"vmin": -most, "vmax": most, "cmap": "RdYlGn_r"} if signed else {"vmin": 0, "vmax": 1, "cmap": "viridis"}
+    figure, axes = pyplot().subplots(figsize=(max(3.6, 0.45 * size + 0.9),) * 2, layout="constrained")
+    image = axes.imshow(matrix, **shades)
+    axes.set(title=title, xlabel="layer", ylabel="layer", xticks=range(size), yticks=range(size))
+    if size > 15:
+        figure.colorbar(image, shrink=0.8)
+    for i, row in enumerate(matrix if size <= 15 else []):
+        for j, value in enumerate(row):
+            colour = "black" if signed or value > 0.6 else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=9, color=colour)
+    save(figure, path)
+
+
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = (),
+          log: bool = False) -> None:  # fmt: skip
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`; `log`: both axes in powers of two."""
+    figure, axes = pyplot().subplots(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
+    for name, (xs, ys) in series.items():
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
+    for position in marked:
+        axes.axvline(position, color="grey", linestyle=":", linewidth=1)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    if not log:
+        axes.locator_params(axis="x", integer=True)
+    for which in (axes.xaxis, axes.yaxis) if log else ():
+        getattr(axes, f"set_{which.axis_name}scale")("log", base=2)
+        which.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+    if len(series) > 4:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    elif len(series) > 1:
+        axes.legend(fontsize=8)
+    save(figure, path)
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """The points that none beats: none has a smaller x and a y as large. By rising x."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not best or point[1] > best[-1][1]:
+            best.append(point)
+    return best
+
+
+@contextlib.contextmanager
+def phone(path: Path, salt: str, height: float, *shape: int, **how: bool) -> Iterator[tuple[Any, Any]]:
+    """(figure, axes) of a plot that is readable on a phone's width, and is saved at the end. In an SVG text has the
+    colour of the page around it."""
+    plt, width = pyplot(), 3.6
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "legend.labelcolor")
+    style = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 8} | dict.fromkeys(colours, INK)
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(*shape, figsize=(width, height), layout="constrained", **how)
+        yield figure, axes
+        save(figure, path)
+
+
+def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
+           marked: dict[str, float] | None = None) -> bool:  # fmt: skip
+    """Small multiples, two in a row: a panel of named lines for each group, all on one logarithmic x axis and one y
+    axis; `marked`: of a panel a horizontal line. Whether there is any group."""
+    if not groups:
+        return False
+    rows = (len(groups) + 1) // 2
+    names = list(dict.fromkeys(name for lines in groups.values() for name in lines))
+    styles = {name: (f"C{i % 10}", ("-", "--", ":")[i // 10 % 3]) for i, name in enumerate(names)}
+    height = 1.5 * rows + 0.13 * len(names) + 0.4
+    ticks = sorted({value for lines in groups.values() for xs, _ in lines.values() for value in xs})
+    ticks = ticks[:: -(-len(ticks) // 6)]
+    with phone(path, path.stem, height, rows, 2, sharex=True, sharey=True, squeeze=False) as (figure, axes):
+        for axis, (title, lines) in zip(axes.flat, groups.items(), strict=False):
+            for name, (xs, ys) in lines.items():
+                colour, line = styles[name]
+                axis.plot(xs, ys, color=colour, linestyle=line, linewidth=1, marker="o", markersize=2)
+            if marked and title in marked:
+                axis.axhline(marked[title], color="grey", linewidth=0.8, linestyle="-.")
+            axis.set_xscale("log")
+            axis.set_xticks(ticks, [f"{t / 1000:g}k" if t >= 1000 else f"{t:g}" for t in ticks], rotation=45)
+            axis.set_xticks([], minor=True)
+            axis.set_title(title, fontsize=8)
+            axis.grid(alpha=0.3)
+        for axis in axes.flat[len(groups) :]:
+            axis.set_visible(False)
+            axes[max(0, rows - 2), 1].tick_params(labelbottom=True)
+        for name, (colour, line) in styles.items():
+            axes.flat[0].plot([], [], color=colour, linestyle=line, label=name)
+        if len(names) > 1:
+            figure.legend(loc="outside lower center", ncols=3, fontsize=6, frameon=False)
+        for axis in axes[-1]:
+            axis.set_xlabel(x, fontsize=7)
+        figure.supylabel(y, fontsize=8)
+    return True
+
+
+# --- plots of a matrix ----------------------------------------------------------------------------------------
 
 
 def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
@@ -58,24 +193,46 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
     return drawn
 
 
+MARKS = {  # what a row is called beside vanilla KD -> shape, colour, legend
+    "higher": ("^", "C2", "higher than vanilla KD"),
+    "lower": ("v", "C3", "lower than vanilla KD"),
+    "not distinguishable": ("o", "C0", "not told from vanilla KD"),
+    None: ("s", "grey", None),  # KD itself, or nothing to compare with
+}
+
+
 def draw_arena(found: Table, path: Path) -> bool:
-    """A bar for each row of the arena, as SVG or PNG; whether there is one."""
-    rows, bars, marked = found.arena(), list[plots.Bar](), dict[str, float]()
-    for row in rows:
-        if (mean := found.mean(row)) is not None:
+    """A dot and a bar for each row of the arena, from above, and a line at each baseline; whether there is a row."""
+    rows = [row for row in found.arena() if found.mean(row) is not None]
+    if not rows:
+        return False
+    with phone(path, rows[0].kind, 1.1 + 0.22 * len(rows)) as (figure, axes):
+        used = set()
+        for y, row in enumerate(rows):
+            mean, *ends = found.mean(row).interval()  # type: ignore[union-attr]
             over = found.over(row, found.baseline(row, ROLES["kd"]), found.tasks).interval
-            bars.append((row.label, mean.interval(), over and over.word))
-            if row.role:
-                marked.setdefault(row.role, 100 * mean.mean)
-    if bars:
-        axis = f"mean score over {', '.join(map(short, found.tasks))}, %"
-        plots.arena(bars, marked, path, rows[0].kind, axis)
-    return bool(bars)
+            shape, colour, _ = MARKS[over and over.word]
+            used.add(over and over.word)
+            axes.plot([100 * (mean if end is None else end) for end in ends], (y, y), color=colour, linewidth=1.5)
+            axes.plot(100 * mean, y, shape, color=colour, markersize=5)
+        for role, line in zip(ROLES.values(), ("--", ":"), strict=True):
+            if row := next((row for row in rows if row.role == role), None):
+                value = 100 * found.mean(row).mean  # type: ignore[union-attr]
+                axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=role, zorder=0)
+        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set(xlabel=f"mean score over {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
+        for shape, colour, said in (mark for called, mark in MARKS.items() if called in used):
+            axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
+        figure.suptitle(rows[0].kind, fontsize=9)
+        figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
+        axes.grid(axis="x", alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return True
 
 
 def draw_ladder(found: Table, path: Path) -> bool:
     """Score by budget, a panel for each task and a line for each row of the arena; whether there is a ladder."""
-    groups: dict[str, dict[str, plots.Line]] = {}
+    groups: dict[str, dict[str, Line]] = {}
     marked = {}
     for task, record in found.tasks.items():
         for row in found.arena():
@@ -84,12 +241,12 @@ def draw_ladder(found: Table, path: Path) -> bool:
                 groups.setdefault(short(task), {})[row.label] = list(rungs), list(rungs.values())
         if record["teacher"]["metrics"]:
             marked[short(task)] = 100 * teacher_score(record)
-    return plots.panels(groups, path, "examples", "score, %", marked)
+    return panels(groups, path, "examples", "score, %", marked)
 
 
 def draw_curves(found: Table, path: Path) -> bool:
     """The loss by step in a run's log, a panel for each task; whether any run is there with its log."""
-    groups: dict[str, dict[str, plots.Line]] = {}
+    groups: dict[str, dict[str, Line]] = {}
     for row in found.arena():
         for task, seeds in row.cells.items():
             log, logged = seeds[min(seeds)].folder / "log.jsonl", list[tuple[int, float]]()
@@ -101,46 +258,49 @@ def draw_curves(found: Table, path: Path) -> bool:
                 parts = [np.mean(part, 0) for part in np.array_split(logged, min(10, len(logged)))]
                 xs, ys = np.array(parts).T.tolist()
                 groups.setdefault(short(task), {})[row.label] = xs, ys
-    return plots.panels(groups, path, "step", "loss")
-
-
-def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
-    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
-    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
-    for trial in trials:
-        if trial["mean"] is not None and "lr" in trial["point"]:
-            others = {key: value for key, value in trial["point"].items() if key != "lr"}
-            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
-    return dict(sorted(max(lines.values(), key=len, default={}).items()))
-
-
-def draw_trials(rows: dict[str, Any], names: list[str], path: Path) -> bool:
-    """Mean score by learning rate in the trials of `python -m bench sweep`, a panel for each row; whether any was
-    tried at several rates. A loss that forgives a bad rate is flat; one that teaches more is higher at its best."""
-    groups: dict[str, dict[str, plots.Line]] = {}
-    for name in (name for name in names if name in rows):
-        if len(means := by_rate(rows[name]["trials"])) > 1:
-            groups[name] = {"": (list(means), list(means.values()))}
-    return plots.panels(groups, path, "learning rate", "mean score on dev, %")
+    return panels(groups, path, "step", "loss")
 
 
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
-    """Score against what a student costs, through the rows of the arena's start; what the plot shows."""
-    means = {row.path: mean.mean for row in found.rows if (mean := found.mean(row)) is not None and row.path in x}
+    """Mean score against what a student costs, on a logarithmic axis; what the plot shows. Points of the arena's start
+    are full, and the frontier is a line through them, with labels; those of other starts are hollow."""
+    from matplotlib.ticker import LogLocator
+
+    means = {row.path: 100 * mean.mean for row in found.rows if (mean := found.mean(row)) and row.path in x}
     if len({f"{x[name]:.3g}" for name in means}) < 2:  # all alike: nothing to choose between
         return None
-    start, groups, joined = found.arena()[0].start, dict[str, list[plots.Point]](), set()
+    start, points, best = found.arena()[0].start, dict[str, list[Point]](), list[Point]()
     for kind, rows in found.kinds().items():
-        for row in rows:
-            if row.path in means:
-                name = kind if row.start == start else f"{kind}, from {row.start}"
-                groups.setdefault(name, []).append((x[row.path], 100 * means[row.path], row.label))
-                joined |= {name} if row.start == start else set()
-    plots.pareto(groups, joined, path, title, axis, "mean score, %")
-    others = sorted({row.start for row in found.rows if row.path in means and row.start != start})
-    hollow = (
-        f" Hollow: students that started from something else ({', '.join(others)}): not compared." if others else ""
-    )
+        for row in (row for row in rows if row.path in means):
+            name = kind if row.start == start else f"{kind}, from {row.start}"
+            points.setdefault(name, []).append((x[row.path], means[row.path], row.label))
+            best += [points[name][-1]] if row.start == start else []
+    best = frontier(best)
+    with phone(path, title, 3.4) as (figure, axes):
+        for number, (name, some) in enumerate(points.items()):
+            colour = f"C{number % 10}"
+            xs, ys, _ = zip(*some, strict=True)
+            axes.scatter(xs, ys, s=24, edgecolors=colour, label=name,
+                         facecolors="none" if ", from " in name else colour)  # fmt: skip
+        axes.plot([p[0] for p in best], [p[1] for p in best], color="grey", linewidth=1, linestyle=":", zorder=0)
+        axes.set(title=title, xlabel=axis, ylabel="mean score, %", xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.margins(x=0.08, y=0.12)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low * (low / high) ** 0.3, high)  # room for labels
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside lower center", fontsize=7, frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where a point lies
+        last = -math.inf
+        for a, b, label in best:  # to the left and above, where there is no point, each above the one before
+            height = 72 / figure.dpi * axes.transData.transform((a, b))[1]
+            rise = max(4.0, last + 10 - height)
+            axes.annotate(label, (a, b), (-4, rise), textcoords="offset points", ha="right", fontsize=7)
+            last = height + rise
+    others = ", ".join(sorted({row.start for row in found.rows if row.path in means and row.start != start}))
+    hollow = f" Hollow: students that started from something else ({others}): not compared." * bool(others)
     return f"The line joins rows that no other beats, of those that started from {start}.{hollow}"
 
 
@@ -188,11 +348,9 @@ def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     return items
 
 
-def rules() -> list[Item]:
-    """bench/RULES.md without its title: headings, and lists whose items are a line each."""
-    _, *blocks = (FOLDER / "RULES.md").read_text(encoding="utf-8").strip().split("\n\n")
-    return [("items", [line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
-            else ("heading", block.removeprefix("## ")) for block in blocks]  # fmt: skip
+def rules() -> list[str]:
+    """The twelve of bench/RULES.md."""
+    return re.findall(r"^\d+\. (.*)", (FOLDER / "RULES.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[Item]]:
@@ -216,12 +374,12 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
         "By budget": [("grid", table.ladder(found))] if found.ladder else [],
         "Agreement with the teacher, and log loss":
             [("grid", table.fidelity(found))] if table.agrees(found) else [],
-        "Planned contrasts": [("grid", contrasts.contrasts(found))] if contrasts.has_contrasts(found) else [],
+        "Planned contrasts": [("grid", table.contrasts(found))] if table.has_contrasts(found) else [],
         "Differences by task": [("grid", table.by_task(found))],
         "Learning curves": figures("curves"),
         "Made with": [("items", made_with(found))],
         "The runs": [("runs", runs(found, to))],
-        "The rules": rules(),
+        "The rules": [("items", rules())],
     }  # fmt: skip
 
 

@@ -40,6 +40,7 @@ Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments,
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -58,10 +59,10 @@ import psutil
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from bench.cli import Parser, add_engine, seeds_of
+from bench import Parser, at_least
 from bench.matrix import Job, Matrix, build, out_of, part_of, path_of, read_file, tasks_of
 from common import results
-from common.args import BadInput, Interrupted
+from common.args import BadInput, Interrupted, split_list
 
 if TYPE_CHECKING:
     from bench.cluster import Cluster
@@ -334,6 +335,26 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
 
 
 # --- the command ---------------------------------------------------------------------------------------------
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Where commands run."""
+    some, any_ = at_least(0, float, above=True), at_least(0, float)
+    parser.add_argument("--jobs", type=at_least(1),
+                        help="commands at the same time (default: one a processor, at most 4)")  # fmt: skip
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="here, or on a Ray cluster")
+    parser.add_argument("--address", default="auto", help="--engine ray: of the cluster (default: the one found here)")
+    parser.add_argument("--cpus", type=some, default=1.0,
+                        help="--engine ray: processors of a command (default: 1)")  # fmt: skip
+    parser.add_argument("--gpus", type=any_, default=0.0, help="--engine ray: GPUs of a command (default: 0)")
+
+
+def seeds_of(text: str) -> list[int]:
+    """What `--seeds` says."""
+    seeds = split_list(text)
+    if not seeds or not all(seed.isdecimal() for seed in seeds):
+        raise BadInput(f"--seeds {text}: must be numbers with commas, as 0,1,2")
+    return list(map(int, seeds))
 
 
 def plan_of(argv: list[str]) -> tuple[Matrix, Any]:

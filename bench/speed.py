@@ -18,13 +18,10 @@ onnx onnxscript onnxruntime`), and named with their versions.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
-import io
 import json
 import math
 import multiprocessing
-import random
 import statistics
 import tempfile
 import time
@@ -37,17 +34,15 @@ from typing import Any
 import psutil
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from bench import plots
-from bench.cli import FOLDER, Parser, saved
-from bench.grid import Grid
+from bench import FOLDER, Parser, report, saved
+from bench.table import Grid
 from common import models, results, train
 from common.args import BadInput
 from common.kinds import Kind
 from common.layers import attention, onnx, packed
-from common.losses import kd_loss
 
 TOLERANCE = 0.2
 Contenders = dict[str, Callable[[], float]]  # name -> the seconds that it needed
@@ -166,20 +161,6 @@ def sentences(batch: int) -> Inputs:
     return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
 
 
-def reader(model: Any, texts: int, length: int, device: str, short: int = 8, **masks: Tensor) -> Callable[[], None]:
-    """The forward pass of an encoder over texts without padding. It has read short ones: libraries load things late."""
-    model = model.eval().to(device)
-    inputs = {"input_ids": torch.randint(5, 1000, (texts, length), device=device), **masks}
-
-    @torch.no_grad()
-    def read_texts(tokens: int = length) -> None:
-        part = {name: values[:, :tokens] for name, values in inputs.items()}
-        model(**part).last_hidden_state.sum().item()  # waits for a GPU
-
-    read_texts(short)
-    return read_texts
-
-
 class Specials:
     """The ids that LSG asks a tokenizer for, where there is none."""
 
@@ -213,12 +194,21 @@ def attention_model(name: str, length: int, library: bool = False, layers: int =
 
 def attention_reader(name: str, layers: int, width: int, length: int, device: str = "cpu",
                      library: bool = False) -> Callable[[], None]:  # fmt: skip
-    """Of one text: whole, or in windows side by side, as tags are read. Those of questions overlap."""
+    """The forward pass over one text without padding: whole, or in windows side by side, as tags are read; those of
+    questions overlap. It has read a short one before: libraries load things late."""
     texts, tokens = (length // WINDOW, WINDOW) if name == "windows" else (1, length)
-    first = {"global_attention_mask": (torch.arange(length) == 0).long()[None]}
-    masks = first if library and name == "longformer" else {}
-    short = length if library else 8  # the library's Nystromformer reads no others
-    return reader(attention_model(name, tokens, library, layers, width), texts, tokens, device, short, **masks)
+    model = attention_model(name, tokens, library, layers, width).eval().to(device)
+    inputs = {"input_ids": torch.randint(5, 1000, (texts, tokens), device=device)}
+    if library and name == "longformer":
+        inputs["global_attention_mask"] = (torch.arange(length) == 0).long()[None]
+
+    @torch.no_grad()
+    def read_texts(tokens: int = tokens) -> None:
+        part = {name: values[:, :tokens] for name, values in inputs.items()}
+        model(**part).last_hidden_state.sum().item()  # waits for a GPU
+
+    read_texts(length if library else 8)  # the library's Nystromformer reads no other length
+    return read_texts
 
 
 def packed_model(bits: int, **shape: int) -> Any:
@@ -233,111 +223,6 @@ def packed_model(bits: int, **shape: int) -> Any:
         xtc.quantize(model, bits)
         packed.pack_model(model)
     return model
-
-
-# --- peers ---------------------------------------------------------------------------------------------------
-
-EXAMPLES, EPOCHS, LR, ALPHA, TEMPERATURE = 320, 3, 5e-5, 0.9, 2.0
-STEPS = EPOCHS * EXAMPLES // 32
-
-
-def lognormal(rng: random.Random) -> int:
-    """Words of a text, distributed as GLUE's: most texts are short, a few long."""
-    return min(126, max(3, round(22 * rng.lognormvariate(0, 0.75))))
-
-
-def library(sampling: str, folder: Path) -> float:
-    """Seconds of the library's Trainer, whose default collator pads a batch to its longest text, with the teacher's
-    soft labels in its loss."""
-    from bench.benchmarks import of_library
-
-    collate, encoded, teacher, student = of_library(folder, 256)
-
-    class DistillationTrainer(transformers.Trainer):
-        def compute_loss(  # type: ignore[override]
-            self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
-        ) -> Any:
-            labels = inputs.pop("labels")
-            output = model(**inputs)
-            with torch.no_grad():
-                soft = teacher(**inputs).logits
-            loss = kd_loss(output.logits, soft, labels, ALPHA, TEMPERATURE)
-            return (loss, output) if return_outputs else loss
-
-    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
-        settings = transformers.TrainingArguments(
-            out, num_train_epochs=EPOCHS, per_device_train_batch_size=32, learning_rate=LR, warmup_steps=STEPS // 10,
-            weight_decay=train.Options.decay, max_grad_norm=train.Options.clip, use_cpu=True, report_to=[],
-            logging_steps=20, save_strategy="no", disable_tqdm=True, seed=0, train_sampling_strategy=sampling,
-        )  # fmt: skip
-        trainer = DistillationTrainer(student, settings, collate, train_dataset=encoded)  # type: ignore[arg-type]
-        return seconds(trainer.train)
-
-
-def textbrewer(folder: Path) -> float:
-    """Seconds of TextBrewer's GeneralDistiller: soft labels and true ones, batches in random order."""
-    from textbrewer import DistillationConfig, GeneralDistiller, TrainingConfig
-
-    from bench.benchmarks import of_library
-
-    collate, encoded, teacher, student = of_library(folder, 256)
-    loader = torch.utils.data.DataLoader(encoded, 32, shuffle=True, collate_fn=lambda rows: dict(collate(rows)))  # type: ignore[arg-type, var-annotated]
-    optimizer = torch.optim.AdamW(student.parameters(), LR, weight_decay=train.Options.decay)
-    rising = {"num_warmup_steps": STEPS // 10, "num_training_steps": STEPS}
-
-    def adaptor(_batch: Any, output: Any) -> dict[str, Any]:
-        return {"logits": output.logits, "losses": output.loss}
-
-    with tempfile.TemporaryDirectory() as out, contextlib.redirect_stderr(io.StringIO()):
-        settings = TrainingConfig(output_dir=out, log_dir=None, device="cpu", ckpt_epoch_frequency=EPOCHS)
-        weights = DistillationConfig(TEMPERATURE, hard_label_weight=1 - ALPHA, kd_loss_weight=ALPHA)
-        with (distiller := GeneralDistiller(settings, weights, teacher, student, adaptor, adaptor)):
-            how = {"scheduler_class": transformers.get_linear_schedule_with_warmup, "scheduler_args": rising}
-            return seconds(partial(distiller.train, optimizer, loader, EPOCHS, max_grad_norm=train.Options.clip, **how))
-
-
-def ours(more: str, words: list[str]) -> float:
-    """Seconds on the clock of mc3kd.py's row kd, as it is run on real data: kept outputs and ledger included, log and
-    checkpoints not. A rival's are of its whole call."""
-    from bench.benchmarks import trained
-
-    shape = f"--variant kd --student 2x256 --lr {LR} --alpha {ALPHA} --temperature {TEMPERATURE}"
-    given = f"{shape} --budget {EPOCHS * EXAMPLES} --teacher-cache auto --batches auto {more}"
-    return float(trained("mc3kd", [*words, *given.split()])[1]["ledger"]["seconds"])
-
-
-def peers() -> dict[str, Any]:
-    """The same models, data, batch size and steps; AdamW, linear warm-up and decay, clipping at 1 on both sides."""
-    from bench.benchmarks import Sizes, material
-
-    trainer = f"Trainer of transformers {version('transformers')}"
-    table = {}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        words = material(folder, Sizes((4, 256), 2000, 128), EXAMPLES, lognormal)
-        calls = {
-            "ours": partial(ours, "", words),
-            "ours, teacher at every step": partial(ours, "--teacher-cache off", words),
-            "ours, shuffled": partial(ours, "--batches shuffled", words),
-            f"{trainer}, by length": partial(library, "group_by_length", folder),
-            trainer: partial(library, "random", folder),
-        }  # fmt: skip
-        if found := version("textbrewer", "tensorboard"):
-            calls[f"TextBrewer {found}"] = partial(textbrewer, folder)
-        spent = in_turn({**calls}, 3)
-        for name, values in spent.items():
-            speed = EPOCHS * EXAMPLES / statistics.median(values)
-            table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
-                           "megabytes": round(memory_of(partial, calls[name]) / 1e6, 1)}  # fmt: skip
-    return {"peers": table}
-
-
-def peers_text(report: dict[str, Any]) -> str:
-    rows = [
-        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
-        for name, row in report["peers"].items()
-    ]
-    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
 
 
 # --- packed models -------------------------------------------------------------------------------------------
@@ -421,40 +306,33 @@ def packed_text(report: dict[str, Any]) -> str:
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 
 
-def by_length(make: Callable[..., Callable[[], None]], rows: dict[str, tuple[Any, ...]],
-              lengths: tuple[int, ...]) -> dict[str, Any]:  # fmt: skip
-    """Seconds, and bytes beyond the model's, of what `make(*row, length, device)` gives for each row, in turn."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    table: dict[str, Any] = {name: {"seconds": {}, "bytes": {}} for name in rows}
-    for length in lengths:
-        for name, value in medians({name: make(*row, length, device) for name, row in rows.items()}).items():
-            table[name]["seconds"][str(length)] = value
-            table[name]["bytes"][str(length)] = memory_of(make, *rows[name], length, device)
-    return table
-
-
 def lengths() -> dict[str, Any]:
     """One forward pass of one text, without padding; at two sizes."""
     shapes = {"2x256": read_by_length(2, 256, FULL, LENGTHS),
               "12x768": read_by_length(12, 768, ("sdpa", "windows"), (512, 4096))}  # fmt: skip
     table = shapes["2x256"]["attentions"]
-    series: dict[str, plots.Line] = {
+    series: dict[str, report.Line] = {
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
     }
     marks = [length for length in shapes["2x256"]["faster_than_sdpa_from"].values() if length is not None]
     title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
-    plots.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
+    report.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
     return {"shapes": shapes}
 
 
 def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
-    """Each attention beside full attention of the names `full`; and from which length it is faster than that over the
-    whole text."""
-    names = (*attention.ATTENTIONS, *full)
-    table = by_length(attention_reader, {name: (name, layers, width) for name in names}, lengths)
-    for name, row in table.items():
+    """Each attention, and full attention of the names `full`, in turn: seconds, bytes beyond the model's; and from
+    which length it is faster than full attention over the whole text."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    table: dict[str, Any] = {}
+    for name in (*attention.ATTENTIONS, *full):
         model = attention_model(name, WINDOW if name == "windows" else lengths[-1], layers=layers, width=width)
-        row["parameters"] = models.parameters(model)
+        table[name] = {"seconds": {}, "bytes": {}, "parameters": models.parameters(model)}
+    for length in lengths:
+        calls = {name: attention_reader(name, layers, width, length, device) for name in table}
+        for name, value in medians(calls).items():
+            table[name]["seconds"][str(length)] = value
+            table[name]["bytes"][str(length)] = memory_of(attention_reader, name, layers, width, length, device)
     whole = table["sdpa"]["seconds"]
     crossings = {name: crossing(table[name]["seconds"], whole) for name in attention.ATTENTIONS}
     return {"attentions": table, "faster_than_sdpa_from": crossings}
@@ -490,7 +368,23 @@ def lengths_text(report: dict[str, Any]) -> str:
     return Grid([*header, "faster than sdpa from", "of windows' time"], rows).markdown()
 
 
+def peers_text(report: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
+        for name, row in report["peers"].items()
+    ]
+    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
+
+
 # --- the command ---------------------------------------------------------------------------------------------
+
+
+def peers() -> dict[str, Any]:
+    """Of bench/benchmarks.py, which has the material."""
+    from bench import benchmarks
+
+    return benchmarks.peers()
+
 
 # --table -> its measurement, its text, and its file under bench/results
 TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {

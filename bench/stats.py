@@ -1,4 +1,4 @@
-"""Intervals that count seeds and test items, and the tests that follow from them.
+"""Intervals that count seeds and test items, the tests that follow from them, and the comparisons of rows.
 
 A score would have been another with other seeds, and with other test items. A difference of rows, paired by both, has
 the variance of a mean over two crossed random factors. Of S seeds and N items, from the usual mean squares [1]:
@@ -16,14 +16,20 @@ Shapes: S seeds, N items, C classes.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
 
+if TYPE_CHECKING:
+    from bench.table import Row, Table
+
 MOST_SEEDS = 1000
+ALIKE = 0.01  # rows that differ by less are as good as each other
+WANTED = 0.02  # the difference that a table should be able to tell
 
 
 class Interval(NamedTuple):
@@ -192,3 +198,133 @@ def seeds_for(difference: float, spreads: Sequence[float], items: Sequence[float
         if shift > critical + 20 or float(stats.nct.sf(critical, freedom, shift)) >= 0.8:
             return n
     return math.inf
+
+
+# --- comparisons of rows -------------------------------------------------------------------------------------
+
+
+def short(task: str) -> str:
+    return task.removeprefix("pocket/")
+
+
+class Contrast(NamedTuple):
+    """A weighted sum of rows: what it is, on each task by itself, its p value, corrected where it is one of several,
+    and why it decides nothing, if it does. None where no task has seeds of all rows and no † cell."""
+
+    found: Estimate | None
+    tasks: dict[str, Interval]
+    p: float
+    what: str = ""
+    why: str = ""
+
+    @property
+    def word(self) -> str:
+        """What it is called: from the p value, and on which tasks by itself if not on all; "as good as" from the
+        equivalence test. Tasks that contradict each other have no common answer."""
+        if self.found is None or np.isnan(self.p):
+            return (self.why or "no seed that all rows have") if self.found is None else "one seed"
+        if self.disagree:
+            return self.disagree
+        told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"
+        named = {short(task): one for task, one in self.tasks.items()}
+        partly = only_on(named, 0.0, self.found.mean > 0) if self.p < 0.05 else ""
+        return told + partly + f", as good as (within {100 * ALIKE:.0f} point)" * self.alike
+
+    @property
+    def disagree(self) -> str:
+        """On which tasks it is higher and on which lower, each by its own interval; "" if not both."""
+        higher, lower = (" and ".join(map(short, side)) for side in sides(self.tasks))
+        return f"the tasks disagree: higher on {higher}, lower on {lower}" if higher and lower else ""
+
+    @property
+    def alike(self) -> bool:
+        """Within the margin by the mean, where no task by itself tells a difference beyond it."""
+        far = any(abs(one.mean) > ALIKE and one.word in ("higher", "lower") for one in self.tasks.values())
+        return self.found is not None and self.found.within(ALIKE) < 0.05 and not (self.disagree or far)
+
+    @property
+    def verdict(self) -> str:
+        """The figures, and what they say, without a correction."""
+        if self.interval is None:
+            return "† decides nothing"
+        return ", ".join(filter(None, [self.interval.text(), self.disagree or self.interval.word]))
+
+    @property
+    def interval(self) -> Interval | None:
+        return None if self.found is None else self.found.interval()
+
+
+# Rows of a loss on hidden states of all tokens beside KD's; the five contrasts that were planned before the runs
+TOKENS = ("mse-kd", "cka-kd", "mc3kd", "cosine-kd", "lin-kd")
+PLANNED: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("KD over undistilled", ("kd",), "undistilled"),
+    ("losses on all tokens' hidden states over KD", TOKENS, "kd"),
+    ("CKA over CCC (cka-kd over mc3kd)", ("cka-kd",), "mc3kd"),
+    ("CKA over squared error (cka-kd over mse-kd)", ("cka-kd",), "mse-kd"),
+    ("CCC over squared error (mc3kd over mse-kd)", ("mc3kd",), "mse-kd"),
+)
+
+# The linear model from as many labelled rows: not planned
+LINEAR_OVER: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("linear over undistilled", ("linear",), "undistilled"),
+    ("linear over KD", ("linear",), "kd"),
+    ("losses on all tokens' hidden states over linear", TOKENS, "linear"),
+)
+
+
+def corrected(made: list[Contrast]) -> list[Contrast]:
+    """With p values corrected for the number of those that are known, by Holm's rule."""
+    known = [i for i, one in enumerate(made) if not np.isnan(one.p)]
+    for i, p in zip(known, holm([made[i].p for i in known]), strict=True):
+        made[i] = made[i]._replace(p=p)
+    return made
+
+
+def planned(table: Table, which: Sequence[tuple[str, tuple[str, ...], str]] = PLANNED) -> list[Contrast]:
+    """The contrasts that were planned, or others, with Holm's correction for their number."""
+    named, made = {row.name: row for row in (*table.arena(), *table.linear())}, []
+    for what, left, right in which:
+        rows = [named[name] for name in left if name in named]
+        if not rows or right not in named:
+            made.append(Contrast(None, {}, np.nan, what, "no result yet"))
+            continue
+        weights = [*((row, 1 / len(rows)) for row in rows), (named[right], -1.0)]
+        marked = [f"{row.name} on {short(task)}" for row, _ in weights for task in table.tasks
+                  if table.untrained(row, task)]  # fmt: skip
+        why = f"decides nothing where a cell is †: {', '.join(marked)}" if marked else ""
+        made.append(table.contrast(weights, table.tasks)._replace(what=what, why=why))
+    return corrected(made)
+
+
+def has_contrasts(table: Table) -> bool:
+    """Whether it has the rows of the first planned contrast."""
+    return {"kd", "undistilled"} <= {row.name for row in table.arena()}
+
+
+def pairs(table: Table, rows: Sequence[Row], wanted: Iterable[str]) -> dict[tuple[int, int], Contrast]:
+    """Every row minus each that stands below it, with Holm's correction for their number: exploratory."""
+    wanted, which = list(wanted), list(itertools.combinations(range(len(rows)), 2))
+    return dict(zip(which, corrected([table.over(rows[a], rows[b], wanted) for a, b in which]), strict=True))
+
+
+def spread(table: Table) -> str:
+    """Seeds with which a difference of `WANTED` between two rows of the arena would be told, its variances pooled over
+    all rows over vanilla KD; "" without one."""
+    rows = [row for row in table.arena() if row.role is None]
+    rivals = [(row, kd) for row in rows if (kd := table.baseline(row, "vanilla KD"))]
+    pooled = []
+    for task in table.tasks:
+        trained = [pair for pair in rivals if not any(table.untrained(row, task) for row in pair)]
+        samples = [table.sample([(row, 1.0), (kd, -1.0)], task) for row, kd in trained]
+        used = [sample for sample in samples if sample is not None and len(sample.values) > 1]
+        if not used:
+            return ""
+        deviation = float(np.mean([np.var(sample.values, ddof=1) for sample in used])) ** 0.5
+        items = float(np.mean([0.0 if s.influence is None else item_part(s.influence) for s in used])) ** 0.5
+        pooled.append((deviation, items))
+    count = seeds_for(WANTED, *zip(*pooled, strict=True))
+    seeds = "no number of" if np.isinf(count) else f"{count:.0f}"
+    return (
+        f"At this table's spread, pooled over its rows, a difference of {100 * WANTED:.0f} points from vanilla KD is"
+        f" told in four cases of five with {seeds} seeds."
+    )

@@ -26,7 +26,7 @@ bench/results/FILE_trials.json holds all trials with every score, and the winner
 then runs the rows. It is written after each command, and what it holds is not run again, on whatever machine, if
 settings and data are the same.
 
-Of a script, the grid is the one that it declares (`grid`, the paper's). Every variant has as many trials as the
+Of a script, the grid is the one that it declares (`GRID`, the paper's). Every variant has as many trials as the
 smallest of their grids has points, 12 at most; or as `--trials` says, so far as its own grid has points. The table is
 OUT/sweep/trials.json. Trials run as the commands of `python -m bench run` do: several at a time, and stopped and
 started again the sweep goes on.
@@ -43,9 +43,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import matrix, run
-from bench.cli import Parser, add_engine, at_least
-from bench.rows import by_token
+from bench import Parser, at_least, matrix, run
+from bench.run import add_engine
+from bench.table import by_token
 from common import evaluate, results
 from common.args import BadInput, read, split_list
 
@@ -194,10 +194,10 @@ class Search:
 def table_of(script: str, words: list[str], variants: list[str], trials: int | None) -> tuple[dict[str, Any], str]:
     """The paper's grids of a script's variants as a table of rows, and the folder of their results."""
     method = matrix.module_of(script)
-    if not hasattr(method, "grid"):
-        raise BadInput(f"{script}: declares no grid; a function `grid` there would")
+    if not method.Args.GRID:
+        raise BadInput(f"{script}: declares no grid; GRID of its Args would")
     args = read(method.Args, method.__doc__, [*words, "--variant", ",".join(variants)])
-    grids = {variant: method.grid(args, variant) for variant in variants}
+    grids = {variant: args.grid(variant) for variant in variants}
     default, apart = method.Args(), {*matrix.SET_HERE, "variant", *itertools.chain(*grids.values())}
     given = {name: value for name, value in vars(args).items() if name not in apart and value != getattr(default, name)}
     rows = [{"name": variant, "method": script, "variant": variant, "tune": grids[variant]} for variant in variants]

@@ -1,4 +1,7 @@
-"""What has nothing to do with any paper: arguments, data, models, training, metrics, results."""
+"""What has nothing to do with any paper: arguments, data, models, training, metrics, results.
+
+The core is what every script loads; other modules are rooms, opened where a command needs them (tests/test_rooms.py).
+"""
 
 import contextlib
 import ctypes

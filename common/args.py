@@ -12,15 +12,14 @@ import os
 import signal
 import sys
 import time
-import traceback
-from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
-from collections.abc import Callable, Collection
+from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from common import __version__
-from common.errors import BadInput, Interrupted, first_line, speaks
+from common.errors import BadInput, Interrupted, first_line, interrupt, speaks
 from common.kinds import OWN, Kind
 from common.tasks import Columns, check_task
 from common.values import (
@@ -45,15 +44,17 @@ class Help(str):
 
 
 def arg(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
-        below: float | None = None, names: Collection[str] | None = None, setting: bool = True) -> Any:  # fmt: skip
+        below: float | None = None, names: Collection[str] | None = None, shape: bool = False,
+        setting: bool = True) -> Any:  # fmt: skip
     """A field with its one-line `--help` text.
 
     A number must be at least `low`, at most `high`, more than `above` and less than `below`; a text must be one or
-    several of `names`, with commas. `setting`: whether it decides what comes out, and is part of a result's settings;
-    otherwise it says where or how to run.
+    several of `names`, with commas, or with `shape` LAYERSxWIDTH. `setting`: whether it decides what comes out, and is
+    part of a result's settings; otherwise it says where or how to run.
     """
     text = Help(help)
-    text.rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "setting": setting}
+    text.rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "shape": shape,
+                  "setting": setting}  # fmt: skip
     return field(default=default, metadata={"help": text})
 
 
@@ -71,6 +72,8 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
             raise BadInput(f"{argument} {value!r}: names none of {', '.join(allowed)}")
         for wrong in (part for part in split_list(value) if part not in allowed):
             raise BadInput(f"{argument} {wrong!r}: must be one or several of {', '.join(allowed)}")
+    if value is not None and rules.get("shape"):
+        student_shape(value, argument)
     if value is None or isinstance(value, (str, bool)):
         return
     ends = (
@@ -87,9 +90,8 @@ def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
 
 # What --corpus takes, for its help
 CORPUS = (
-    "FILE (.txt with a passage a line, or .jsonl with a text or as OSCAR has it), or several with commas: NAME=FILE,"
-    " NAME:COUNT=FILE, task (its training texts), pocket-short, pocket-long (built in); stream:FILE, stream:NAME=FILE,"
-    " stream:hub:REPO are read as they are used"
+    "FILE.txt with a passage a line, FILE.jsonl with a text a line, or either as .gz; hub:REPO[:CONFIG]; task (its"
+    " training texts), pocket-short, pocket-long (built in); several with commas are mixed"
 )
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
@@ -107,6 +109,8 @@ class CommonArgs:
 
     KINDS: ClassVar[tuple[str, ...] | None] = None  # of tasks that the script can do; None for all
     OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ("finetune", "kd")  # variants that need no hidden state of the teacher
+    VARIANTS: ClassVar[dict[str, Any]] = {}  # name -> a NamedTuple; arguments of its fields' names replace its values
+    GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}  # the paper's search space, with BERT-base's learning rates
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
@@ -127,8 +131,7 @@ class CommonArgs:
         "pocket",
         "pocket, pocket-6, pocket-12 (embedded; docs/pocket.md lists the tasks for which they are shipped fine-tuned,"
         " with the default --max-length and --precision and without --limit; otherwise they are fine-tuned first), a"
-        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned; A,B: the"
-        " mean of their probabilities",
+        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned",
     )
     label_map: str | None = arg(
         None, "of a teacher whose outputs are called LABEL_0, ...: the class of each, as 0=negative,1=positive",
@@ -139,8 +142,8 @@ class CommonArgs:
         setting=False,
     )  # fmt: skip
     tokenizer: str | None = arg(
-        None, "a checkpoint whose tokenizer and family the student has (default: those of a checkpoint that --init"
-        " names, else the teacher's)", setting=False,
+        None, "with --teacher-outputs: a checkpoint whose tokenizer and family the student has (default: those of one"
+        " that --init names)", setting=False,
     )  # fmt: skip
     student: str = arg("2x128", "student's layers x width")
     init: str = arg(
@@ -188,7 +191,9 @@ class CommonArgs:
         "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
     )
     teacher_lr: float | None = arg(
-        None, "peak learning rate of that fine-tuning (default: 5e-5 x 768 / width)", above=0
+        None,
+        "peak learning rate of that fine-tuning, where a better one is known (default: 5e-5 x 768 / width)",
+        above=0,
     )
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/<settings>/seed<N>/", setting=False)
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)", setting=False)
@@ -214,7 +219,8 @@ class CommonArgs:
         setting=False,
     )  # fmt: skip
     save_every: float = arg(
-        30.0, "seconds between checkpoints, from which --resume continues; ten times as many at most, for large models",
+        30.0, "seconds between checkpoints, from which --resume continues: fewer where jobs are often stopped; ten"
+        " times as many at most, for large models",
         low=0, setting=False,
     )  # fmt: skip
     save_student: bool = arg(
@@ -226,9 +232,10 @@ class CommonArgs:
         names=TRACKERS, setting=False,
     )  # fmt: skip
     resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
-    force: bool = arg(False, "run again and replace results that exist", setting=False)
+    force: bool = arg(
+        False, "run again and replace results that exist, after a change of a method's code", setting=False
+    )
     compile: bool = arg(False, "compile teacher and student with torch.compile")
-    debug: bool = arg(False, "print the traceback of an error", setting=False)
 
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Scripts add what concerns two arguments; no torch here."""
@@ -245,10 +252,14 @@ class CommonArgs:
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():
             raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
-        if self.teacher_outputs is not None or len(split_paths(self.teacher)) > 1:
-            several = f"--teacher {self.teacher}: several teachers"
-            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}" if self.teacher_outputs else several)
-        for name, given in [(key, part) for key in ("teacher", "init") for part in split_paths(getattr(self, key))]:
+        if self.teacher_outputs is not None:
+            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}")
+        elif self.tokenizer is not None:
+            raise BadInput(f"--tokenizer {self.tokenizer}: is for --teacher-outputs; others read the teacher's tokens")
+        if len(split_paths(self.teacher)) > 1:
+            raise BadInput(f"--teacher {self.teacher}: names several; a file with the mean of their probabilities"
+                           " teaches as --teacher-outputs FILE")  # fmt: skip
+        for name, given in [("teacher", self.teacher), *(("init", part) for part in split_paths(self.init))]:
             place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
@@ -268,6 +279,12 @@ class CommonArgs:
             kind = self.kind_of(task)
             if not kind.among(self.KINDS):
                 raise BadInput(f"--task {task}: is {kind}; this method does {', '.join(self.KINDS or ())}")
+        for line in self.wrong():
+            raise BadInput(line)
+
+    def wrong(self) -> Iterator[str]:
+        """A line for each thing that no run of the script could use; the first one is shown."""
+        yield from ()
 
     def check_outputs_alone(self, why: str) -> None:
         """Raise `BadInput` for variants that compare hidden states, where the teacher's cannot be had."""
@@ -310,6 +327,26 @@ class CommonArgs:
         """The arguments that decide what comes out, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["help"].rules["setting"]}
 
+    def row(self, name: str) -> Any:
+        """A variant, with what the arguments replace in it."""
+        row = self.VARIANTS[name]
+        given = {key: getattr(self, key, None) for key in row._fields}
+        return row._replace(**{key: value for key, value in given.items() if value is not None})
+
+    def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
+        """The search space of a variant, {argument: values}; learning rates scale with 768 / width."""
+        space = {name: values for name, values in self.GRID.items() if name not in self.unused(variant)}
+        width = self.width()
+        return space | {"lr": tuple(lr * 768 / width for lr in space["lr"])}
+
+    def width(self) -> int:
+        """The student's width."""
+        return student_shape(self.student)[1]
+
+    def unused(self, variant: str) -> set[str]:
+        """The arguments of the search space that a variant does not use."""
+        return set()
+
     def versions(self, variant: str) -> dict[str, Any]:
         """The settings that tell a variant's runs from those of an earlier version of its own loss."""
         return {}
@@ -340,6 +377,11 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
             raise BadInput(message.removeprefix("argument ").replace("\n", " "))
 
     parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    shared = {declared.name for declared in fields(CommonArgs)} - {"variant"}
+    parser._optionals._group_actions.sort(key=lambda action: action.dest in shared)  # in --help the method's own first
+    for action in parser._actions:
+        if action.option_strings[0].startswith("--no_"):  # the library's other spelling of "--save-student false"
+            action.help = SUPPRESS
     parser.add_argument("--version", action="version", version=f"distil-papers {__version__}")
     args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
@@ -360,13 +402,11 @@ def parse(cls: type[T], doc: str | None, argv: list[str] | None = None) -> T:
     try:
         return read(cls, doc, argv)
     except (BadInput, OSError) as error:  # the latter of a place that cannot be looked at; it names it
-        fail(error, "--debug" in argv)
+        fail(error)
 
 
-def fail(error: BaseException, debug: bool = False, line: str = "") -> NoReturn:
-    """One line on stderr, exit code 2 (and the traceback first, with `--debug`)."""
-    if debug:
-        traceback.print_exception(error)
+def fail(error: BaseException, line: str = "") -> NoReturn:
+    """One line on stderr, exit code 2."""
     if not speaks():  # for those that fail as the first one does, which the launcher then ends, its line is enough
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
@@ -397,20 +437,16 @@ def execute(main: Callable[[T], None], args: T) -> None:
         parallel.start(args.device, args.precision)
         main(args)
     except BadInput as error:
-        fail(error, args.debug)
+        fail(error)
     except Exception as error:
         if (line := of_the_machine(error)) is None:
             raise
-        fail(error, args.debug, line)
+        fail(error, line)
     except Interrupted as stop:
         if speaks():
             name = signal.Signals(stop.number).name
             print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
-
-
-def interrupt(number: int, _frame: object) -> NoReturn:
-    raise Interrupted(number)
 
 
 def leave(number: int, _frame: object) -> NoReturn:

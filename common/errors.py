@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 
 class BadInput(Exception):
@@ -19,6 +19,10 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+
+
+def interrupt(number: int, _frame: object) -> NoReturn:
+    raise Interrupted(number)
 
 
 def speaks() -> bool:

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import inspect
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils.hub import cached_file, extract_commit_hash
@@ -442,6 +441,14 @@ def is_decoder(family: str) -> bool:
 # --- what a model predicts -----------------------------------------------------------------------------------
 
 
+class HiddenStates(dict[int, Tensor]):
+    """By layer, (B, L, D): those that were asked for, whether the teacher is run or read from disk."""
+
+    def __missing__(self, layer: int) -> Tensor:
+        there = ", ".join(map(str, self)) or "none"
+        raise BadInput(f"the teacher's hidden states of layer {layer} were not asked for; those that were: {there}")
+
+
 def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "bert") -> Tensor:
     """(B, L, D) hidden states -> (n, D), those of "all" tokens of the (B, L) mask, or of "cls", the one of a row that
     classifiers read: the first, or of a decoder, and of XLNet, the last."""
@@ -449,60 +456,6 @@ def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "be
         at = mask.shape[1] - 1 - mask.long().flip(1).argmax(1) if is_decoder(family) else mask.long().argmax(1)
         mask = F.one_hot(at, mask.shape[1])
     return hidden.flatten(0, 1).index_select(0, mask.flatten().nonzero()[:, 0])  # of `hidden[mask]` faster backward
-
-
-# Families whose attention reads a layer's input as it is
-READS_INPUT = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
-
-
-def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of a layer, numbered from 1, each (B, L, D) with its heads side by side.
-
-    They are computed from the layer's input, `output.hidden_states[layer - 1]`, so that a teacher's outputs may come
-    from disk. `BadInput` for a layer that is not there, and for families that normalise the input first, or keep their
-    projections elsewhere.
-    """
-    family = model.config.model_type
-    if family not in READS_INPUT:
-        works = ", ".join(READS_INPUT)
-        raise BadInput(f"--teacher: queries and keys of a {family} cannot be had; one of {works} works")
-    from common.layers import attention
-
-    modules = attention.self_attentions(model)
-    if not 1 <= layer <= len(modules):
-        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {len(modules)}")
-    hidden = output.hidden_states[layer - 1].to(model.dtype)
-    Q, K, V = (project(hidden) for project in attention.projections(modules[layer - 1]))
-    return Q, K, V
-
-
-class AttentionScores(TorchFunctionMode):
-    """Keeps the (B, h, L, L) attention scores that a model gives to softmax, layer by layer, while it is entered.
-
-    The library hands out the maps after the softmax, if at all. Every family's eager attention calls this one function.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers: list[Tensor] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is F.softmax and args[0].ndim == 4:
-            self.layers.append(args[0])
-        return function(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def eager(*models: PreTrainedModel) -> Iterator[None]:
-    """While this lasts, attention whose scores `AttentionScores` can see."""
-    usual = [model.config._attn_implementation for model in models]
-    try:
-        for model in models:
-            model.set_attn_implementation("eager")
-        yield
-    finally:
-        for model, name in zip(models, usual, strict=True):
-            model.set_attn_implementation(name)
 
 
 # --- sizes and files -------------------------------------------------------------------------

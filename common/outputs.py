@@ -3,16 +3,13 @@
     found = parse(rows)                    # of the file, all its columns
     join(splits, found)                    # to the rows of a task, by their ids or in their order
 
-A row holds probabilities or logits: a column for each class, called as the class is, or one column with a list, with
-{class: number}, or with the library's [{"label": class, "score": number}, ...], which may be the whole row of a JSON
-file. Other columns are left alone.
+A row holds probabilities or logits: a column for each class, called as the class is, or what the library's pipeline
+gives with `top_k=None`, [{"label": class, "score": number}, ...], in a column or as the whole row of a JSON file. Other
+columns are left alone.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +28,7 @@ NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outp
 
 @dataclass(frozen=True)
 class Outputs:
-    """Rows of numbers; `names`: of the classes, () of a list, which says none."""
+    """Rows of numbers, one for each class of `names`."""
 
     names: tuple[str, ...]
     values: list[list[float]]
@@ -70,38 +67,38 @@ def parse(rows: Rows) -> Outputs:
         name, times = Counter(ids).most_common(1)[0]
         if times > 1:
             raise BadInput(f"{rows.place(ids.index(name, ids.index(name) + 1))}: id {shown(name)} stands twice")
-    whole = [name for name, values in columns.items() if isinstance(_cell(values[0]), (list, dict))]
     # of most cells: one that is blank or wrong, the first too, is told below, and drops no class
     single = [name for name, values in columns.items() if 2 * sum(number(v) is not None for v in values) > len(values)]
+    listed = next((name for name, values in columns.items() if _scores(values[0])), None)
+    everyone = "every class needs its number, as pipeline(..., top_k=None) gives them"
     best = any(name.strip().lower() == "label" and number(values[0]) is None for name, values in rows.columns.items())
-    if best and single == ["score"] and not whole:
-        needs = "every class needs its number, as pipeline(..., top_k=None) gives them"
-        raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {needs}")
-    cells: list[Any] = [{name: columns[name][i] for name in single} for i in range(len(rows))]
-    if whole:
-        cells = [_cell(*row) for row in zip(*(columns[name] for name in whole), strict=True)]
-    if (len(whole) > 1 and not isinstance(cells[0], dict)) or not (whole or single):
-        needs = "needs a column of numbers for each class, or one column of lists"
+    if best and single == ["score"] and listed is None:
+        raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {everyone}")
+    if not (single or listed):
+        needs = "needs a column of numbers for each class, or what pipeline(..., top_k=None) gives"
         raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
-    names = tuple(dict.fromkeys(name for cell in cells if isinstance(cell, dict) for name in cell))
+    cells = [_scores(value) for value in columns[listed]] if listed else [
+        {name: columns[name][i] for name in single} for i in range(len(rows))
+    ]  # fmt: skip
+    names = tuple(dict.fromkeys(name for cell in cells for name in cell))
     values: list[list[float]] = []
     for i, cell in enumerate(cells):
-        if isinstance(cell, dict) and (lacking := [name for name in names if name not in cell]):
-            needs = (
-                f"every row needs all {len(names)} classes, not its best alone, as pipeline(..., top_k=None) gives them"
-            )
-            raise BadInput(f"{rows.place(i)}: lacks {some(lacking, 5)}; {needs}")
-        if type(cell) is not type(cells[0]) or len(cell) != len(cells[0]):
-            needs = some(names) if names else f"{len(cells[0])} numbers"
-            raise BadInput(f"{rows.place(i)}: holds {shown(cell)}; every row needs {needs}")
+        if lacking := [name for name in names if name not in cell]:
+            raise BadInput(f"{rows.place(i)}: lacks {some(lacking, 5)}; {everyone}")
         values.append([])
-        for k, said in enumerate([cell[name] for name in names] if names else cell):
-            value = number(said)
+        for name in names:
+            value = number(cell[name])
             if value is None or not -1e9 < value < 1e9:
-                what = f" of {names[k]!r}" if names else ""
-                raise BadInput(f"{rows.place(i)}: output {shown(said)}{what} is no finite number")
+                raise BadInput(f"{rows.place(i)}: output {shown(cell[name])} of {name!r} is no finite number")
             values[-1].append(value)
     return Outputs(names, values, ids, rows)
+
+
+def _scores(value: Any) -> dict[str, Any]:
+    """Class -> score, of what the library's pipeline gives for a text; {} of anything else."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) and {"label", "score"} <= {*one} for one in value):
+        return {}
+    return {str(one["label"]): one["score"] for one in value}
 
 
 def stored(columns: Columns) -> Outputs:
@@ -110,26 +107,7 @@ def stored(columns: Columns) -> Outputs:
     found = parse(tables.read(path, str(path), lambda header, _: {name: name for name in header}))
     if columns.label_map is None:
         return found
-    return replace(found, names=renamed(columns.label_map, found.names or tuple(map(str, range(len(found.values[0]))))))
-
-
-def _cell(*values: Any) -> Any:
-    """A list, or class -> number, of a cell that holds either, as JSON or as Python prints it where it is text, or of
-    cells that hold a class each; other cells as they are."""
-    read = [_literal(value) for value in values]
-    value = read if len(read) > 1 else read[0]
-    if isinstance(value, list) and all(isinstance(one, dict) and one.keys() >= {"label", "score"} for one in value):
-        named = {str(one["label"]): one["score"] for one in value}
-        value = named if named and len(named) == len(value) else value
-    return value
-
-
-def _literal(value: Any) -> Any:
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        for parse_text in (json.loads, ast.literal_eval):
-            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                return parse_text(value.strip())
-    return value
+    return replace(found, names=renamed(columns.label_map, found.names))
 
 
 def join(splits: dict[str, Rows], found: Outputs) -> None:
@@ -178,16 +156,14 @@ def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: O
 
 def order_of(task: Task, found: Outputs) -> list[int]:
     """For each of the task's labels its place in a row of the file. Raises BadInput where that would be a guess."""
-    order, count = None, len(found.values[0])
-    if task.labels and found.names:
-        same = sorted(found.names) == sorted(task.labels)
-        named = dict(enumerate(found.names))
-        order = list(map(found.names.index, task.labels)) if same else label_order(named, task, found.argument)
-    elif count != len(task.labels or "1"):
-        raise BadInput(f"{found.argument}: {count} numbers a row; {task.name} has {some(task.labels) or 'one score'}")
-    elif not task.labels or task.folder or task.labels == tuple(map(str, range(count))):
-        order = list(range(count))
+    if not task.labels:
+        if len(found.names) != 1:
+            raise BadInput(f"{found.argument}: {len(found.names)} numbers a row; {task.name} has one score")
+        return [0]
+    if sorted(found.names) == sorted(task.labels):
+        return list(map(found.names.index, task.labels))
+    order = label_order(dict(enumerate(found.names)), task, found.argument)
     if order is None:
-        needs = f"give a column for each of {some(task.labels)}"
+        needs = f"give a column for each of {some(task.labels)}, or --label-map"
         raise BadInput(f"{found.argument}: does not say which class is which; {needs}")
     return order

@@ -22,10 +22,10 @@ from common.errors import BadInput, shown, some, tell, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Split, Task
 from common.kinds.base import parts_of
 from common.kinds.documents import TAG
+from common.kinds.sentences import nameless, renamed
 from common.kinds.sentences import number as as_number
-from common.kinds.sentences import renamed
 from common.tasks import SUFFIXES, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
-from common.values import expanded, split_paths
+from common.values import expanded
 
 
 class DataSet(NamedTuple):
@@ -380,13 +380,13 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     scores, () if nobody says it."""
     stored = rows["train"].outputs
     if stored is not None:
-        return stored.names or (() if known else tuple(map(str, range(len(stored.values[0])))))
+        return () if known and nameless(stored.names) else stored.names
     lacking = any(len(found) > len(known.get(split, ())) for split, found in rows.items())
     if not (columns.unlabelled and columns.teacher and lacking):
         return ()
     from common import models  # with torch, which few need so early
 
-    config: Any = models.load_config(models.source(split_paths(columns.teacher)[0]))
+    config: Any = models.load_config(models.source(columns.teacher))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
     return kind.output_names(config)

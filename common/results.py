@@ -5,13 +5,12 @@
 
 The six digits stand for all settings but the seed: seeds of one row lie together, other settings elsewhere.
 `comparable` names everything that two numbers must share to stand in one table; `signature` adds what makes
-this run its own. `result.schema.json` beside this file describes every field.
+this run its own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -21,11 +20,9 @@ import platform
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
-
-import jsonschema
-from jsonschema.exceptions import best_match
 
 from common.errors import BadInput, refused
 
@@ -67,10 +64,104 @@ def write_json(path: Path, value: Any) -> None:
         os.fsync(file.fileno())
 
 
-@functools.cache
-def _validator() -> Any:
-    schema = json.loads(Path(__file__).with_name("result.schema.json").read_text(encoding="utf-8"))
-    return jsonschema.validators.validator_for(schema)(schema)
+# --- one record ----------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Result:
+    """One run, as `result.json` holds it. Metrics are fractions, a perplexity is as it is; seconds are wall-clock,
+    bytes bytes."""
+
+    schema: int  # SCHEMA_VERSION; 1: before predictions were kept
+    method: str
+    variant: str
+    task: str
+    source: str  # pocket, hub or local
+    origin: str  # the data's version, the hub's id and revision, or file names
+    fingerprint: str  # of the loaded data
+    seed: int
+    budget: Budget
+    metrics: dict[str, dict[str, float]]  # by split
+    primary: Primary
+    agreement: dict[str, float] | None = None  # with the teacher, by split; empty for several predictions an example
+    log_loss: dict[str, float] | None = None  # of the labels, by split, in nats; of scores the squared error
+    teacher: Guide
+    student: Student
+    ledger: Spent
+    analysis: dict[str, Any]  # what the method measures of its own
+    settings: dict[str, Any]  # every resolved argument that can change the result
+    environment: Environment
+    command: str
+    finished: str  # UTC, ISO 8601
+    comparable: str
+    signature: str
+
+
+@dataclass(kw_only=True)
+class Budget:
+    name: str
+    kind: str  # examples or paper; in older results seconds, too
+    amount: int
+    comparable: bool  # False for the paper's own epochs
+
+
+@dataclass(kw_only=True)
+class Primary:
+    name: str
+    value: float  # mean over the reported splits
+
+
+@dataclass(kw_only=True)
+class Guide:
+    name: str
+    signature: str
+    parameters: int  # 0 of outputs in a file, as are bytes and speed
+    bytes: int
+    speed: float  # inference, examples per second, on the reported splits
+    metrics: dict[str, dict[str, float]]
+    analysis: dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Student:
+    shape: str
+    init: str  # random, or what the first layers were copied from
+    parameters: int
+    bytes: int  # of the weight files, as written
+    speed: float
+
+
+@dataclass(kw_only=True)
+class Spent:
+    """`train.Ledger`."""
+
+    steps: int
+    student_examples: int
+    student_tokens: int
+    teacher_examples: int
+    seconds: float
+    peak_memory_bytes: int
+    shared_seconds: float = 0.0  # of the seconds, those of an earlier run, whose work was read from the cache
+
+
+@dataclass(kw_only=True)
+class Environment:
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    git: dict[str, Any]
+
+
+def wrong_keys(record: Any, declared: type = Result, where: str = "result") -> str | None:
+    """What a record has that is not declared, or lacks, or has as no object: the first of it in words, or None."""
+    known: dict[str, Any] = {one.name: one for one in fields(declared)}
+    if not isinstance(record, dict):
+        return f"{where} is no object"
+    if unknown := [name for name in record if name not in known]:
+        return f"{where} has an unknown {unknown[0][:40]!r}"
+    if lacking := [name for name, one in known.items() if one.default is MISSING and name not in record]:
+        return f"{where} lacks {lacking[0]!r}"
+    parts = ((name, globals().get(one.type)) for name, one in known.items() if name in record)
+    return next(filter(None, (wrong_keys(record[name], part, name) for name, part in parts if part)), None)
 
 
 def folder_of(out_dir: str | Path, record: dict[str, Any]) -> Path:
@@ -97,8 +188,9 @@ def digest(record: Any) -> str:
 
 
 def save(folder: Path, record: dict[str, Any]) -> None:
-    """Validate and write a record, with a digest by which `load` knows that no figure has changed since."""
-    _validator().validate(record)
+    """Write a record (`Result`), with a digest by which `load` knows that no figure has changed since."""
+    if wrong := wrong_keys(record):
+        raise ValueError(wrong)
     write_json(folder / "result.json", record | {"digest": digest(record)})
 
 
@@ -107,14 +199,17 @@ def _refuse(constant: str) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read and validate one `result.json`; a damaged one is a `BadInput` that names it."""
+    """Read one `result.json`; what is damaged, or no `Result`, is a `BadInput` that names it."""
     again = "; run again with --force"
     damaged = refused(f"{path}: damaged result, no JSON", ValueError, RecursionError, hint=again)
     with damaged, refused(f"{path}: cannot be read", OSError):
         record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    if wrong := best_match(_validator().iter_errors(record)):
-        raise BadInput(f"{path}: not a valid result ({wrong.json_path}: {wrong.message[:120]}){again}")
-    if record.pop("digest", None) not in (None, digest(record)):  # results of older versions have none
+    said = record.pop("digest", None) if isinstance(record, dict) else None  # results of older versions have none
+    if wrong := wrong_keys(record):
+        raise BadInput(f"{path}: not a valid result ({wrong}){again}")
+    if record["schema"] not in range(1, SCHEMA_VERSION + 1):
+        raise BadInput(f"{path}: a result of schema {record['schema']}, which this version does not read")
+    if said not in (None, digest(record)):
         raise BadInput(f"{path}: damaged result (its digest does not match){again}")
     return record
 

@@ -32,7 +32,9 @@ from common.args import BadInput, CommonArgs, parse_budget, split_list, student_
 from common.errors import refused, tell
 from common.kinds import Encoded
 from common.tasks import TaskData
-from common.teacher import Teacher, get_teacher, keep_outputs
+from common.teacher import Teacher, get_teacher
+
+MOST_KEPT = 2**29  # bytes of a teacher's outputs that `--teacher-cache auto` keeps
 
 
 class Run:
@@ -143,7 +145,7 @@ class Run:
         from common.layers.augment import with_copies
 
         args, tokenizer = self.args, self.teacher.tokenizer
-        if self.teacher.sources is not None:
+        if self.teacher.stored:
             raise BadInput(f"--augment {copies}: teacher {self.teacher.name} is outputs alone, without new texts'")
         words = self.teacher.pretrained or self.teacher.name  # whose masked LM, or word vectors, give the replacements
         self.examples = with_copies(self.task, tokenizer, words, copies, args.seed, args.max_length, self.ledger)
@@ -162,9 +164,13 @@ class Run:
             raise BadInput(f"the teacher's hidden states of layer {wrong[0]}: it has fewer layers")
         teacher = replace(self.teacher, layers=tuple(layers))
         steps = self.left if steps is None else steps
-        if (kept := keep_outputs(self.args, teacher, self.encoded, steps)) is None:
-            return teacher
         examples = steps * self.args.batch_size
+        if not (teacher.stored or keeps_outputs(self.args, teacher, self.encoded, examples)):
+            return teacher
+        if (kept := teacher.kept) is None:
+            from common.kept import keep_outputs
+
+            kept = keep_outputs(self.args, teacher, self.encoded)
         self.ledger.add(kept.cost(examples, self.charged[kept.path]))
         self.charged[kept.path] += examples
         return replace(teacher, kept=kept)
@@ -200,7 +206,9 @@ class Run:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
         how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
         if self.task.source == "pocket" and kind.windowed:
-            batches: train.Stream = data.ShortFirst(*how, round(self.left / 2))
+            from pocket.curriculum import ShortFirst
+
+            batches: train.Stream = ShortFirst(*how, round(self.left / 2))
         else:
             # of lengths, as a GPU's kernels like them, where that does not go beyond --max-length
             multiple = 8 if parallel.device().type == "cuda" and args.max_length % 8 == 0 else 1
@@ -444,6 +452,16 @@ def task_runs(
     results.show(records, args.out_dir)
 
 
+def keeps_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, examples: int) -> bool:
+    """Whether `--teacher-cache` wants a teacher's outputs kept for so many examples of the loop: with auto if there are
+    fewer, and if the file is not too large."""
+    layers, how = set(teacher.layers), args.teacher_cache
+    if how == "off" or not encoded.kind.outputs or len(set(encoded.ids)) < len(encoded):
+        return False
+    size = 4 * sum(encoded.lengths) * len(layers) * (teacher.model.config.hidden_size if layers else 0)
+    return how == "on" or (examples > len(encoded) and size <= MOST_KEPT)
+
+
 # --- the student ---------------------------------------------------------------------------------------------
 
 
@@ -473,7 +491,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     set_seed(args.seed, deterministic=False)
     if init == "random":
         return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
-    if init == "teacher" and teacher.sources is not None:
+    if init == "teacher" and teacher.stored:
         raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
@@ -485,6 +503,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
             f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
             f" {config.model_type} of {config.vocab_size}; --init random works"
         )
+    if name == init and other_words(source, teacher.tokenizer):
+        raise BadInput(f"--init {init}: its tokenizer has other words than the teacher's; --init random works")
     if checkpoint.hidden_size != width:
         wide = checkpoint.hidden_size
         raise BadInput(f"--init {init}: the student is {width} wide, the checkpoint {wide}; --init random works")
@@ -503,6 +523,13 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
     which = "all layers" if there == wanted else models.named_layers(keep, layers)
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
+
+
+def other_words(source: str, tokenizer: Any) -> bool:
+    """Whether a checkpoint has a tokenizer of other words than this one."""
+    with contextlib.suppress(BadInput):
+        return models.load_tokenizer(source, "--init").get_vocab() != tokenizer.get_vocab()
+    return False
 
 
 # --- the model card ------------------------------------------------------------------------------------------

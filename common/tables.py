@@ -153,7 +153,9 @@ def _table(path: Path, text: str, task: Task | None) -> Rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
     # SST-2's official header is the hub's; the others are known by their further columns or none.
-    official = not quoted and task.hub and (headless or released or "index" in header or name == "sst2")
+    official = (
+        task is not None and not quoted and task.hub and (headless or released or "index" in header or name == "sst2")
+    )
     columns = {title: [row[i] for _, row in rows] for title, i in zip(header, map(header.index, header), strict=True)}
     return Rows(
         columns,

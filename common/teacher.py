@@ -1,53 +1,37 @@
-"""The teacher: fine-tuned on the task on first use, kept in the cache, shared by all methods; and its outputs.
+"""The teacher: fine-tuned on the task on first use, kept in the cache, shared by all methods.
 
 Its training is not in any ledger. `pocket`, `pocket-6` and `pocket-12` are the suite's own pre-trained BERTs of
 4, 6 and 12 layers, for pocket tasks alone (pocket/models.py says what they are for documents, language modelling
 and written texts, and which of them are shipped fine-tuned); anything else is a hub id or a folder. It is fine-tuned
 unless it has the task's head. A causal language model has its head before it has seen the task's text: it is
 fine-tuned like any other, and with `--teacher-epochs 0` used as it is.
-
-A frozen teacher says the same of an example in every epoch, so that its outputs on the training examples can be
-computed once and kept:
-
-    OUT/cache/outputs/<key>/    outputs.safetensors, a row for each example or for each of its tokens; made.json
-
-They are computed in batches of like length, whatever the batches of the training are, so that a row does not depend on
-who asked first. The key holds the teacher's weights, the examples' ids and tokens, and how the outputs were computed; a
-row is found by its example's id. Every run is charged what the file has cost, or the share of it that its steps read,
-whether it has made it or found it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
-import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from accelerate.utils import convert_to_fp32
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from safetensors.torch import load_file as load_tensors
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils import ModelOutput
 
 from common import data, evaluate, models, parallel, results, train
-from common.args import BadInput, CommonArgs, parse_model, split_paths
-from common.errors import first_line, tell, warn
+from common.args import BadInput, CommonArgs, parse_model
+from common.errors import tell, warn
 from common.evaluate import Evaluation
-from common.kinds import Encoded, Kind, Task
+from common.kinds import Task
 from common.kinds.sentences import label_order, renamed
 from common.losses import label_loss
 from common.tasks import TASKS, TaskData
-from common.train import Batch, Ledger, Stage
+from common.train import Batch, Stage
 from pocket.models import (
     POCKET,
     embed_as_pocket_bert,
@@ -59,19 +43,14 @@ from pocket.models import (
     why_not_shipped,
 )
 
-# Shapes: B batch, L length, N examples, n tokens of all examples, D width.
+if TYPE_CHECKING:
+    from common.kept import KeptOutputs
+
+# Shapes: B batch, L length, D width.
 
 # A step's part when a teacher is fine-tuned: tokens, and layers x width; 32 texts of 1,024 tokens and BERT-base are one
 TOKENS, SIZE = 2**15, 12 * 768
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class HiddenStates(dict[int, Tensor]):
-    """By layer, (B, L, D): those that were asked for, whether the teacher is run or read from disk."""
-
-    def __missing__(self, layer: int) -> Tensor:
-        there = ", ".join(map(str, self)) or "none"
-        raise BadInput(f"the teacher's hidden states of layer {layer} were not asked for; those that were: {there}")
 
 
 @dataclass
@@ -93,26 +72,21 @@ class Teacher:
     ready: bool = False  # whether it came fine-tuned for the task, and what it was before is not known
     kept: KeptOutputs | None = None  # outputs to be read in place of computed ones
     layers: tuple[int, ...] = ()  # whose hidden states every call gives
-    # of one that is outputs alone, in `kept`: whose they are, () of a file. Its model says how a student is built
-    sources: tuple[Teacher, ...] | None = None
+    stored: bool = False  # whether it is outputs alone, in `kept`: then its model says how a student is built
     checkpoint: str = ""  # in keys: what its tokens, and those of what is made of it, are of; "" of a pocket model
 
     @property
     def bytes(self) -> int:
         """Of the weights as they are held, tied weights once."""
-        if self.sources is not None:
-            return sum(teacher.bytes for teacher in self.sources)
-        return self.model.get_memory_footprint(return_buffers=False)
+        return 0 if self.stored else self.model.get_memory_footprint(return_buffers=False)
 
     @property
     def parameters(self) -> int:
-        if self.sources is not None:
-            return sum(teacher.parameters for teacher in self.sources)
-        return models.parameters(self.model)
+        return 0 if self.stored else models.parameters(self.model)
 
     def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
         wanted = [*self.layers, *layers]
-        if wanted and self.sources is not None:
+        if wanted and self.stored:
             raise BadInput(f"teacher {self.name}: is outputs alone, without hidden states; finetune and kd need none")
         if self.kept is not None:
             outputs = self.kept.read(batch.ids, batch.inputs["attention_mask"])
@@ -124,7 +98,7 @@ class Teacher:
         if wanted and states is None and not batch.kind.written:
             models.no_hidden_states(self.model)
         if wanted and states is not None:
-            outputs["hidden_states"] = HiddenStates((layer, states[layer]) for layer in wanted)
+            outputs["hidden_states"] = models.HiddenStates((layer, states[layer]) for layer in wanted)
         return outputs
 
     @classmethod
@@ -159,17 +133,14 @@ class Start(NamedTuple):
 
 
 def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headless: bool = False) -> Teacher:
-    """The teacher that the arguments say, or another one by its name: a model, or its outputs alone, where they are in
-    a file, of several models, or for a student with tokens of its own. `headless`: nobody reads its outputs on the
-    task, so that `--teacher-epochs 0` leaves it as it is, without scores of its own."""
-    names, base = split_paths(args.teacher), None if name else own_base(args, task)
-    if name or (base is None and len(names) == 1):
-        return load_teacher(args, task, name or names[0], headless)
-    return outputs_alone(args, task, names if args.teacher_outputs is None else [], base)
+    """The teacher that the arguments say, or another one by its name: a model with the task's head, as it came, or
+    fine-tuned and cached; or outputs alone, where they are in a file. `headless`: nobody reads its outputs on the task,
+    so that `--teacher-epochs 0` leaves it as it is, without scores of its own."""
+    if name is None and args.teacher_outputs is not None:
+        from common.stored import stored_teacher
 
-
-def load_teacher(args: CommonArgs, task: TaskData, name: str, headless: bool = False) -> Teacher:
-    """A model with the task's head: as it came, or fine-tuned and cached."""
+        return stored_teacher(args, task)
+    name = name or args.teacher
     start, kind = get_start(args, task, name), task.task.kind
     order = head_order(args, start, task.task)
     if order is None and headless and args.teacher_epochs == 0 and start.name not in POCKET:
@@ -231,7 +202,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
         start = Start(name, source, config, tokenizer, models.model_name(name, whole=True))
-        if args.label_map and kind.sized and name in split_paths(args.teacher) and args.teacher_outputs is None:
+        if args.label_map and kind.sized and name == args.teacher and args.teacher_outputs is None:
             config.id2label = dict(enumerate(renamed(args.label_map, list(map(str, range(config.num_labels))))))
             start = start._replace(origin=f"{start.origin}[{args.label_map}]")
     if models.is_decoder(config.model_type) and not kind.causal:
@@ -342,7 +313,9 @@ def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskDa
     how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
     batches: Any = data.Batches(*how)
     if "short_steps" in recipe:
-        batches = data.ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
+        from pocket.curriculum import ShortFirst
+
+        batches = ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
     parts = recipe.get("parts", 1)  # whatever --accumulate says: the teacher is the same for all
     with stage.loop(
         {"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label, parts=parts
@@ -434,213 +407,3 @@ def check_length(
     positions = min(models.usable_positions(config, decoder), tokenizer.model_max_length)
     if max_length > positions > 0:
         raise BadInput(f"{argument} {max_length}: the teacher has {positions} positions; give that or less")
-
-
-# --- outputs alone -------------------------------------------------------------------------------------------
-
-
-def own_base(args: CommonArgs, task: TaskData) -> Start | None:
-    """What a student with tokens of its own is made of: `--tokenizer`, or a checkpoint that `--init` names; None where
-    it reads the teacher's."""
-    option, name = ("--tokenizer", args.tokenizer) if args.tokenizer else ("--init", args.checkpoint)
-    first, kind = split_paths(args.teacher)[0], task.task.kind
-    if args.teacher_outputs is not None:
-        if name is None and first in POCKET and task.source != "pocket":
-            raise BadInput(f"--teacher-outputs {args.teacher_outputs}: has no tokenizer; --init MODEL gives the student"
-                           " a checkpoint's weights and tokenizer, --tokenizer MODEL the tokenizer alone")  # fmt: skip
-        return get_start(args, task, name or first, option if name else "--teacher")
-    if name is None:
-        return None
-    sources = [(models.source(name), option), (models.source(first, kind), "--teacher")]
-    one, other = (models.load_config(*place) for place in sources)
-    same = (one.model_type, one.vocab_size) == (other.model_type, other.vocab_size)
-    if same:
-        with contextlib.nullcontext() if args.tokenizer else contextlib.suppress(BadInput):  # a checkpoint without one
-            own, theirs = (models.load_tokenizer(*place).get_vocab() for place in sources)
-            same = own == theirs
-    if same:
-        return None
-    args.check_outputs_alone(f"{option} {name}: reads other tokens than the teacher")
-    return get_start(args, task, name, option)
-
-
-def outputs_alone(args: CommonArgs, task: TaskData, names: list[str], base: Start | None) -> Teacher:
-    """A teacher that says what these say, the mean of their probabilities, or without names what `--teacher-outputs`
-    holds; to a student of `base`, or of the first."""
-    kind, examples = task.task.kind, task.splits["train"]
-    if kind.outputs != ("logits",) or kind.windowed:
-        raise BadInput(f"--task {task.name}: is {kind}; only classes and scores of texts are learnt from outputs alone")
-    teachers, cost = [load_teacher(args, task, name) for name in names], Ledger()
-    if teachers:
-        logits = mean_logits(kind, [spoken(args, one, task, cost) for one in teachers])
-        said = {split: mean_logits(kind, [one.predictions[split] for one in teachers]) for split in task.reported}
-        name, signature = "+".join(Path(one).name for one in names), "+".join(one.signature for one in teachers)
-    else:
-        assert examples.outputs is not None, "a task is loaded with its outputs"
-        logits, file = examples.outputs, Path(str(args.teacher_outputs))
-        there = {split: task.splits[split].outputs for split in task.reported}
-        said = {split: found for split, found in there.items() if found is not None and not np.isnan(found).any()}
-        warn_of_scale(f"--teacher-outputs {file}", task, {"train": logits[:, 0]} | said)
-        if task.task.metrics == ("agreement",) and len(said) < len(there):
-            raise BadInput(f"--teacher-outputs {file}: {', '.join(there)} has neither labels nor outputs here; one of"
-                           " them is needed to score a student")  # fmt: skip
-        name, signature = file.name, f"{file.name}#{train.weights_digest({'logits': torch.from_numpy(logits)})[:12]}"
-    if base is None:
-        model, tokenizer, pretrained = teachers[0].model, teachers[0].tokenizer, teachers[0].pretrained
-        checkpoint = teachers[0].checkpoint
-    else:
-        model, tokenizer, pretrained = never_run(base, task), base.tokenizer, base.source
-        signature, checkpoint = f"{signature}, read by {base.origin}", base.checkpoint
-    encoded = data.encode(tokenizer, examples, task.task, args.max_length)
-    rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
-    metrics = {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()}
-    predictions = {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None}
-    for split, found in predictions.items():
-        evaluate.warn_of_one_answer(f"teacher {name}", task, split, None, found)
-    return Teacher(
-        name, model, tokenizer, signature, metrics, min((one.speed for one in teachers), default=0.0), predictions,
-        pretrained, sources=tuple(teachers), checkpoint=checkpoint,
-        kept=KeptOutputs(Path(signature), encoded, tokenizer.padding_side, {"logits": torch.from_numpy(logits)}, cost),
-    )  # fmt: skip
-
-
-def spoken(args: CommonArgs, teacher: Teacher, task: TaskData, cost: Ledger) -> np.ndarray:
-    """The logits of a teacher for the training examples, from the cache; their cost is added."""
-    encoded = data.encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
-    found = keep_outputs(replace(args, teacher_cache="on"), teacher, encoded, len(encoded))
-    assert found is not None, "ids of examples are unique"
-    cost.add(found.cost(len(encoded)))
-    return found.tensors["logits"].numpy()
-
-
-def mean_logits(kind: Kind, logits: list[np.ndarray]) -> np.ndarray:
-    """Those of the mean of the probabilities."""
-    return kind.logits(np.mean([kind.probabilities(one) for one in logits], axis=0)) if logits[1:] else logits[0]
-
-
-# --- kept outputs --------------------------------------------------------------------------------------------
-
-BATCH = 128  # examples
-MOST = 2**29  # bytes of a file that `--teacher-cache auto` makes
-PIECE = 2**24  # bytes that are written at once
-
-
-def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, steps: int) -> KeptOutputs | None:
-    """The teacher's outputs on all examples; None if `--teacher-cache` wants none.
-
-    With auto they are kept if the steps see more examples than there are, and if the file is not too large. The hidden
-    states of its `layers` are kept too.
-    """
-    if teacher.sources is not None:
-        return teacher.kept
-    kind, layers = encoded.kind, tuple(sorted(set(teacher.layers)))
-    wanted = args.teacher_cache != "off" and bool(kind.outputs) and len(set(encoded.ids)) == len(encoded)
-    if args.teacher_cache == "auto":
-        pays = steps * args.batch_size > len(encoded)
-        width = teacher.model.config.hidden_size if layers else 0
-        wanted = wanted and pays and sum(encoded.lengths) * len(layers) * width * 4 <= MOST
-    if not wanted:
-        return None
-    tokens = {name: torch.from_numpy(values) for name, values in (encoded.flat | {"ends": encoded.ends}).items()}
-    recipe = {
-        "teacher": teacher.signature,
-        "weights": train.weights_digest(teacher.model.state_dict()),
-        "examples": [results.digest(encoded.ids), train.weights_digest(tokens)],
-        "outputs": [*kind.outputs, *layers],
-        "attention": teacher.model.config._attn_implementation,
-        "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
-    }
-
-    def write(stage: Stage, folder: Path) -> None:
-        stage.ledger.teacher_examples = len(encoded)
-        folder.mkdir()
-        try:
-            with stage.ledger.clock():
-                write_outputs(folder, teacher, encoded, layers)
-        except (OSError, SafetensorError) as error:  # of a full disk, whose room others need
-            shutil.rmtree(folder)
-            raise OSError(f"{folder.parent}: {first_line(error)}") from error
-
-    made = parallel.on_main(lambda: train.kept(args, "outputs", recipe, write))
-    file = made.folder / "outputs.safetensors"
-    return KeptOutputs(file, encoded, teacher.tokenizer.padding_side, spent=made.ledger)
-
-
-@torch.no_grad()
-def write_outputs(folder: Path, teacher: Teacher, encoded: Encoded, layers: tuple[int, ...]) -> None:
-    """Write outputs.safetensors: (N, ...) or (n, ...) outputs, (n, D) hidden states. Memory does not grow with N."""
-    kind = encoded.kind
-    side = teacher.tokenizer.padding_side
-    tensors: dict[str, Tensor] = {}
-
-    def call(**inputs: Tensor) -> Any:
-        with parallel.engine().autocast():
-            return teacher.model(**inputs, output_hidden_states=bool(layers))
-
-    called = evaluate.forward(teacher.model, encoded, teacher.tokenizer, BATCH, call, "teacher's outputs")
-    for indices, L, outputs in called:
-        places, padding = (torch.from_numpy(x) for x in data.places(encoded, indices, L, side))
-        tokens = places[~padding]
-        rows = [(name, outputs[name], kind.windowed) for name in kind.outputs]
-        rows += [(f"hidden_states.{l}", outputs.hidden_states[l], True) for l in layers]
-        for name, value, per_token in rows:
-            value = value.to("cpu", torch.float32)
-            if per_token:
-                value = value[~padding]
-            if name not in tensors:  # written to disk as it comes
-                shape = (int(encoded.ends[-1]) if per_token else len(encoded), *value.shape[1:])
-                tensors[name] = mapped(folder / f"{name}.raw", shape)
-            tensors[name][tokens if per_token else indices] = value
-    save_file(tensors, folder / "outputs.safetensors")
-    results.apply_umask(folder / "outputs.safetensors")
-    for name in tensors:
-        (folder / f"{name}.raw").unlink()
-
-
-def mapped(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """A new file's float32 numbers, 0 at first. Its room on the disk is taken now: where there is none later, a write
-    into memory would end the process without a line."""
-    count = math.prod(shape)
-    with path.open("wb") as file:
-        for start in range(0, 4 * count, PIECE):
-            file.write(bytes(min(PIECE, 4 * count - start)))
-    return torch.from_file(str(path), shared=True, size=count).view(shape)
-
-
-class KeptOutputs:
-    """A file that `write_outputs` has written for `encoded`, mapped into memory; or `tensors` with a row for each
-    example. `spent` is what they have cost."""
-
-    def __init__(self, path: Path, encoded: Encoded, padding_side: str, tensors: dict[str, Tensor] | None = None,
-                 spent: Ledger | None = None) -> None:  # fmt: skip
-        self.tensors = load_tensors(path) if tensors is None else tensors
-        self.path, self.encoded, self.padding_side, self.spent = path, encoded, padding_side, spent or Ledger()
-        self.rows = {example: i for i, example in enumerate(encoded.ids)}
-
-    def cost(self, examples: int, before: int = 0) -> Ledger:
-        """What those have cost that are read for so many examples, after others: none is paid for twice."""
-        spent, whole = self.spent, len(self.encoded)
-        share = (min(whole, before + examples) - min(whole, before)) / whole
-        return replace(spent, teacher_examples=round(share * spent.teacher_examples), seconds=share * spent.seconds,
-                       shared_seconds=share * spent.shared_seconds)  # fmt: skip
-
-    def read(self, ids: list[str], attention_mask: Tensor) -> Any:
-        """The outputs on these examples, float32, where (B, L) `attention_mask` is; as the library names them. Hidden
-        states are a mapping of the layers that were kept, (B, L, D), 0 where there is padding."""
-        indices = [self.rows[example] for example in ids]
-        L, device = attention_mask.shape[1], attention_mask.device
-        places, padding = (torch.from_numpy(x) for x in data.places(self.encoded, indices, L, self.padding_side))
-        if device.type == "cpu" and not torch.equal(attention_mask == 0, padding):
-            raise RuntimeError(f"a batch that does not hold the examples {', '.join(ids)}")
-        outputs: dict[str, Any] = {"hidden_states": HiddenStates()}
-        for name, tensor in self.tensors.items():
-            layer = name.partition(".")[2]
-            if layer or self.encoded.kind.windowed:
-                value = tensor[places].masked_fill(padding.view(*padding.shape, *[1] * (tensor.ndim - 1)), 0)
-            else:
-                value = tensor[indices]
-            if layer:
-                outputs["hidden_states"][int(layer)] = value.to(device)
-            else:
-                outputs[name] = value.to(device)
-        return ModelOutput(**outputs)

@@ -1,10 +1,8 @@
-"""Unlabelled text, from which students are pre-trained: how it is batched, what is masked, and a stage of it.
+"""Unlabelled text, from which students are pre-trained: how it is batched, and a stage of it.
 
     texts = text.open_texts(args.corpus, task)                  # what --corpus names, see `open_texts`
     batches = texts.batches(tokenizer, max_length, 32, seed)    # an example is a text
     batches = texts.pieces(tokenizer, length, 32, seed)         # or: a piece of a text, all of which is used
-    batches = text.Masked(batches, tokenizer)                   # BERT's masking; labels are what was hidden
-    text.train_head(stage, model, tokenizer, batches.encoded)   # a masked LM's head, where it did not come with it
     text.pretrain(run, name, text.Recipe(texts, ...), build, loss)   # a student: once for all runs that share it
 
 Shapes: B batch, L length (tokens), V vocabulary, M masked tokens.
@@ -14,81 +12,61 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import count, islice
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from common import data, models, parallel, results
-from common.corpus import Corpus, commit, corpora
+from common import corpus, data, models, results
 from common.errors import BadInput
 from common.kinds import KINDS, Encoded, Kind, Split, Task, block_examples
-from common.losses import label_loss
+from common.masking import Masked, train_head
 from common.tasks import TaskData
-from common.teacher import Teacher, frozen
 from common.train import Loop, Stage
+
+if TYPE_CHECKING:
+    from datasets import IterableDataset
 
 PASSAGES = 60_000  # of the pocket suite, where no corpus is named
 HEAD = 4096  # texts of a stream that are held in memory
 BUFFER = 4096  # texts from which a stream draws the next one
-SHARE = 0.15  # of the tokens, to be masked
 LOGITS = 2**30  # bytes of a part's float32 logits, where a loss lets a batch be taken in parts
-HEAD_STEPS, HEAD_BATCH, HEAD_LR = 300, 32, 1e-3  # a new head is one layer: it has little to learn
 
 
 # --- texts ----------------------------------------------------------------------------------------------------
 
 
-def open_texts(spec: str | None, task: TaskData, passages: int | None = None) -> Texts:
-    """The unlabelled texts of `--corpus` (`corpora`); mixed in a drawn order where they have names, but for streams.
+def open_texts(spec: str | None, task: TaskData, passages: int | None = None,
+               passes: Callable[[dict[str, Any]], bool] | None = None) -> Texts:  # fmt: skip
+    """The unlabelled texts of `--corpus` (`corpora`), those of files and of the hub that pass `passes`.
+
     None: passages of the pocket suite for a pocket task, no more than `passages` and 60,000; the training texts of
-    another task. Raises `BadInput` for what cannot be read, with the file and its line.
+    another task. Raises `BadInput` for what cannot be read.
     """
-    sizes: list[str] = []
+    names, sizes = corpus.corpora(spec), list[str]()
     if spec is None:
-        count = min(passages or PASSAGES, PASSAGES)
-        kind = task.task.kind
-        texts = kind.unlabelled(count) if task.source == "pocket" else kind.corpus(task.splits["train"])
-    else:
-        parts = corpora(spec)
-        if any(part.streamed for part in parts):
-            return _streamed(spec, parts, task)
+        kind, most = task.task.kind, min(passages or PASSAGES, PASSAGES)
+        texts = kind.unlabelled(most) if task.source == "pocket" else kind.corpus(task.splits["train"])
+    elif set(names) <= set(corpus.NAMED):
         texts = []
-        for part in sorted(parts, key=lambda part: part.name == "task"):
-            dropped = Counter[str]()
-            found = list(part.texts(task, dropped))
-            if not found:
-                why = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
-                raise BadInput(f"--corpus {part.name or part.place}: no text is left ({why or 'it is empty'})")
-            texts += found
-            sizes += [f"{part.name}:{len(found)}"] if part.name else []
-        if sizes:  # table 8's mixes
-            Random(0).shuffle(texts)
+        for name in sorted(names, key=lambda name: name == "task"):
+            texts += (found := corpus.held(name, task))
+            sizes.append(f"{name}:{len(found)}")
+        Random(0).shuffle(texts)  # table 8's mixes
+    else:
+        stream = corpus.stream(spec, task, passes)
+        texts = list(islice(corpus.texts_of(stream), HEAD + 1))
+        if len(texts) > HEAD:
+            return Texts(texts[:HEAD], corpus.signature(spec, task), stream)
+    if not texts:
+        raise BadInput(f"--corpus {spec}: no text is left; it is empty, or none passes the filter")
     digest = results.digest({"texts": texts})[:12]
     return Texts(texts, f"{'+'.join(sizes)}#{digest}" if sizes else digest)
-
-
-def _streamed(spec: str, parts: list[Corpus], task: TaskData) -> Texts:
-    """A stream: its head, and how its texts are begun again. `BadInput` if the head is all of it."""
-
-    def start() -> Iterator[str]:
-        for texts in zip_longest(*(part.texts(task, Counter()) for part in parts)):
-            yield from (text for text in texts if text is not None)
-
-    signatures = [part.called if part.place or part.name != "task" else f"task@{task.fingerprint}" for part in parts]
-    for i, part in enumerate(parts):
-        if part.hub:
-            signatures[i] += f"@{(commit(part.place.partition(':')[0]) or 'local')[:12]}"
-    head = list(islice(start(), HEAD + 1))
-    if len(head) <= HEAD:
-        raise BadInput(f"--corpus {spec}: {len(head)} texts are too few to be streamed; leave `stream:` out")
-    return Texts(head[:HEAD], "+".join(signatures), start)
 
 
 @dataclass(frozen=True)
@@ -96,12 +74,12 @@ class Texts:
     """Unlabelled texts. `signature` says which they are.
 
     `head`: all of them, or the first 4,096 of a stream: from these come held-out texts, the frequencies of words, and
-    what a new head of the teacher learns from. `start`: begins to give all texts of a stream again.
+    what a new head of the teacher learns from. `stream`: all texts, where there are more.
     """
 
     head: list[str]
     signature: str
-    start: Callable[[], Iterator[str]] | None = None
+    stream: IterableDataset | None = None
 
     def hold_out(self, most: int) -> tuple[Texts, list[str]]:
         """The texts without the last `most` of their head (at most a tenth, at least one), and these."""
@@ -117,7 +95,7 @@ class Texts:
         make = functools.partial(encode, tokenizer, max_length=max_length, written=written)
         encoded = make(self.head)
         data.warn_of_cuts(encoded, "text", max_length)
-        if self.start is None:
+        if self.stream is None:
             return data.Batches(encoded, tokenizer, batch_size, seed)
         return StreamBatches(lambda: self.drawn(seed), make, tokenizer, batch_size, encoded, self)
 
@@ -126,7 +104,7 @@ class Texts:
         """A training stream whose examples are pieces of texts (`pieces_of`); those of like length meet in a batch.
         `most`: from so many pieces on, no more of the head is tokenised."""
         encoded = as_examples(list(pieces_of(tokenizer, self.head, length, most)))
-        if self.start is None:
+        if self.stream is None:
             return data.Batches(encoded, tokenizer, batch_size, seed, by_length=True)
 
         def start() -> Iterator[list[int]]:
@@ -139,25 +117,12 @@ class Texts:
         return StreamBatches(start, as_examples, tokenizer, batch_size, encoded, self)
 
     def drawn(self, seed: int) -> Iterator[str]:
-        """The texts of a stream after its head without end, epoch after epoch, drawn from a buffer.
-
-        (An IterableDataset of `datasets` shuffles like this, but its state does not restore the buffer to the bit, and
-        a killed run has to go on with the same texts.)
-        """
-        assert self.start is not None
-        epoch = 0
-        while True:
-            rng, held = Random(f"{seed}/{epoch}"), list[str]()
-            for text in islice(self.start(), HEAD, None):
-                if len(held) < BUFFER:
-                    held.append(text)
-                    continue
-                at = rng.randrange(BUFFER)
-                held[at], text = text, held[at]
-                yield text
-            rng.shuffle(held)
-            yield from held
-            epoch += 1
+        """The texts of a stream after its head without end, epoch after epoch, drawn from a buffer."""
+        assert self.stream is not None
+        shuffled = self.stream.skip(HEAD).shuffle(seed=seed, buffer_size=BUFFER)
+        for epoch in count():
+            shuffled.set_epoch(epoch)
+            yield from corpus.texts_of(shuffled)
 
 
 class StreamBatches:
@@ -177,8 +142,8 @@ class StreamBatches:
     @functools.cached_property
     def steps_per_epoch(self) -> int:
         """Steps in which all texts are seen about once: the stream is read to its end, its characters are counted."""
-        assert self.texts.start is not None
-        times = sum(map(len, self.texts.start())) / sum(map(len, self.texts.head))
+        assert self.texts.stream is not None
+        times = sum(map(len, corpus.texts_of(self.texts.stream))) / sum(map(len, self.texts.head))
         return math.ceil(times * len(self.encoded) / self.batch_size)
 
     def ids(self, step: int) -> list[str]:
@@ -241,100 +206,6 @@ def as_examples(blocks: list[list[int]]) -> Encoded:
     return block_examples(blocks, torch.zeros(len(blocks), dtype=torch.long), Kind("text"))
 
 
-# --- masked language modelling -------------------------------------------------------------------------------
-
-
-class Masked:
-    """The batches of another training stream with BERT's masking: "labels" (B, L), -100 where nothing was masked.
-
-    `smoothing`: how much more readily rare tokens are masked, by count^-smoothing in `batches.encoded`. With
-    `everywhere`, labels also hold the tokens that were not masked: for a loss at every token that is not padding.
-    What is masked is drawn from torch's global generator: a batch that is asked for twice differs.
-    """
-
-    def __init__(self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0,
-                 everywhere: bool = False) -> None:  # fmt: skip
-        self.batches, self.tokenizer, self.everywhere = batches, tokenizer, everywhere
-        self.encoded, self.ids = batches.encoded, batches.ids  # as they are
-        # (V,): how readily each token is chosen; special ones never are
-        tokens, V = torch.from_numpy(batches.encoded.flat["input_ids"]), models.vocabulary_size(tokenizer)
-        weights = torch.bincount(tokens, minlength=V).clamp(min=1).double() ** -smoothing
-        weights[tokenizer.all_special_ids] = 0
-        self.weights = weights.float()
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.batches.steps_per_epoch
-
-    def __getitem__(self, step: int) -> dict[str, Tensor]:
-        """Batch `step` (from 0), masked."""
-        return self.mask(self.batches[step])
-
-    def mask(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Any batch of this tokenizer, masked: SHARE of its valid tokens are chosen, by `weights`."""
-        ids, mask = batch["input_ids"].clone(), batch["attention_mask"]
-        if self.tokenizer.mask_token_id is None:
-            raise BadInput("--teacher: its tokenizer has no token for what is masked; rows without masked LMs work")
-        chances = (self.weights[ids] * mask).flatten()
-        count = min(math.ceil(SHARE * int(mask.sum())), int((chances > 0).sum()))
-        chosen = torch.zeros_like(chances, dtype=torch.bool)
-        if count:
-            chosen[torch.multinomial(chances, count)] = True
-        dice = torch.rand(ids.shape)
-        words = (self.weights > 0).nonzero().flatten()
-        other = words[torch.randint(len(words), ids.shape)]
-        labels = hide(ids, chosen.view_as(ids), dice, other, self.tokenizer.mask_token_id)
-        if self.everywhere:
-            labels = torch.where(mask > 0, batch["input_ids"], -100)
-        return batch | {"input_ids": ids, "labels": labels}
-
-
-def hide(ids: Tensor, chosen: Tensor, dice: Tensor, other: Tensor, mask_token_id: int) -> Tensor:
-    """Of the chosen (B, L) ids hide 80%, replace 10% by `other` and leave 10%, as `dice` in [0, 1) decide; in place.
-
-    Returns labels (B, L), -100 where nothing is to be predicted.
-    """
-    labels = torch.where(chosen, ids, -100)
-    ids[chosen & (dice < 0.8)] = mask_token_id
-    replaced = chosen & (dice >= 0.9)
-    ids[replaced] = other[replaced]
-    return labels
-
-
-def logits_at(model: PreTrainedModel, inputs: Mapping[str, Tensor], chosen: Tensor) -> Tensor:
-    """(M, V): a masked language model's logits at the M chosen tokens of (B, L), and at no others: with a large
-    vocabulary the output layer is most of the work."""
-
-    def keep(_body: nn.Module, _inputs: Any, out: Any) -> Any:
-        out.last_hidden_state = out.last_hidden_state[chosen][None]
-        return out
-
-    handle = model.base_model.register_forward_hook(keep)
-    try:
-        return model(**inputs).logits[0]
-    finally:
-        handle.remove()
-
-
-def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: Encoded) -> None:
-    """Train what lies above the body of a masked language model whose file holds no head, on `encoded` texts.
-
-    The body, and embeddings that are tied to its own, stay as they are. Charged as the teacher's examples.
-    """
-    head = nn.ModuleList(part for part in model.children() if part is not model.base_model)
-    model.requires_grad_().base_model.requires_grad_(False)
-    model.to(parallel.device()).eval()  # type: ignore[arg-type]
-    batches = Masked(data.Batches(encoded, tokenizer, HEAD_BATCH, 0), tokenizer)
-    with stage.loop({"head": head}, batches, HEAD_STEPS, HEAD_LR, name="head", label="masked-LM head") as loop:
-        for batch in loop:
-            masked = batch.labels >= 0
-            loop.minimise(parallel.mean(label_loss(logits_at(model, batch.inputs, masked), batch.labels[masked])))
-        spent = loop.ledger
-        spent.teacher_examples += spent.student_examples
-        spent.steps = spent.student_examples = spent.student_tokens = 0
-    model.requires_grad_()
-
-
 # --- a student before the task -------------------------------------------------------------------------------
 
 
@@ -394,11 +265,12 @@ def pretrain(
     """
     args, teacher = run.args, run.teacher
     itself = recipe.written and not (source or teacher.pretrained)  # the teacher was not pre-trained
-    first = (teacher.sources or [teacher])[0]  # of several
-    source = source or teacher.pretrained or (first.signature if recipe.written else first.name)
+    source = source or teacher.pretrained or (teacher.signature if recipe.written else teacher.name)
     precision = {"precision": args.precision, "teacher_precision": args.teacher_precision}
 
     def make(stage: Stage) -> PreTrainedModel:
+        from common.teacher import Teacher, frozen
+
         if itself:
             model, whole = teacher.model, True
         elif recipe.written:

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -41,10 +41,12 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, set_seed
 
 from common import losses, models, parallel, results
-from common.args import BadInput, CommonArgs, Interrupted, first_line, interrupt
-from common.errors import tell
+from common.errors import BadInput, Interrupted, first_line, interrupt, tell
 from common.kinds import Kind
 from common.results import replacing, write_json
+
+if TYPE_CHECKING:
+    from common.args import CommonArgs
 
 LOG_EVERY = 20  # steps
 TELL_EVERY = 30.0  # seconds between two lines of a loop that shows no bar

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -57,13 +56,12 @@ def split_list(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def split_paths(text: str, place_of: Callable[[str], str] = lambda name: parse_model(name)[0]) -> list[str]:
-    """`split_list` of names that may be paths: parts that together name a file or a folder are one, the most of them.
-    `place_of`: the path in a name."""
+def split_paths(text: str) -> list[str]:
+    """`split_list` of names that may be paths: parts that together name a file or a folder are one, as many as can."""
     parts, names = text.split(","), list[str]()
     while parts:
         joined = [",".join(parts[:count]).strip() for count in range(1, len(parts) + 1)]
-        there = [name for name in joined if os.path.exists(expanded(place_of(name)))]
+        there = [name for name in joined if os.path.exists(expanded(parse_model(name)[0]))]
         names.append(max(there, key=len, default=joined[0]))
         del parts[: joined.index(names[-1]) + 1]
     return list(dict.fromkeys(filter(None, names)))

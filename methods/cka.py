@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """CKA: improving (sequence-level) language model distillation through hidden-state matching.
@@ -33,31 +33,10 @@ What the paper has -> code
     Lin, cosine, squared distance             hidden_loss
     distillation on unlabelled text           pretrain
     matched layers                            layer_map, `--layer-map`
-    students of tables 2, 3, 5 and 6          student_settings; their sizes: python -m bench sizes cka
+    students of tables 2, 3, 5 and 6          student_settings
     distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
     figures 2-4, table 4                      watch; python -m bench figures cka, cka-size and cka-latency
-
-Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers cka`)
-    - `finetune` (no teacher) and `kd` (vanilla KD) are the baselines of all scripts. All other rows minimise the
-      paper's unweighted sum with T = 1: `woh` without hidden loss, `lin`, `cosine`, `mse` and `cka` after
-      pre-training, `wopt` is `cka` without. `--outputs kd` has KD's loss in its place.
-    - GLUE: the paper fine-tunes pre-trained students without any hidden loss. So does this script, but its students
-      also learn from the teacher's outputs; `--outputs labels` leaves these out. `wopt` keeps CKA on the task.
-    - eqs. 5-6 sum over words; L_CLM, and L_Dist with it, are means over them, so that L_H weighs more.
-    - pre-training: an encoder reads texts of which 15% of the tokens are masked, and learns L_Dist at all of them. An
-      encoder-decoder reads the text of eq. 5, and writes it. A teacher without a pre-trained checkpoint teaches this
-      stage as well. Its rate is 1e-3; the paper's are 2e-4 for BERT and 3e-5 for mBART and T5 (B.2, B.3). The rows that
-      run by default have no such stage.
-    - states are centred over the valid tokens. The paper says that LayerNorm has centred them: it centres features.
-    - eq. 4's sum is "added to the final batch" (B.3), and the paper is silent about its gradient: by default only the
-      last minibatch carries it, B times, as it stands for all B; `--history exact` takes eq. 4's gradient, in two
-      passes. Lin, cosine and MSE are means over a minibatch's tokens, weighed by its share of the batch's predictions:
-      not quite the mean over all tokens of the batch.
-    - layer i of m is matched with layer ceil(i N / m) of N, the last always: of 12, 8 skip 1, 4, 7 and 10. The paper's
-      "skip every third" drops 3, 6, 9 and 12 (`--layer-map`). The loss is the mean over pairs; theirs may be the sum.
-    - AdamW with the decay of all scripts (0.01) for Adam with 5e-4; linear warm-up and decay, clipped at 1.
-    - the spread of the first weights grows as 1 / sqrt(width): with the teacher's, narrow students learn much slower.
-    - Lin's projections start anew on the task. The students' feed-forward widths are read from their sizes (PAPER_FFN).
+docs/cka.md lists what differs from the paper, and how its gaps are read.
 """
 
 from __future__ import annotations
@@ -77,9 +56,10 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 
 Outputs = Literal["labels", "teacher", "both", "kd"]
 Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
+GRID = {"lr": (3e-5, 5e-5, 1e-4)}  # appendix B.3: 3e-5 to 1e-4; its ends, and one between
 PAPER_EPOCHS = 6  # distilBART's; the paper gives none for its tasks
-# Of pre-training, by the teacher's family: epochs, and the texts of one where the corpus is a stream. BART, which the
-# paper does not pre-train, has mBART's
+# Pre-training, by the teacher's family: epochs, and the texts of an epoch where the corpus is a stream. The paper does
+# not pre-train BART; we use mBART's schedule
 PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
 
 
@@ -109,6 +89,7 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "translation", "summarisation")
     OUTPUTS_ALONE = ("finetune", "kd", "woh")
+    GRID = GRID
 
     variant: str = variants("finetune,kd,wopt", VARIANTS)
     task: str = "pocket/rte"
@@ -151,28 +132,29 @@ class Args(CommonArgs):
     )
     prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
 
-    def check(self) -> None:
-        super().check()
-        B, size = self.pretraining_minibatches or self.minibatches, self.pretraining_batch_size or self.batch_size
+    def wrong(self) -> Iterator[str]:
+        B = self.pretraining_minibatches or self.minibatches
+        size = self.pretraining_batch_size or self.batch_size
         if self.batch_size % self.minibatches:
-            raise BadInput(f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}")
+            yield f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}"
         if size % B:
-            raise BadInput(f"--pretraining-minibatches {B}: must divide the batch size, {size}")
+            yield f"--pretraining-minibatches {B}: must divide the batch size, {size}"
         if self.accumulate > 1:
-            raise BadInput(f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4")
+            yield f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4"
         if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
-            raise BadInput(f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6")
+            yield f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6"
         for task in self.tasks:
             if self.prompt and not self.kind_of(task).written:
-                raise BadInput(f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}")
+                yield f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}"
             if self.tokens == "cls" and self.kind_of(task).written:
-                raise BadInput(f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all")
+                yield f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all"
             if {"cka", "wopt"} <= set(self.variants) and not self.plan("cka", task).pretraining:
-                raise BadInput(f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}")
+                yield f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}"
 
     def plan(self, variant: str, task: str) -> Variant:
         """What the arguments make of a row: whether it is pre-trained, and what the task's loss has."""
-        (outputs, hidden, pretrained), kind = VARIANTS[variant], self.kind_of(task)
+        outputs, hidden, pretrained = VARIANTS[variant]
+        kind = self.kind_of(task)
         if self.pretraining == "off" or (self.pretraining == "auto" and kind == "summarisation"):
             pretrained = False
         outputs = self.outputs if outputs == "both" else outputs
@@ -184,11 +166,6 @@ class Args(CommonArgs):
         """Version 1 of eq. 4's detached gradient was 1 / B of the exact one."""
         divided = max(self.minibatches, self.pretraining_minibatches or 1) > 1 and self.history == "detached"
         return {"minibatch_cka": 2} if divided and VARIANTS[variant].hidden == "cka" else {}
-
-
-def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """Appendix B.3's learning rates, 3e-5 to 1e-4: its ends, and one between; they scale with 768 / width."""
-    return {"lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (3e-5, 5e-5, 1e-4))}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -226,21 +203,23 @@ class Covariances(NamedTuple):
 
 
 def covariances(S: Tensor, T: Tensor) -> Covariances:
-    """Of (n, D_S) and (n, D_T) states S_TS = T'S / (n - 1), S_TT and S_SS likewise, T and S centred over the tokens.
-
-    In float32 or better. Of one token all are 0.
-    """
+    """Section 2's S_TS, S_TT and S_SS of (n, D_S) and (n, D_T) states, centred over the tokens; of one token all 0."""
+    n = max(2, S.shape[-2])
     with torch.autocast(S.device.type, enabled=False):
-        S, T = (X if X.dtype == torch.float64 else X.float() for X in (S, T))
-        # the mean needs no gradient: what it is multiplied by is centred too, and sums to 0
-        S, T = (X - X.detach().mean(-2, keepdim=True) for X in (S, T))
-        n = max(2, S.shape[-2])  # one token has no covariance
-        return Covariances(*(A.mT @ B / (n - 1) for A, B in ((T, S), (T, T), (S, S))))
+        S, T = centred(S), centred(T)
+        return Covariances(TS=T.mT @ S / (n - 1), TT=T.mT @ T / (n - 1), SS=S.mT @ S / (n - 1))
+
+
+def centred(X: Tensor) -> Tensor:
+    """In float32 or better. The mean needs no gradient: it is multiplied by centred states, which sum to 0."""
+    X = X if X.dtype == torch.float64 else X.float()
+    return X - X.detach().mean(-2, keepdim=True)
 
 
 def of_pairs(pairs: Iterable[tuple[Tensor, Tensor]]) -> Covariances:
-    """Those of m pairs, one by one: the states of all layers are never in memory at once."""
-    return Covariances(*map(torch.stack, zip(*(covariances(S, T) for S, T in pairs), strict=True)))
+    """The covariances of m pairs of layers, one pair at a time: the states of all are never in memory at once."""
+    each = [covariances(S, T) for S, T in pairs]
+    return Covariances(*(torch.stack(parts) for parts in zip(*each, strict=True)))
 
 
 def cka_loss(sums: Covariances) -> Tensor:
@@ -332,14 +311,17 @@ class Objective(nn.Module):
             self.cka = [MinibatchCKA(total) for total in totals]
         s, t = self.both(student, teacher, batch)
         loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
-        L_H = []  # of each stack, the mean over its layers
+        if not self.layers:
+            return loss
+        L_H = []  # of the encoder, and of the decoder where there is one: the mean over its layers
         for k in range(len(self.layers)):
             pairs = self.states(k, s, t, batch)
             if self.hidden == "cka":
-                L_H.append(self.cka[k].add(of_pairs(pairs), batch).mean())
+                of_layers = self.cka[k].add(of_pairs(pairs), batch)
             else:
-                L_H.append(torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs]).mean())
-        return loss + self.args.beta * term("hidden", torch.stack(L_H).mean()) if L_H else loss
+                of_layers = torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs])
+            L_H.append(of_layers.mean())
+        return loss + self.args.beta * term("hidden", torch.stack(L_H).mean())
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
         """L_CLM (eqs. 5-6) + L_Dist, KL(teacher || student) at T = 1, or one of the two: (n,), one a prediction.
@@ -359,12 +341,17 @@ class Objective(nn.Module):
         return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
 
     def states(self, k: int, s: Any, t: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """The states of stack k, pair by pair: (n, D_S) and (n, D_T), of all processes' tokens that count."""
-        name = ("encoder_hidden_states", "decoder_hidden_states")[k] if len(self.layers) == 2 else "hidden_states"
-        at: Any = (batch.labels >= 0,) if k else (batch.mask, self.args.tokens, self.family)
-        # index 0 holds the embeddings; each process projects its own rows alone: W's gradient counts them once
-        for i, (l, project) in enumerate(zip(self.layers[k], self.projections[k], strict=True), 1):
-            yield whole(project(models.vectors(s[name][i], *at))), whole(models.vectors(t[name][l], *at))
+        """The matched states of stack k, 0 the encoder, 1 the decoder, pair by pair: (n, D_S) and (n, D_T)."""
+        if k == 1:
+            s_states, t_states = s.decoder_hidden_states, t.decoder_hidden_states
+            flat = partial(models.vectors, mask=batch.labels >= 0)  # the tokens of the text to be written
+        else:
+            name = "encoder_hidden_states" if len(self.layers) == 2 else "hidden_states"
+            s_states, t_states = s[name], t[name]
+            flat = partial(models.vectors, mask=batch.mask, tokens=self.args.tokens, family=self.family)
+        for i, (l, project) in enumerate(zip(self.layers[k], self.projections[k], strict=True), start=1):
+            S, T = project(flat(s_states[i])), flat(t_states[l])  # state 0 is the embeddings
+            yield whole(S), whole(T)  # after the projection: each process counts its own rows in W's gradient
 
     @torch.no_grad()
     def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
@@ -413,24 +400,33 @@ def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrain
     return models.keep_layers(warm, args.keep, layers)
 
 
+def pretraining_texts(args: Args, run: Run) -> tuple[text.Texts, int]:
+    """The unlabelled texts, and how many examples of them a student reads: `--pretraining-share` of the budget, or with
+    `--budget paper` the paper's epochs."""
+    if args.budget != "paper":
+        examples = run.steps_for(args.pretraining_share, args.batch_size) * args.batch_size
+        return text.open_texts(args.corpus, run.task, examples + HELD_OUT), examples
+    texts = text.open_texts(args.corpus, run.task)
+    family = run.teacher.model.config.model_type
+    epochs, texts_of_one = PAPER_PRETRAINING.get(family, PAPER_PRETRAINING["bert"])
+    return texts, epochs * (texts_of_one if texts.stream else len(texts.head))
+
+
 def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> list[float]:
-    """Give `student` the weights of one that the teacher's pre-trained checkpoint has taught on unlabelled text; the
-    validation curve. It takes `--pretraining-share` of the budget, with `--budget paper` the paper's epochs."""
-    teacher, written, paper = run.teacher, run.task.task.kind.written, args.budget == "paper"
+    """Distil on unlabelled text from the teacher's pre-trained checkpoint, and give `student` the weights of that; the
+    validation curve."""
+    teacher, written = run.teacher, run.task.task.kind.written
     config, family = teacher.model.config, AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
     if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:
         raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
     check_length(length, config, teacher.tokenizer, "--pretraining-max-length")
-    examples = run.steps_for(args.pretraining_share, args.batch_size) * args.batch_size
-    texts = text.open_texts(args.corpus, run.task, None if paper else examples + HELD_OUT)
-    if paper:
-        epochs, texts_of_one = PAPER_PRETRAINING.get(config.model_type, PAPER_PRETRAINING["bert"])
-        examples = epochs * (texts_of_one if texts.start else len(texts.head))
+    texts, examples = pretraining_texts(args, run)
     objective = Objective(args, "both" if written else "teacher", hidden, student.config, config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:
+        """The student at the start of this stage, and new projections, from `--seed`."""
         torch.manual_seed(args.seed)
         first = first_student(args, base, family)
         for module in objective.modules():
@@ -439,13 +435,12 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
         torch.manual_seed(args.seed)  # of the masks, the same for all rows
         return first
 
-    named = ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")
+    key = {name: getattr(args, name) for name in ("student", "keep", "ffn", "beta", "layer_map", "tokens", "history")}
     recipe = text.Recipe(
         texts, args.pretraining_lr, batch_size, length, args.seed, steps=max(1, examples // batch_size),
         written=written, everywhere=True,  # L_Dist at every token, masked or not
         held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
-        more={name: getattr(args, name) for name in named} | {"hidden": hidden, "init": run.settings["init"]}
-        | args.versions(run.variant),
+        more=key | {"hidden": hidden, "init": run.settings["init"]} | args.versions(run.variant),
     )  # fmt: skip
     made = text.pretrain(
         run, "pretraining", recipe, build, objective, args.pretraining_teacher, partial(watch, objective)
@@ -465,7 +460,7 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
     held_out = run.evaluation_batches(HELD_OUT)
     modules = {"student": student, "projections": objective.projections}
     with run.loop(modules, run.lr, parts=args.minibatches) as loop:
-        if run.teacher.sources is None or not objective.reads_teacher:  # stored outputs are of training examples alone
+        if not run.teacher.stored or not objective.reads_teacher:  # stored outputs are of training examples alone
             loop.watch = partial(watch, objective, loop, student, run.teacher, held_out)
         for batch in loop:
             loop.minimise(objective(student, teacher, batch))
@@ -495,13 +490,15 @@ def main(args: Args) -> None:
         task = data.prompted(data.load(name, **args.source), args.prompt)
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
         teacher = get_teacher(args, task)
+        config = teacher.model.config
         plans = {variant: args.plan(variant, name) for variant in args.variants}
-        source, named = args.pretraining_teacher, dict[str, Any]()
-        if source:
-            named["pretraining_teacher"] = models.model_name(source, whole=True)
-        rows = {variant: named | {"labels_alone": plan[:2] == ("labels", "none")} for variant, plan in plans.items()}
-        for run in task_runs(args, "cka", task, teacher, rows, paper_epochs=PAPER_EPOCHS):
-            plan, config = plans[run.variant], teacher.model.config
+        settings: dict[str, dict[str, Any]] = {}
+        for variant, plan in plans.items():
+            settings[variant] = {"labels_alone": plan.outputs == "labels" and plan.hidden == "none"}
+            if args.pretraining_teacher:
+                settings[variant]["pretraining_teacher"] = models.model_name(args.pretraining_teacher, whole=True)
+        for run in task_runs(args, "cka", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
+            plan = plans[run.variant]
             student = run.student(**student_settings(args, config))
             objective = Objective(args, plan.outputs, plan.hidden, student.config, config)
             curves: dict[str, list[float]] = {"pretraining": []}

@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """CMOW: general cross-architecture distillation of pretrained language models into matrix embeddings.
@@ -30,31 +30,10 @@ What the paper has -> code
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
     loss (appendix B)                     main; `baseline` is vanilla KD, the same in all scripts
-    table I, search spaces                grid; tables VII and VIII: python -m bench sizes cmow
+    table I, search spaces                GRID
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: docs/tables.md
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
-
-Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
-`python -m bench papers cmow`)
-    - alpha weighs the teacher in all scripts here; the paper's weighs the labels. "Only soft loss" is `--alpha 1`.
-      It is 0.9 and T is 2, as in all scripts; the paper's are `--alpha 0.5 --temperature 1` (appendices B, C).
-    - a table of matrices holds what is added to the identity: the function and its N(0, 0.01) are the same, but
-      dropout and decay pull a matrix towards the identity, not towards zero.
-    - padding is left out by the attention mask; in their code it is an embedding that drifts.
-    - masked language model: position i has the suffix that starts at i; in their code the one that starts at n - 1 - i.
-      A student without a backward table reads its suffixes in the text's order.
-    - general distillation weighs its losses 5 : 2 as DistilBERT does; their published run has 0.5 : 0.5. It drops
-      nothing: `--general-hidden-dropout 0.2` is table I's.
-    - the KL divergence is summed over classes; their mean over batch and classes is C times weaker. The logits of the
-      linear and CNN heads have no ReLU.
-    - DiffCat encodes the words of each text without [CLS] and [SEP]. `--diffcat auto` uses it for pairs alone; with
-      `on`, the second text of a single sentence is empty.
-    - heads start at N(0, 0.01) with biases of 0, as embeddings do; theirs have torch's own start. After general
-      distillation theirs differ (dropped out inputs, two hidden layers); here they are those of appendix A again.
-    - the BiLSTM reads token embeddings; in their code the running sums and products. Without DiffCat, that of CBOW and
-      hybrid has the paper's size, and its wiring is our reading (BiLstm).
-    - the paper's CBOW also holds a table of matrices that it never reads.
-    - STS-B is a regression, as in the other scripts; `--stsb classes` has the paper's 21 classes.
+docs/cmow.md lists what differs from the paper, and how its gaps are read.
 """
 
 from __future__ import annotations
@@ -62,7 +41,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -77,18 +56,17 @@ STUDENTS = "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or bidirectiona
 HEADS = ("linear", "mlp", "cnn", "bilstm")
 
 
-def grid(args: Args, variant: str) -> dict[str, tuple[Any, ...]]:
-    """Table I, by argument; with `--init general` its first half too. The type, direction and start of the embeddings,
-    which it has as well, make another row here: `--student`, `--init`."""
-    general: dict[str, tuple[Any, ...]] = {
-        "general_lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5),
-        "general_warmup_steps": (0, 500),
-        "general_embedding_dropout": (0.0, 0.1),
-        "general_hidden_dropout": (0.2,),
-        "general_batch_size": (1, 8, 32, 64, 128, 256),  # by hand in the paper
-    }
-    task = {"lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5, 5e-6), "diffcat": ("on", "off"), "head": HEADS}
-    return general | task if "general" in args.inits else task
+# Table I; its type, direction and start of the embeddings make another row here: `--student`, `--init`
+GRID: dict[str, tuple[Any, ...]] = {
+    "general_lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5),
+    "general_warmup_steps": (0, 500),
+    "general_embedding_dropout": (0.0, 0.1),
+    "general_hidden_dropout": (0.2,),
+    "general_batch_size": (1, 8, 32, 64, 128, 256),  # by hand in the paper
+    "lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5, 5e-6),
+    "diffcat": ("on", "off"),
+    "head": HEADS,
+}
 
 
 @dataclass
@@ -96,6 +74,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's."""
 
     KINDS = ("classification", "regression")
+    GRID = GRID
 
     variant: str = variants("finetune,kd", ("finetune", "kd"))
     task: str = "pocket/rte"
@@ -129,28 +108,32 @@ class Args(CommonArgs):
         None, f"--init general: its text, {CORPUS} (default: pocket documents, or the task's own texts)"
     )
 
-    def check(self) -> None:
-        super().check()
+    def wrong(self) -> Iterator[str]:
         if self.gradient_checkpointing or self.keep != "first":
-            raise BadInput("--gradient-checkpointing, --keep: this student has no layers; leave them out")
+            yield "--gradient-checkpointing, --keep: this student has no layers; leave them out"
         for init in self.inits or [self.init]:
             if init not in ("random", "general") and not (Path(init) / "config.json").exists():
-                raise BadInput(f"--init {init}: must be random, general, or a folder of matrix embeddings")
+                yield f"--init {init}: must be random, general, or a folder of matrix embeddings"
         if len({*self.inits} - {"random", "general"}) > 1:
-            raise BadInput(f"--init {self.init}: one folder at a time; the rows of two would have one name")
+            yield f"--init {self.init}: one folder at a time; the rows of two would have one name"
         if self.head == "cnn":
             if self.batch_size < 2:
-                raise BadInput(f"--batch-size {self.batch_size}: --head cnn has a batch norm, which needs 2 or more")
+                yield f"--batch-size {self.batch_size}: --head cnn has a batch norm, which needs 2 or more"
             image_side(**encoder_sizes(self.student))
         if not re.fullmatch(r"\d+(\.\d+)?,\d+(\.\d+)?", self.general_weights):
-            raise BadInput(f"--general-weights {self.general_weights!r}: must be two numbers, for example 5,2")
+            yield f"--general-weights {self.general_weights!r}: must be two numbers, for example 5,2"
+
+    def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
+        """Table I by argument; general distillation's half of it with `--init general` alone."""
+        general = "general" in self.inits
+        return {name: values for name, values in GRID.items() if general or not name.startswith("general_")}
 
     def check_student(self) -> None:
         encoder_sizes(self.student)
 
     @property
     def checkpoint(self) -> None:
-        """`--init` names embeddings alone."""
+        """None: here `--init` names matrix embeddings, never a checkpoint of the library."""
 
     @property
     def inits(self) -> list[str]:
@@ -365,19 +348,23 @@ class BiLstm(nn.Module):
 
 
 def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
-    """The classifier that `config.head` names; DiffCat triples its input."""
-    times = 3 if config.diffcat else 1
-    D, H = times * embeddings.width, config.mlp_width
+    """The classifier that `config.head` names, over an encoding (B, D), or over three of them with DiffCat."""
+    copies = 3 if config.diffcat else 1  # [a, b, |a - b|]
+    D = copies * embeddings.width
     C = getattr(config, "embedding_dimension", config.num_labels)
     if config.head == "linear":
         return nn.Sequential(nn.LayerNorm(D), nn.Linear(D, C))
     if config.head == "mlp":
+        H = config.mlp_width
         return nn.Sequential(nn.Linear(D, H), nn.ReLU(), nn.LayerNorm(H), nn.Linear(H, C))
     if config.head == "cnn":
         s = image_side(config.matrix_size, config.vector_size)
         return cnn(D // s**2, s, C)
-    i, ends = times * embeddings.token_width, not config.diffcat and config.vector_size > 0
-    return BiLstm(i, 512 if ends else i, C, ends)
+    # the BiLSTM reads token embeddings; without DiffCat the paper's CBOW and hybrid have 512 units, read at both ends
+    i = copies * embeddings.token_width
+    if config.vector_size and not config.diffcat:
+        return BiLstm(i, 512, C, ends=True)
+    return BiLstm(i, i, C, ends=False)
 
 
 # --- the student: whole models, in the library's form --------------------------------------------------------
@@ -410,25 +397,25 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any
     ) -> SequenceClassifierOutput:
         """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
-        # products of bf16 matrices would lose what tells words apart: entries are 1 + 0.01 at first
+        # in float32: matrices are the identity and some 0.01 at first, which bf16 products would lose
         with torch.autocast(input_ids.device.type, enabled=False):
-            features = self.sequences if self.config.head == "bilstm" else self.encodings
-            inputs = features(self.texts(input_ids, attention_mask.bool()))
+            texts = self.texts(input_ids, attention_mask.bool())
+            inputs = self.sequences(texts) if self.config.head == "bilstm" else [self.encoding(texts)]
         logits = self.head(*inputs)
         return SequenceClassifierOutput(None if labels is None else mean(label_loss(logits, labels)), logits)
 
     def texts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
         """(ids, mask), each (B, L'), of the sequences to encode: two with DiffCat, otherwise one with its [SEP]s."""
-        parts = [mask]
-        if self.config.diffcat:
-            separator = ids == self.config.sep_token_id
-            words, second = mask & ~separator & (ids != self.config.cls_token_id), separator.cumsum(1) > 0
-            parts = [words & ~second, words & second]
-        return [moved_to_front(ids, part) for part in parts]
+        if not self.config.diffcat:
+            return [moved_to_front(ids, mask)]
+        separator = ids == self.config.sep_token_id
+        words = mask & ~separator & (ids != self.config.cls_token_id)
+        after_first = separator.cumsum(1) > 0
+        return [moved_to_front(ids, words & ~after_first), moved_to_front(ids, words & after_first)]
 
-    def encodings(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
+    def encoding(self, texts: list[tuple[Tensor, Tensor]]) -> Tensor:
         """(B, D), or with DiffCat (B, 3 D)."""
-        return (diffcat(*(self.embeddings.pooled(*text) for text in texts)),)
+        return diffcat(*(self.embeddings.pooled(ids, mask) for ids, mask in texts))
 
     def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
         """Token embeddings (B, L', i) and lengths (B,); with DiffCat the k-th token of a beside the k-th of b."""
@@ -487,23 +474,31 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tupl
     return soft * term("KL", L_soft) + hard * term("MLM", L_hard)
 
 
-def general_distillation(args: Args, run: Run) -> Path:
-    """The folder of a masked LM that has learnt from the teacher's, for all variants and seeds; each is charged for it:
-    `--general-share` of a budget, or with `--budget paper` one epoch of the texts, of a stream's in pieces."""
-    texts, batch_size = text.open_texts(args.corpus, run.task), args.general_batch_size or args.batch_size
-    streamed, steps = texts.start is not None, run.steps_for(args.general_share, batch_size)
-    if args.budget == "paper":
-        steps = 0 if streamed else -(-len(texts.head) // batch_size)
-    if not steps and args.general_warmup_steps is not None:
-        raise BadInput("--general-warmup-steps: how many steps an epoch of a stream has is not known; leave it out")
-    warmup = WARMUP if args.general_warmup_steps is None else min(1.0, args.general_warmup_steps / steps)
-    soft, hard = map(float, args.general_weights.split(","))
-    dropout = {name: getattr(args, f"general_{name}") for name in ("embedding_dropout", "hidden_dropout")}
+def general_steps(args: Args, run: Run, texts: text.Texts, batch_size: int) -> int:
+    """`--general-share` of the budget; with `--budget paper` an epoch of the texts, 0 for a stream."""
+    if args.budget != "paper":
+        return run.steps_for(args.general_share, batch_size)
+    return 0 if texts.stream else -(-len(texts.head) // batch_size)
 
-    V = models.vocabulary_size(run.teacher.tokenizer)  # a teacher may have embeddings to spare, which are no words
+
+def general_distillation(args: Args, run: Run) -> Path:
+    """The folder of a masked LM that has learnt from the teacher's on unlabelled text. It is trained once for all
+    variants and seeds, like a published checkpoint, and every run is charged for it."""
+    texts = text.open_texts(args.corpus, run.task)
+    batch_size = args.general_batch_size or args.batch_size
+    steps = general_steps(args, run, texts, batch_size)
+    warmup = WARMUP
+    if args.general_warmup_steps is not None:
+        if not steps:
+            raise BadInput("--general-warmup-steps: how many steps an epoch of a stream has is not known; leave it out")
+        warmup = min(1.0, args.general_warmup_steps / steps)
+    soft, hard = map(float, args.general_weights.split(","))
+    dropout = {"embedding_dropout": args.general_embedding_dropout, "hidden_dropout": args.general_hidden_dropout}
+    tokenizer = run.teacher.tokenizer
+    V = models.vocabulary_size(tokenizer)  # a teacher may have embeddings to spare, which are no words
 
     def build(_: PreTrainedModel) -> PreTrainedModel:
-        return MatrixEmbeddingForMaskedLM(student_config(args, run.teacher.tokenizer, **dropout))
+        return MatrixEmbeddingForMaskedLM(student_config(args, tokenizer, **dropout))
 
     def loss(student: nn.Module, bert: Teacher, batch: Batch) -> Tensor:
         # at every token, as in DistilBERT's recipe
@@ -513,7 +508,7 @@ def general_distillation(args: Args, run: Run) -> Path:
 
     recipe = text.Recipe(
         texts, args.general_lr, batch_size, args.max_length, SEED, steps, epochs=int(not steps),
-        pieces=args.budget == "paper" and streamed, smoothing=SMOOTHING,
+        pieces=args.budget == "paper" and texts.stream is not None, smoothing=SMOOTHING,
         more={"student": args.student, "weights": args.general_weights} | dropout,
         optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0, "clip": args.general_clip},
     )  # fmt: skip

@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """Efficient Transformer knowledge distillation: a performance review. Long inputs, half the layers.
@@ -14,7 +14,7 @@ Brown et al. 2023: https://arxiv.org/abs/2311.13657
     python methods/efficient_attention.py --variant finetune,kd,distil,convert,convert-distil,distil-convert
     python methods/efficient_attention.py --attention lsg --task pocket/rte                # or bigbird, nystromformer
     python methods/efficient_attention.py --task litbank --data-dir DIR --teacher FacebookAI/roberta-base \\
-        --max-length 4096 --corpus oscar:3000000=part.jsonl.gz,books=books.txt    # OSCAR is filtered as in section 3.2
+        --max-length 4096 --corpus part.jsonl.gz,books.txt    # OSCAR is filtered as in section 3.2
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
@@ -28,44 +28,22 @@ little. A corpus of long and short texts is the best to distil on. Distil-then-c
 a variant here.
 
 What the paper has -> code
-    sections 2 and 4: four attentions      common/layers/attention.py: Longformer, BigBird, Lsg, Nystromformer
+    sections 2 and 4: four attentions      longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
     section 3.1: convert                   convert; common/layers/long.py: published long teachers
     section 3.1: every other layer         depth, distil
     appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
-    sections 3.2 and 4.5: what to distil on    common/corpus.py, `--corpus`
-    tables 2 and 4; appendix A             python -m bench sizes, speed and figures ner-data
-
-Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers
-efficient_attention`)
-    - any encoder of the library that uses its attention interface can be converted, not RoBERTa alone.
-    - every other layer is the first, third, ...: [0, 2, 4, 6, 8, 10] of twelve; DistilBERT took [0, 2, 4, 7, 9, 11].
-    - padding changes no result. The library's Nystromformer averages padding into its landmarks, and its BigBird has
-      a global block at the end of the batch's longest text; here both belong to each text.
-    - BigBird's random blocks are the same in training and evaluation; the library draws them in training and sees
-      block 0 four times in evaluation. A text of up to 704 tokens gets full attention in both.
-    - LSG chooses the tokens of largest norm, its authors' default; the paper speaks of hashing (LSH). The paper calls
-      Longformer's window dilated. Here none is, nor in the published models.
-    - appendix B has a cross-entropy without T^2, and does not say which hidden states and tokens count. DistilBERT's
-      code does: T^2 KL(teacher || student), the last states, means over all tokens, of L_mlm over the masked ones.
-    - with `--budget paper` a step of distillation has 2^18 tokens, as Longformer's conversion has. DistilBERT's has
-      5 x 50 texts; table 8's students had "a train batch size of 4".
-    - Longformer's own projections for global tokens are not trained by masked language modelling, where nothing is
-      global: they are copied from the others when it ends. Question tokens are global in question answering.
-    - all variants have one budget of examples: those of the converted teacher count as the student's do. Before
-      fine-tuning an example is a text, or a piece of a long one; none are joined. The pocket suite's documents are
-      fine-tuned on short ones first.
-    - a masked-LM head that a checkpoint lacks is trained first, on short pieces, and counts as the teacher's examples.
-    - each seed has a chain of stages of its own; the paper has one.
-    - fine-tuning with the teacher's soft labels (`kd`, `convert-distil-kd`) is not in the paper.
+    sections 3.2 and 4.5: what to distil on    `--corpus`, passes_oscar
+    table 4; appendix A                    python -m bench speed and figures ner-data
+docs/efficient_attention.md lists what differs from the paper, and how its gaps are read.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -84,6 +62,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "distil-convert": ("distil", "convert"),
     "convert-distil-kd": ("convert", "distil", "kd"),
 }
+# The paper names no range: BERT's rates, and for distillation DistilBERT's and half of it
+GRID = {"lr": (2e-5, 3e-5, 5e-5), "distil_lr": (5e-4, 2.5e-4)}
 PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
 # With --budget paper: Longformer's steps and tokens a step (of distillation, too); DistilBERT's epochs
 CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3
@@ -97,6 +77,7 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "token classification", "span QA")
     OUTPUTS_ALONE = ()  # its stages go on from the teacher
+    GRID = GRID
 
     variant: str = variants("finetune,kd,convert-distil", VARIANTS)
     task: str = "pocket/rte"
@@ -134,35 +115,31 @@ class Args(CommonArgs):
     convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
     distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
 
-    def check(self) -> None:
-        super().check()
+    def wrong(self) -> Iterator[str]:
         if self.convert_share + self.distil_share >= 1:
-            raise BadInput(
-                f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
-                " fine-tune with; their sum must be below 1"
-            )
+            yield (f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
+                   " fine-tune with; their sum must be below 1")  # fmt: skip
         if self.attention == "lsg" and (self.window or 128) % 4:
-            raise BadInput(f"--window {self.window}: LSG halves a block and pairs what is left; give a multiple of 4")
+            yield f"--window {self.window}: LSG halves a block and pairs what is left; give a multiple of 4"
         if self.student == "half" and self.keep != "first":
-            raise BadInput(f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it")
+            yield f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it"
         for name in self.variants:
-            allowed = ("auto", "pretrained", *["random"] * ("convert" in VARIANTS[name][:1]))
-            if VARIANTS[name] not in ((), ("kd",)) and self.init not in allowed:
-                raise BadInput(f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work")
+            stages = VARIANTS[name]
+            random = self.init == "random" and stages[:1] == ("convert",)
+            if stages not in ((), ("kd",)) and self.init not in ("auto", "pretrained") and not random:
+                yield f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work"
 
     def check_student(self) -> None:
         if self.student != "half":
             super().check_student()
 
+    def width(self) -> int:
+        from common import models
 
-def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """The paper names no range: BERT's rates, which scale with 768 / width, and of distillation DistilBERT's and half
-    of it."""
-    from common import models
+        return models.load_config(models.source(self.teacher)).hidden_size  # students are as wide as the teacher
 
-    width = models.load_config(models.source(args.teacher)).hidden_size
-    space: dict[str, tuple[float, ...]] = {"lr": tuple(lr * 768 / width for lr in (2e-5, 3e-5, 5e-5))}
-    return space | ({"distil_lr": (5e-4, 2.5e-4)} if "distil" in VARIANTS[variant] else {})
+    def unused(self, variant: str) -> set[str]:
+        return {"distil_lr"} - {f"{stage}_lr" for stage in VARIANTS[variant]}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -183,42 +160,116 @@ from common.tasks import TaskData
 from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
 
-# Shapes: B batch, L length, D width, V vocabulary.
+# Shapes: B batch, L length, D width, V vocabulary; in the attentions H heads of width d, M landmarks.
+
+
+# --- the four attentions (sections 2 and 4) ------------------------------------------------------------------
+#
+# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
+# common/layers/attention.py computes the same without them, for padded batches. That is what trains; a test compares
+# outputs and gradients.
+
+
+def attend(Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Tensor:
+    """softmax(Q K' / sqrt(d)) V over the keys that each query sees, by the mask `seen`, (L, L) or (H, L, L)."""
+    scores = Q @ K.mT / Q.shape[-1] ** 0.5
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ V
+
+
+def longformer(Q: Tensor, K: Tensor, V: Tensor, of_global: tuple[Tensor, Tensor, Tensor], window: int,
+               is_global: Tensor) -> Tensor:  # fmt: skip
+    """A token sees `window` tokens on each side and the global ones. Global tokens (a mask, (L,)) see everything, by
+    queries, keys and values of their own, `of_global`."""
+    i = torch.arange(Q.shape[1])
+    near = (i[:, None] - i).abs() <= window
+    local = attend(Q, K, V, near | is_global)
+    everything = attend(*of_global, torch.ones_like(near))
+    return torch.where(is_global[:, None], everything, local)
+
+
+def bigbird(Q: Tensor, K: Tensor, V: Tensor, block: int, drawn: Tensor) -> Tensor:
+    """A block of tokens sees itself, its neighbours, the first, the last, and those of `drawn`, (blocks, H, random).
+    The first and the last block see everything."""
+    of_token = torch.arange(Q.shape[1]) // block
+    i, j, last = of_token[:, None], of_token, int(of_token[-1])
+    seen = ((i - j).abs() <= 1) | (j == 0) | (j == last) | (i == 0) | (i == last)
+    random = (drawn[of_token][..., None] == j).any(2)  # (L, H, L)
+    return attend(Q, K, V, seen | random.transpose(0, 1))
+
+
+def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, globals: int) -> Tensor:
+    """Behind the global tokens, which see and are seen by everything, a block sees itself, its neighbours and, of the
+    `reach` blocks beyond these on each side, the `sparse` tokens whose keys have the largest norm."""
+    i = torch.arange(Q.shape[1])
+    of_token = (i - globals).div(block, rounding_mode="floor")  # negative for global tokens
+    stands_out = torch.zeros(Q.shape[:2], dtype=torch.bool)  # (H, L)
+    for J in range(int(of_token[-1]) + 1):
+        (inside,) = torch.where(of_token == J)
+        largest = K[:, inside].norm(dim=-1).topk(min(sparse, len(inside))).indices
+        stands_out.scatter_(1, inside[largest], True)
+    distance = (of_token[:, None] - of_token).abs()
+    seen = (distance <= 1) | (i < globals) | (i < globals)[:, None]
+    return attend(Q, K, V, seen | stands_out[:, None] & (distance <= 1 + reach))
+
+
+def nystromformer(Q: Tensor, K: Tensor, V: Tensor, landmarks: int, iterations: int = 6) -> Tensor:
+    """softmax(Q K~') A^+ softmax(Q~ K') V with A = softmax(Q~ K~'), where Q~ and K~ are means over M segments of the
+    text. (The fast one adds a convolution of V, which is 0 in a model that was just converted.)"""
+    L, d = Q.shape[1:]
+    segments = F.one_hot(torch.arange(L) * landmarks // L).to(Q)  # (L, M)
+    means = (segments / segments.sum(0)).T
+    Q_means, K_means = means @ Q, means @ K  # (H, M, d)
+    first = (Q @ K_means.mT / d**0.5).softmax(-1)  # (H, L, M)
+    A = (Q_means @ K_means.mT / d**0.5).softmax(-1)  # (H, M, M)
+    last = (Q_means @ K.mT / d**0.5).softmax(-1)  # (H, M, L)
+    return first @ pseudo_inverse(A, iterations) @ last @ V
+
+
+def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
+    """A^+ by the paper's iteration of third order, from Z = A' / (||A||_1 ||A||_inf); the rows of A sum to 1."""
+    I = torch.eye(A.shape[-1]).to(A)
+    Z = A.mT / A.sum(-2).max()  # over all heads of the text
+    for _ in range(iterations):
+        AZ = A @ Z
+        Z = 0.25 * Z @ (13 * I - AZ @ (15 * I - AZ @ (7 * I - AZ)))
+    return Z
 
 
 # --- what becomes of a row -----------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
-    """How many layers a row keeps, and which, as `--keep` names them; its stages before the task; whether the teacher's
-    soft labels fine-tune it; what it then reads, and with which attention (None: full)."""
+    """What becomes of a row: a variant, once arguments and teacher are known."""
 
-    layers: int
-    keep: str
-    stages: tuple[str, ...]
-    soft: bool
-    length: int
-    pattern: dict[str, Any] | None
+    layers: int  # of the student
+    keep: str  # which of the teacher's these are, as `--keep` names them
+    stages: tuple[str, ...]  # before the task: convert, distil
+    soft: bool  # whether the fine-tuned teacher's soft labels fine-tune it
+    length: int  # tokens that it reads of an example of the task
+    pattern: dict[str, Any] | None  # settings of its attention; None: full attention
 
 
 def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
-    """What the arguments and the teacher make of a variant. A teacher that is long already keeps its attention."""
+    """`BadInput` for a student of another width than the teacher's."""
     stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
-    full = min(args.short_length, args.max_length), None
-    length, pattern = (args.max_length, attention_settings(args)) if "convert" in stages else full
-    if attention.kind_of(teacher.model.config):
+    layers, keep = depth(args, teacher, variant)
+    if attention.kind_of(teacher.model.config):  # a teacher that is long already keeps its attention
         length, pattern = args.max_length, teacher.model.config.efficient_attention
-    return Plan(*depth(args, teacher, variant), stages, "kd" in VARIANTS[variant], length, pattern)
+    elif "convert" in stages:
+        length, pattern = args.max_length, attention_settings(args)
+    else:
+        length, pattern = min(args.short_length, args.max_length), None
+    return Plan(layers, keep, stages, "kd" in VARIANTS[variant], length, pattern)
 
 
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
-    """How many layers a row's student has, and which of the teacher's. `BadInput` for another width than its."""
+    """How many layers a row's student has, and which of the teacher's these are."""
     N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
-    if VARIANTS[variant] == ("convert",):  # the converted teacher
+    if VARIANTS[variant] == ("convert",):  # the whole teacher, with another attention
         return N, "first"
     if args.student == "half":
-        kept = range(1, N + 1, 2)
-        return len(kept), ",".join(map(str, kept))
+        every_other = range(1, N + 1, 2)
+        return len(every_other), ",".join(map(str, every_other))
     layers, wide = student_shape(args.student)
     if wide != width:
         raise BadInput(f"--student {args.student}: has to be as wide as the teacher, {width}; or half")
@@ -316,38 +367,47 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
 
 
 def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
-    """The folder (or hub id) of the masked LM at the end of a row's chain of stages; every row is charged in full. A
-    teacher that is long already needs no conversion."""
-    source = run.teacher.pretrained or run.teacher.name
+    """A row's stages, one after the other, each on the masked LM that the one before it left; the folder (or hub id) of
+    the last one. Every row is charged for all of its stages, those that it shares with other rows too."""
+    short = min(args.short_length, args.max_length)  # tokens of a piece, with full attention
+    long_ = args.stage_length or args.max_length  # with an efficient one
     is_long = attention.kind_of(run.teacher.model.config) is not None
-    stages = [name for name in plan.stages if name == "distil" or not is_long]
-    long_length, short_length = args.stage_length or args.max_length, min(args.short_length, args.max_length)
-    if any({"convert": args.convert_share, "distil": args.distil_share}[name] for name in stages):
-        source = long.with_lm_head(run, source, texts, min(64, short_length))  # before its body is another
+    stages = [name for name in plan.stages if not (name == "convert" and is_long)]  # which needs no conversion
+    shares = {"convert": args.convert_share, "distil": args.distil_share}
+
+    source = run.teacher.pretrained or run.teacher.name
+    if any(shares[name] for name in stages):  # something is trained: a missing masked-LM head comes first
+        source = long.with_lm_head(run, source, texts, min(64, short))
     for name in stages:
         if name == "convert":
-            own = text.open_texts(args.convert_corpus, run.task) if args.convert_corpus else texts
-            source, is_long = convert(args, run, source, own, long_length), True
+            own = text.open_texts(args.convert_corpus, run.task, passes=passes_oscar) if args.convert_corpus else texts
+            source = convert(args, run, source, own, long_)
+            is_long = True
         else:
-            length = long_length if is_long else short_length
-            source = distil(args, run, source, texts, length, plan.layers, plan.keep)
+            source = distil(args, run, source, texts, long_ if is_long else short, plan.layers, plan.keep)
     return source
 
 
 def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> PreTrainedModel:
-    """A row's student before it is fine-tuned."""
+    """A row's student before it is fine-tuned: the teacher's layers, or what its stages have made of them."""
     if not plan.stages:
         return run.student(keep=plan.keep)
-    teacher, source = run.teacher, before_the_task(args, run, plan, texts)
-    first = "all layers" if "distil" not in plan.stages else models.named_layers(plan.keep, plan.layers)
-    is_long = attention.kind_of(teacher.model.config) is not None
-    start = teacher.name if is_long else teacher.pretrained or teacher.name
-    run.started_from = " then ".join((f"{first} of {Path(start).name}", *plan.stages))
-    tuned = None if teacher.pretrained else teacher.model
+    teacher = run.teacher
+    source = before_the_task(args, run, plan, texts)
+    tuned = None if teacher.pretrained else teacher.model  # whose head the student takes over
     student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
     if run.shared_steps and attention.kind_of(student.config) == "longformer":
         attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
+    run.started_from = start_of(plan, teacher)
     return student
+
+
+def start_of(plan: Plan, teacher: Teacher) -> str:
+    """The cell "starts from" of a table: "layers 1,3 of bert then convert then distil"."""
+    which = models.named_layers(plan.keep, plan.layers) if "distil" in plan.stages else "all layers"
+    is_long = attention.kind_of(teacher.model.config) is not None
+    name = teacher.name if is_long else teacher.pretrained or teacher.name
+    return " then ".join((f"{which} of {Path(name).name}", *plan.stages))
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------
@@ -384,6 +444,26 @@ def teacher_length(args: Args, task: TaskData) -> int:
     return length
 
 
+# The paper drops texts of "harmful categories" and does not list them: here those of the UT1 block list, OSCAR's source
+HARMFUL = {
+    *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling", "hacking"),
+    *("malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
+}
+
+
+def passes_oscar(row: dict[str, Any]) -> bool:
+    """Section 3.2's filters of OSCAR: English with a probability of 0.8 or more, no warning of quality, a perplexity of
+    more than 13.51 under a model of harmful text, no harmful category. A text without OSCAR's metadata passes."""
+    said = row.get("metadata") or row.get("meta")
+    if not isinstance(said, dict) or "identification" not in said:
+        return True
+    language, perplexity = said["identification"] or {}, said.get("harmful_pp")
+    english = language.get("label") == "en" and language.get("prob", 0.0) >= 0.8
+    warned = {"tiny", "short_sentences", "noisy"} & set(said.get("quality_warnings") or ())
+    harmful = HARMFUL & set(said.get("categories") or ()) or (perplexity is not None and perplexity <= 13.51)
+    return english and not warned and not harmful
+
+
 def default_corpus(task: TaskData) -> str:
     """Long texts for tasks over documents, and a mixture for those over sentences."""
     if task.source != "pocket":
@@ -393,15 +473,23 @@ def default_corpus(task: TaskData) -> str:
 
 def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[str, Any]:
     """A row's settings besides the arguments, and its own `arguments`."""
-    # a teacher that is only known as it was fine-tuned is where all rows start
-    staged = args.init == "auto" or bool(plan.stages)
-    init = ("pretrained" if teacher.pretrained else "teacher") if staged else args.init
-    student = f"{plan.layers}x{teacher.model.config.hidden_size}"
+    staged = bool(plan.stages)
+    init = args.init
+    if staged or args.init == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
+        init = "pretrained" if teacher.pretrained else "teacher"
+    order = ", ".join(plan.stages)
+    if staged and args.init == "random":
+        order += " from random weights"
+    converts_own = args.convert_corpus is not None and "convert" in plan.stages
     return {
-        "arguments": {"max_length": plan.length, "student": student, "init": init},
-        "order": ", ".join(plan.stages) + " from random weights" * (args.init == "random" and bool(plan.stages)),
-        "corpus": texts.signature if plan.stages else None,
-        "convert_corpus": corpus.named(own) if (own := args.convert_corpus) and "convert" in plan.stages else None,
+        "arguments": {
+            "max_length": plan.length,
+            "student": f"{plan.layers}x{teacher.model.config.hidden_size}",
+            "init": init,
+        },
+        "order": order,
+        "corpus": texts.signature if staged else None,
+        "convert_corpus": corpus.named(args.convert_corpus) if converts_own else None,
         "document_length": args.max_length,
         "pattern": plan.pattern,
         "labels_alone": not plan.soft,
@@ -411,7 +499,7 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
 def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = load_teacher(args, task)
-        texts = text.open_texts(args.corpus or default_corpus(task), task)
+        texts = text.open_texts(args.corpus or default_corpus(task), task, passes=passes_oscar)
         plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
         rows = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)

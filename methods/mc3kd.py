@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """MC3KD: maximising the effectiveness of larger BERT models for compression.
@@ -14,7 +14,6 @@ Fan et al., ACL 2025: https://aclanthology.org/2025.acl-long.1067
     python methods/mc3kd.py --variant finetune,kd,mc3kd --task pocket/rte --seed 1
     python methods/mc3kd.py --task rte --data-dir GLUE_DIR --teacher MODEL_DIR --student 3x384
     python methods/mc3kd.py --task rte --teacher bert-base-uncased --student 6x768 --budget paper --temperature 20
-    python methods/mc3kd.py --variant only-selection --tokens all --last in    # MC3KD's layers, PKD's loss
     python methods/mc3kd.py --task pocket/lm --variant finetune,kd,mc3kd --max-length 32   # GPT-2s, by perplexity
 
 The paper in ten lines. A larger teacher often distils no better than a smaller one. The authors measure how
@@ -28,79 +27,55 @@ lower means layers that differ more.
 
 Equation -> code
     (1) vanilla KD                     baseline, of all scripts: common/losses.py
-    (2) C_T(l), layer against layer    LayerStatistics.svcca, layer_correlations
+    (2) C_T(l), layer against layer    svcca, layer_correlations
     (3) the m smallest, in order       select_layers
     (4)-(6) whitening, correlation     total_correlation, by `ccc`
     (7), (8) the whole loss            step_loss
-    tables 4 and 8: TAKD, DynaKD       takd, dynakd
+    tables 4 and 8: TAKD, DynaKD       bench/baselines/takd.py, dynakd.py
     figures 2, 4-9                     python -m bench figures mc3kd; `--track`
-
-Differences from the paper, and how its gaps are read (more, table by table: `python -m bench papers mc3kd`)
-    - eq. 1 leaves out the temperature's square and the direction: KL(teacher || student) * T^2, mean over the batch.
-    - T is 2 and alpha 0.9, as in all scripts. The paper has T = 20 and searches alpha from 0.2 to 0.7 (appendix A);
-      `--budget paper` changes the number of epochs alone.
-    - eq. 5 divides by m - 1, and m is also the number of layers: read as n, the number of vectors. Eq. 6 writes the
-      trace norm as tr(T'T)^(1/2): read as the sum of singular values, as in deep CCA.
-    - each layer's correlation is divided by min(D_S, D_T), so that beta means the same for every width. A beta of the
-      paper is that many times as large here.
-    - all valid tokens are the samples (`--tokens cls`: [CLS] alone, 32 of a batch). With no more vectors than
-      dimensions it is nearly n - 1 for related and unrelated layers alike: a line warns of it. `--memory 0.9`
-      adds the covariances of the batches before, each batch's with 0.9 of the next one's weight, so that
-      `--accumulate` works, too; `--shrinkage` sets a ridge that grows with D/n.
-    - C_T and RCCC are over 512 examples, drawn at random; RCCC is of layers 1 and N, not of the embeddings. Algorithm 1
-      stops at N - 1, eqs. 2-3 at N: l runs from 1 to N.
-    - the paper names AdamW. A start from the first layers of the student's checkpoint, warm-up 0.1, linear decay,
-      weight decay 0.01, clipping at 1, and batches of like length are ours.
-    - PKD matches the [CLS] vectors of all student layers but the last, as its own paper does (`--tokens`, `--last`).
-      "Only selection" is said to use vanilla KD's loss, in which no layer takes part; its results differ from KD's:
-      read as PKD's loss, so that the deepest of the selected layers has no partner. `only-mc3` matches all student
-      layers, the last one with the teacher's last.
-    - TAKD (Mirzadeh et al. 2020) spends half of the budget on its assistant. This lies half-way in layers; the paper's
-      has 6 between 24 and 3 (section 6.3; `--assistant 6x768`). How DynaKD (Ding et al. 2024) learns its distribution
-      is not in the paper: read as the score-function (REINFORCE) gradient of the expected loss of eq. 1.
-    - language modelling, without details in the paper: means over the predicted tokens; the CCC is over the states of
-      all positions, GPT-2's last after the final layer norm, as the library hands it out.
+docs/mc3kd.md lists what differs from the paper, and how its gaps are read.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, partial
-from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, execute, parse, split_paths, student_shape, variants
+from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
 
 class Variant(NamedTuple):
     """Which teacher layers guide the student, and by which loss; `--beta`, `--tokens` and `--last` replace theirs."""
 
-    layers: Literal["none", "skip", "last", "selected"]
-    hidden: Literal["none", "pkd", "ccc"]
+    layers: Literal["none", "skip", "last", "selected"] = "none"
+    hidden: Literal["none", "pkd", "ccc"] = "none"
     beta: float = 0.0  # weight of the hidden loss; each paper has its own scale
     tokens: Literal["all", "cls"] = "all"  # whose vectors it compares
     last: Literal["in", "out"] = "in"  # whether the student's last layer is matched too
 
 
 VARIANTS = {
-    "finetune": Variant("none", "none"),  # the undistilled student
-    "kd": Variant("none", "none"),
+    "finetune": Variant(),  # the undistilled student
+    "kd": Variant(),
+    # PKD's own paper matches the [CLS] vectors of all student layers but the last
     "pkd-skip": Variant("skip", "pkd", 100.0, "cls", "out"),
     "pkd-last": Variant("last", "pkd", 100.0, "cls", "out"),
-    "takd": Variant("none", "none"),
-    "dynakd": Variant("none", "none"),
+    # said to have vanilla KD's loss, in which no layer takes part, and other results than KD: read as PKD's loss
     "only-selection": Variant("selected", "pkd", 100.0, "cls", "out"),
     "only-mc3": Variant("skip", "ccc", 1.0),
     "mc3kd": Variant("selected", "ccc", 1.0),
 }
 PAPER_EPOCHS = 4
-POOLS = {"pocket-6": "pocket", "pocket-12": "pocket,pocket-6"}  # DynaKD's teachers beside an embedded one
+# Appendix A, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 there is 77 here
+GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
 @dataclass
@@ -108,73 +83,41 @@ class Args(CommonArgs):
     """The arguments of all scripts, and MC3KD's."""
 
     KINDS = ("classification", "regression", "language modelling")
+    VARIANTS = VARIANTS
+    GRID = GRID
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
-    assistant: str | None = arg(
-        None, "takd: layers x width of the assistant (default: half-way in layers, the teacher's width)"
-    )
-    pool: str | None = arg(
-        None, "dynakd: teachers to choose from besides --teacher (default: the shallower pocket teachers)"
-    )
-    tokens: Literal["all", "cls"] | None = arg(
-        None, "vectors that are compared: every valid token, or [CLS] (default: [CLS] by PKD's MSE, else all)"
-    )
-    last: Literal["in", "out"] | None = arg(
-        None, "whether the student's last layer is matched too (default: out by PKD's MSE, as in its paper; else in)"
-    )
-    ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances, which may have no inverse without", above=0)
-    shrinkage: float | None = arg(
-        None, "in place of --ridge: r = SHRINKAGE x D/n x mean variance, for batches of few vectors", above=0
-    )
-    memory: float = arg(
-        0.0, "share of the earlier batches' covariances that joins a batch's, for few vectors", low=0, high=0.999
-    )
-    track: bool = arg(False, "also log RCCC and the score at the end of every epoch (figures 4 and 5)", setting=False)
+    tokens: Literal["all", "cls"] | None = arg(None, "vectors compared: of all tokens (CCC's default) or [CLS] (PKD's)")
+    last: Literal["in", "out"] | None = arg(None, "is the student's last layer matched? (default: CCC in, PKD out)")
+    ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances to make them invertible", above=0)
+    shrinkage: float | None = arg(None, "a ridge for few vectors: SHRINKAGE x D/n x mean variance", above=0)
+    memory: float = arg(0.0, "for few vectors: the share that earlier batches' covariances keep", low=0, high=0.999)
+    track: bool = arg(False, "also log RCCC and the score after every epoch (figures 4 and 5)", setting=False)
     selection_examples: int = arg(512, "examples, drawn at random, over which SVCCA and RCCC are computed", low=2)
 
-    def check(self) -> None:
-        super().check()
-        rows = {name: row for name in self.variants if (row := self.row(name)).hidden != "none"}
-        of_tokens = [row for row in rows.values() if row.hidden == "ccc" or row.tokens == "all"]
-        if self.accumulate > 1 and any(row.hidden == "pkd" or not self.memory for row in of_tokens):
-            raise BadInput(
-                f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out, or add"
-                " --memory 0.9, which is for the CCC alone"
-            )
-        if self.assistant is not None:
-            student_shape(self.assistant, "--assistant")
-        if self.pool is None and "dynakd" in self.variants and self.teacher not in POOLS:
-            raise BadInput("--variant dynakd: chooses among several teachers; name more with --pool A,B")
-        if any(row.last == "out" for row in rows.values()) and student_shape(self.student)[0] < 2:
-            raise BadInput(f"--student {self.student}: its last layer is left out, so it needs 2 or more; or --last in")
-        cls = [name for name, row in rows.items() if row.tokens == "cls"]
-        for task in self.tasks if cls else ():
-            if self.kind_of(task) == "language modelling":
-                raise BadInput(f"--variant {cls[0]}: compares [CLS] vectors, and {task} has none; --tokens all works")
+    def wrong(self) -> Iterator[str]:
+        for name in self.variants:
+            row = self.row(name)
+            if row.hidden == "none":
+                continue
+            if row.last == "out" and student_shape(self.student)[0] < 2:
+                yield f"--student {self.student}: its last layer is left out, so it needs 2 or more; or --last in"
+            by_row = row.hidden == "pkd" and row.tokens == "cls"
+            remembered = row.hidden == "ccc" and self.memory
+            if self.accumulate > 1 and not by_row and not remembered:
+                yield (f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out, or add"
+                       " --memory 0.9, which is for the CCC alone")  # fmt: skip
+            for task in self.tasks:
+                if row.tokens == "cls" and self.kind_of(task) == "language modelling":
+                    yield f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works"
 
-    def row(self, name: str) -> Variant:
-        """A variant, with what the arguments replace in it."""
-        given = {key: getattr(self, key) for key in ("beta", "tokens", "last")}
-        return VARIANTS[name]._replace(**{key: value for key, value in given.items() if value is not None})
+    def unused(self, variant: str) -> set[str]:
+        return {"finetune": {"alpha", "beta"}, "kd": {"beta"}}.get(variant, set())
 
     def versions(self, variant: str) -> dict[str, Any]:
         """Version 1 of the CCC had another gradient: less exact, and with `--memory` a smaller one."""
         return {"ccc": 2} if VARIANTS[variant].hidden == "ccc" else {}
-
-
-def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """Appendix A's search space, for BERT-base, without what a variant does not use; rates scale with 768 / width. The
-    temperature is fixed at 20 there. The figures of beta are the paper's, their meaning is not: its 0.1 weighs the sum
-    of 768 correlations, which would be 77 here."""
-    space: dict[str, tuple[float, ...]] = {
-        "lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (2e-5, 3e-5, 5e-5))
-    }
-    if variant != "finetune":
-        space["alpha"] = (0.2, 0.5, 0.6, 0.7)
-    if VARIANTS[variant].hidden != "none":
-        space["beta"] = (0.1, 1.0, 10.0)
-    return space
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -185,7 +128,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.data import Encoded, collate, encode, load
+from common.data import collate, encode, load
 from common.errors import warn
 from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
@@ -194,15 +137,55 @@ from common.run import Run, task_runs
 from common.teacher import Teacher, get_teacher
 from common.train import Batch, Ledger, Loop
 
-# Shapes: B batch, L length, D width (D_S student, D_T teacher), C classes, n vectors (valid tokens of a batch);
-# m student layers, N teacher layers.
+# Shapes: n vectors (valid tokens of a batch), D width (D_S student, D_T teacher); m student layers, N teacher layers.
 
 
-# --- SVCCA: how alike two layers are (section 3.2, eq. 2) ----------------------------------------------------
+# --- how alike two layers are, and which ones lead (sections 3.2 and 5.1) -----------------------------------------
+
+
+def svcca(S_xx: Tensor, S_yy: Tensor, S_xy: Tensor) -> float:
+    """Eq. 2: the mean canonical correlation of two layers, from their (D_x, D_x), (D_y, D_y) and (D_x, D_y)
+    covariances: in [0, 1], 0 for a constant layer."""
+    correlations = torch.linalg.svdvals(whitening(S_xx).T @ S_xy @ whitening(S_yy)).clamp(max=1)
+    return float(correlations.mean()) if len(correlations) else 0.0
+
+
+def whitening(S: Tensor) -> Tensor:
+    """(D, D) -> (D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
+    values, directions = torch.linalg.eigh(S)
+    values, directions = values.flip(0).clamp(min=0), directions.flip(1)
+    share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
+    k = int((share < 0.99).sum()) + 1
+    values, directions = values[:k], directions[:, :k]
+    return directions[:, values > 0] / values[values > 0].sqrt()
+
+
+def select_layers(sequence: list[float], m: int) -> list[int]:
+    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
+    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
+    return sorted(order[:m])
+
+
+def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
+    """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
+
+    `BadInput` for a student with more layers than the teacher.
+    """
+    N = len(sequence)
+    if variant.layers == "none":
+        return []
+    if m > N:
+        raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
+    layers = {
+        "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
+        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
+        "selected": select_layers(sequence, m),
+    }[variant.layers]
+    return layers[:-1] if variant.last == "out" else layers
 
 
 class LayerStatistics:
-    """Streamed second moments of pairs of layers; memory does not grow with the number of examples.
+    """Covariances of layers whose vectors come batch by batch; memory does not grow with the number of examples.
 
     `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
     Products are taken in the precision of the vectors, after a first mean is taken off (some of BERT's dimensions
@@ -233,49 +216,40 @@ class LayerStatistics:
         centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
         return centred / (self.n - 1)
 
-    def whitener(self, i: int) -> Tensor:
-        """(D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
-        values, directions = torch.linalg.eigh(self.covariance(i, i))
-        values, directions = values.flip(0).clamp(min=0), directions.flip(1)
-        share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-        k = int((share < 0.99).sum()) + 1
-        values, directions = values[:k], directions[:, :k]
-        return directions[:, values > 0] / values[values > 0].sqrt()
-
     def svcca(self) -> list[float]:
-        """Eq. 2 of each pair: the mean canonical correlation of its layers, in [0, 1]; 0 for a constant layer."""
-        whiteners = {i: self.whitener(i) for i in self.layers}
-        crosses = (whiteners[i].T @ self.covariance(i, j) @ whiteners[j] for i, j in self.pairs)
-        return [float(x.clamp(max=1).mean()) if len(x) else 0.0 for x in map(torch.linalg.svdvals, crosses)]
+        """Eq. 2 of each pair."""
+        return [svcca(self.covariance(i, i), self.covariance(j, j), self.covariance(i, j)) for i, j in self.pairs]
 
 
 @torch.no_grad()
-def layer_statistics(model: PreTrainedModel, tokenizer: Any, encoded: Encoded, pairs: list[tuple[int, int]],
-                     args: Args) -> LayerStatistics:  # fmt: skip
-    """SVCCA statistics of a model in evaluation mode over `--selection-examples` examples, the same for every model."""
-    device, was_training = next(model.parameters()).device, model.training
+def svcca_of(args: Args, task: Any, split: str, teacher: Teacher, model: PreTrainedModel,
+             pairs: list[tuple[int, int]]) -> list[float]:  # fmt: skip
+    """Eq. 2 of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
+    encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
+    statistics, was_training = LayerStatistics(pairs), model.training
     model.eval()
-    statistics = LayerStatistics(pairs)
     sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
     for start in range(0, len(sample), args.batch_size):
-        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
-        inputs = {k: v.to(device) for k, v in batch.items() if k != "labels"}
+        batch = collate(teacher.tokenizer, encoded, sample[start : start + args.batch_size])
+        inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
         hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
         valid = inputs["attention_mask"].bool()
         statistics.update({i: hidden[i][valid] for i in statistics.layers})
     model.train(was_training)
-    return statistics
+    return statistics.svcca()
 
 
 @by_main
 def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], Ledger]:
-    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples; what it costs."""
-    encoded = encode(teacher.tokenizer, task.splits["train"], task.task, args.max_length)
-    N, cost = teacher.model.config.num_hidden_layers, Ledger()
-    pairs = [(l - 1, l) for l in range(1, N + 1)]
+    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples, and what it costs; [] of a teacher that
+    is outputs alone."""
+    cost = Ledger()
+    if teacher.stored:
+        return [], cost
+    pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
     with cost.clock():
-        sequence = layer_statistics(teacher.model, teacher.tokenizer, encoded, pairs, args).svcca()
-    cost.teacher_examples = min(args.selection_examples, len(encoded))
+        sequence = svcca_of(args, task, "train", teacher, teacher.model, pairs)
+    cost.teacher_examples = min(args.selection_examples, len(task.splits["train"]))
     return sequence, cost
 
 
@@ -283,40 +257,11 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
 def rccc_of(args: Args, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
     """SVCCA between a model's first and last layer, over training examples and over those of each reported split; of
     one layer nothing."""
-    found, last = dict[str, float](), model.config.num_hidden_layers
+    last = model.config.num_hidden_layers
     if last == 1:
-        return found
-    for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
-        encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
-        (found[key],) = layer_statistics(model, teacher.tokenizer, encoded, [(1, last)], args).svcca()
-    return found
-
-
-# --- which teacher layers (section 5.1, eqs. 2-3) ------------------------------------------------------------
-
-
-def select_layers(sequence: list[float], m: int) -> list[int]:
-    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
-    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
-    return sorted(order[:m])
-
-
-def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
-    """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
-
-    `BadInput` for a student with more layers than the teacher.
-    """
-    N = len(sequence)
-    if variant.layers == "none":
-        return []
-    if m > N:
-        raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
-    layers = {
-        "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
-        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
-        "selected": select_layers(sequence, m),
-    }[variant.layers]
-    return layers[:-1] if variant.last == "out" else layers
+        return {}
+    splits = {"rccc": "train"} | {f"rccc_{split}": split for split in task.reported}
+    return {key: svcca_of(args, task, split, teacher, model, [(1, last)])[0] for key, split in splits.items()}
 
 
 # --- losses --------------------------------------------------------------------------------------------------
@@ -429,116 +374,47 @@ class Memory(torch.nn.Module):
         return joined, n
 
 
-def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher, batch: Batch,
-              layers: list[int], memories: Any = ()) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it. `layers[i - 1]` guides student layer i, and
-    `memories[i - 1]` has the covariances of its batches before."""
+def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
+              layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
+    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone.
+
+    `layers[i - 1]` guides student layer i; with `--memory`, `memories[i - 1]` has the covariances of earlier batches.
+    """
     s = student(**batch.inputs, output_hidden_states=bool(layers))
-    t: Any = None if name == "finetune" else teacher(batch, layers)
-    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; without a teacher CE alone
-    loss, row = baseline(args, batch, s, t), args.row(name)
-    at: dict[str, Any] = {"mask": batch.mask, "tokens": row.tokens, "family": student.config.model_type}
-    pairs = ((vectors(s.hidden_states[i], **at), vectors(t.hidden_states[l], **at)) for i, l in enumerate(layers, 1))
+    t: Any = teacher(batch, layers) if teacher else None
+    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper leaves out T^2 and the direction, KL(teacher || student)
+    loss = baseline(args, batch, s, t)
+    if row.hidden == "none":
+        return loss
+    compared = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)
+    pairs = [(compared(s.hidden_states[i]), compared(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
     if row.hidden == "pkd":
-        loss = loss + row.beta * mean(term("PKD", torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)))
-    elif row.hidden == "ccc":
-        # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value
-        L_CCC: Any = 0.0  # without --memory there are no `memories`, and each is None
-        for (S, T), memory in zip_longest(pairs, memories):
-            L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
-        # eq. 8
-        loss = loss + row.beta * term("CCC", L_CCC)
-    return loss
+        distances = torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)
+        return loss + row.beta * mean(term("PKD", distances))
+    # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value, whatever the width
+    L_CCC: Any = 0.0
+    for (S, T), memory in zip(pairs, memories or [None] * len(pairs), strict=True):
+        L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
+    # eq. 8
+    return loss + row.beta * term("CCC", L_CCC)
 
 
 # --- training ------------------------------------------------------------------------------------------------
 
 
-def distil(args: Args, run: Run, student: PreTrainedModel, teacher: Teacher, layers: list[int]) -> None:
-    """KD, PKD, MC3KD: a row's student on all that is left of its budget; `layers` guide student layers 1, 2, ..."""
-    # with --budget paper TAKD's assistant and student each have all epochs; otherwise the student has what is left
-    steps = run.steps if run.kind == "paper" else run.left
+def distil(args: Args, run: Run, student: PreTrainedModel, layers: list[int]) -> None:
+    """Train a row's student on its budget; `layers` guide student layers 1, 2, ..."""
+    row, teacher, memories = args.row(run.variant), None, None
     modules: dict[str, torch.nn.Module] = {"student": student}
-    memories: Any = ()
-    if args.memory and args.row(run.variant).hidden == "ccc":
-        widths = student.config.hidden_size, teacher.model.config.hidden_size
+    if args.memory and row.hidden == "ccc":
+        widths = student.config.hidden_size, run.teacher.model.config.hidden_size
         modules["memory"] = memories = torch.nn.ModuleList(Memory(args.memory, *widths) for _ in layers)
-    if run.variant not in ("finetune", "takd"):
-        teacher = run.kept_teacher(layers, steps)
-    with run.loop(modules, run.lr, steps=steps) as loop:
+    if run.variant != "finetune":
+        teacher = run.kept_teacher(layers)
+    with run.loop(modules, run.lr) as loop:
         loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
-            loop.minimise(step_loss(args, run.variant, student, teacher, batch, layers, memories))
-
-
-def takd(args: Args, run: Run, teacher: Teacher) -> Teacher:
-    """TAKD's first stage: KD trains an assistant, on half of the budget, or with `--budget paper` for all epochs. The
-    assistant, as a teacher."""
-    width = student_shape(shape := run.settings["assistant"])[1]
-    first = run.settings["init"]
-    if width != student_shape(args.student)[1]:
-        copied = teacher.pretrained and args.init != "random" and width == teacher.model.config.hidden_size
-        first = "pretrained" if copied else "random"
-    assistant = run.student(init=first, shape=shape, keep="first")
-    steps = run.steps if run.kind == "paper" else run.steps // 2
-    with run.loop({"student": assistant}, run.rate(width, first), steps=steps, stage="assistant") as loop:
-        for batch in loop:
-            loop.minimise(step_loss(args, "kd", assistant, teacher, batch, []))
-    return replace(teacher, name=f"assistant {shape}", model=assistant.eval().requires_grad_(False))
-
-
-class TeacherChoice(torch.nn.Module):
-    """DynaKD's categorical distribution over K teachers, in our reading: learned by the score function.
-
-    With p = softmax(logits) and k drawn from p, (loss_k - baseline) (onehot(k) - p) estimates the gradient of the
-    expected loss, sum_k p_k loss_k, with respect to the logits.
-    """
-
-    logits: Tensor
-    baseline: Tensor
-    RATE, MEMORY = 0.1, 0.9  # step size of the logits; share of the baseline that a step keeps
-
-    def __init__(self, K: int) -> None:
-        super().__init__()
-        self.register_buffer("logits", torch.zeros(K))
-        self.register_buffer("baseline", torch.tensor(float("nan")))  # until the first loss
-
-    def draw(self, generator: torch.Generator) -> int:
-        """The teacher of a step."""
-        return int(torch.multinomial(self.logits.softmax(0).cpu(), 1, generator=generator))
-
-    def learn(self, k: int, loss: float) -> None:
-        """One step of stochastic gradient descent after teacher k gave this loss."""
-        if self.baseline.isnan():
-            self.baseline.fill_(loss)
-        drawn = F.one_hot(torch.tensor(k), len(self.logits)).to(self.logits)
-        self.logits -= self.RATE * (loss - self.baseline) * (drawn - self.logits.softmax(0))
-        self.baseline.lerp_(torch.tensor(loss).to(self.baseline), 1 - self.MEMORY)
-
-
-def dynakd(args: Args, run: Run, student: PreTrainedModel, teachers: list[Teacher]) -> dict[str, float]:
-    """KD from a teacher that is drawn at every step; how probable each is in the end."""
-    choice = TeacherChoice(len(teachers))
-    with run.loop({"student": student, "choice": choice}, run.lr) as loop:
-        loop.watch = partial(track, args, run, student, loop)
-        for batch in loop:
-            k = choice.draw(batch.generator)
-            loop.minimise(step_loss(args, "kd", student, teachers[k], batch, []))
-            if batch.last:
-                choice.learn(k, loop.loss)
-    return {t.name: float(p) for t, p in zip(teachers, choice.logits.softmax(0), strict=True)}
-
-
-def teacher_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
-    """DynaKD's teachers, `--teacher` first. `BadInput` for one of another vocabulary, or if there is no second."""
-    names = split_paths(args.pool or POOLS[args.teacher])
-    pool = [get_teacher(args, task, name) for name in names if name != args.teacher]
-    for other in pool:
-        if other.tokenizer.get_vocab() != teacher.tokenizer.get_vocab():
-            raise BadInput(f"--pool {other.name}: another vocabulary than {teacher.name}'s; teachers must share it")
-    if not pool:
-        raise BadInput(f"--pool {args.pool}: names no teacher besides {args.teacher}")
-    return [teacher, *pool]
+            loop.minimise(step_loss(args, row, student, teacher, batch, layers, memories))
 
 
 def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
@@ -548,44 +424,38 @@ def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
         run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
 
 
-def settings_of(args: Args, name: str, teacher: Teacher, pool: list[Teacher]) -> dict[str, Any]:
-    """A row's settings besides the arguments. `BadInput` for widths that its loss cannot compare."""
-    row, (m, D_S) = args.row(name), student_shape(args.student)
-    N, D_T = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
-    if row.hidden == "pkd" and D_S != D_T:
-        raise BadInput(
-            f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
-            f" --student {m}x{D_T}, or mc3kd"
-        )
-    assistant = args.assistant or f"{(m + N) // 2}x{D_T}"  # half-way
-    return {"beta": row.beta, "tokens": row.tokens, "last": row.last,
-            "assistant": assistant if name == "takd" else None,
-            "pool": [t.signature for t in pool[1:]] if name == "dynakd" else None}  # fmt: skip
+def check_widths(args: Args, teacher: Teacher) -> None:
+    """`BadInput` for widths that PKD's loss cannot compare."""
+    m, D_S = student_shape(args.student)
+    D_T = teacher.model.config.hidden_size
+    for name in args.variants:
+        if args.row(name).hidden == "pkd" and D_S != D_T:
+            raise BadInput(
+                f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
+                f" --student {m}x{D_T}, or mc3kd"
+            )
 
 
 def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = get_teacher(args, task)
-        pool = teacher_pool(args, task, teacher) if "dynakd" in args.variants else []
-        sequence, cost, of_teacher = list[float](), Ledger(), dict[str, Any]()
-        if teacher.sources is None:  # otherwise no layer of it is there
-            sequence, cost = layer_correlations(args, task, teacher)
+        check_widths(args, teacher)
+        sequence, cost = layer_correlations(args, task, teacher)
+        of_teacher: dict[str, Any] = {}
+        if sequence:
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
-        settings = {name: settings_of(args, name, teacher, pool) for name in args.variants}
+        settings = {}
+        for name in args.variants:
+            row = args.row(name)
+            settings[name] = {"beta": row.beta, "tokens": row.tokens, "last": row.last}
         for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            row, guide, teachers = args.row(run.variant), teacher, dict[str, Any]()
+            row = args.row(run.variant)
             layers = partners(row, sequence, student_shape(args.student)[0])
             if row.layers == "selected":  # choosing the layers is part of the method and of its cost
                 run.ledger.add(cost)
-            if run.variant == "takd":
-                guide = takd(args, run, teacher)
-                teachers = {"teachers": {guide.name: 1.0}}
             student = run.student()
-            if run.variant == "dynakd":
-                teachers = {"teachers": dynakd(args, run, student, pool)}
-            else:
-                distil(args, run, student, guide, layers)
-            analysis = rccc_of(args, task, teacher, student) | {"layers": layers} | teachers
+            distil(args, run, student, layers)
+            analysis = rccc_of(args, task, teacher, student) | {"layers": layers}
             run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
 
 

@@ -4,7 +4,7 @@
 #     "torch==2.13.0", "transformers==5.23.0", "tokenizers==0.23.3", "datasets==5.2.0",
 #     "accelerate==1.15.0", "safetensors==0.8.0", "numpy==2.4.6", "scikit-learn==1.9.1", "scipy==1.17.1",
 #     "rouge-score==0.1.2", "sacrebleu==2.6.0", "seqeval==1.2.2", "sentencepiece==0.2.3",
-#     "filelock==4.2.11", "jsonschema==4.26.0", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
+#     "filelock==4.2.11", "matplotlib==3.11.2", "psutil==7.2.2", "tqdm==4.70.1",
 # ]
 # ///
 """XTC: extreme compression for pre-trained transformers made simple and efficient.
@@ -36,32 +36,13 @@ The paper -> code
     Budgets A, B, C                     PAPER_EPOCHS, `--budget paper --paper-budget A`
     table C.14, one run after another   `--init FOLDER`; C.15, a smaller teacher: `--teacher FOLDER`
     figures 5 and 6: how far W moves    distances; latent.safetensors; python -m bench figures xtc RUN,RUN
-    bytes in files, integer products    common/layers/packed.py; tables C.8 and C.13: python -m bench sizes xtc
-
-Differences from the paper, and how its gaps are read ("their code" is the authors'; more, table by table:
-`python -m bench papers xtc`)
-    - a linear layer has one scale alpha. The word embedding has one for each row, as in their code.
-    - activations: scale max|x| / 127 for each token, symmetric; their code divides by 128 and clamps. sign(0) is +1;
-      in their code it is 0.
-    - a quantised linear multiplies integer codes and scales the sum, so that a packed file gives the same bits. Their
-      code multiplies scaled values, which rounds a little differently.
-    - attention: the loss compares the scores before the softmax, as their code does, and not the maps of B.1. Padded
-      positions are left out of both MSE terms; their code counts them. The three losses have weight 1; there are no
-      hard labels.
-    - hidden states: the student's embeddings are paired with the state below the first kept layer, every layer with
-      the output of the layer it was copied from. Where layers are left out, their code pairs the embeddings one state
-      lower, and their logits' loss is a mean over classes too: `--loss code`, as the paper's tables have it.
-    - where layers are left out, half of the budget (`--reduce-share`) is trained at 32 bits before the rest has bits:
-      XTC's rows with 1S, the baselines with their own loss. With `--budget paper` both halves have a Budget's epochs.
-    - the other stages share the rest equally, or as `--stage-steps` says. Each starts a new optimiser and schedule with
-      10% warm-up (B.1; B.2 says one epoch more). Stage I of 2S and 3S peaks at 2.5 x the learning rate.
-    - Skip of 12 layers to 4 keeps 3, 6, 9 and 12, which no source names; 12 to 5 is the authors' 3, 5, 7, 9, 11.
-    - the undistilled student and vanilla KD start from the same layers of the fine-tuned teacher and have the same
-      bits: what differs is the loss.
+    bytes in files, integer products    common/layers/packed.py
+docs/xtc.md lists what differs from the paper, and how its gaps are read.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterator
@@ -90,8 +71,9 @@ STAGES = {
     "2": (Stage(("hidden", "attention"), 2.5), Stage(("logit",))),
     "3": (Stage(("hidden", "attention"), 2.5), Stage(("hidden", "attention", "logit")), Stage(("logit",))),
 }
-# Epochs of Budgets A, B, C: over the task's own data; over augmented data, which are 17 to 62 times as many (C.1).
-# Ours: the supplement names one of them, "18/36" of MNLI and QQP (B.2), read as Budget C's, of which 18 are taken
+# Epochs of Budgets A, B, C over the task's own data, and over augmented data, which are 17 to 62 times as many (C.1).
+# Our reading: the paper gives 18/36 epochs for MNLI and QQP alone (B.2), which we take as Budget C's 18
+GRID = {"lr": (2e-5, 5e-5, 1e-4, 5e-4)}  # what the paper's tables try: C.2 to C.4, C.13
 PAPER_EPOCHS = {"A": (3, 1), "B": (9, 3), "C": (18, 6)}
 EVALUATE_EVERY = 1000  # steps, as in their code; B.2 reports the best of the evaluations. With --budget paper alone
 STE_CLIP = 2.5  # TernaryBERT's
@@ -111,6 +93,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and XTC's."""
 
     KINDS = ("classification", "regression")  # XTC compresses encoders
+    GRID = GRID
 
     variant: str = variants("finetune,kd,xtc", ("finetune", "kd", "xtc"))
     init: str = "teacher"
@@ -149,24 +132,24 @@ class Args(CommonArgs):
     export: str | None = arg(None, "also write the quantised student to this file, packed", setting=False)
     export_rest: Literal["fp32", "fp16"] = arg("fp32", "--export: how what is not quantised is stored", setting=False)
 
-    def check(self) -> None:
-        super().check()
+    def wrong(self) -> Iterator[str]:
         if self.accumulate > 1 and "xtc" in self.variants:
-            raise BadInput(f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out")
+            yield f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out"
         if self.stage_steps != "equal":
-            parts, counts = self.stage_steps.split(","), {len(row.stages) for row in self.rows if row.variant == "xtc"}
+            parts = self.stage_steps.split(",")
+            counts = {len(row.stages) for row in self.rows if row.variant == "xtc"}
             if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != counts:
-                raise BadInput(f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages")
+                yield f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages"
         if self.export is None:
             return
         if len(self.exported) != 1 or len(self.tasks) != 1:
-            raise BadInput(f"--export {self.export}: one file holds one student; give --variant xtc or kd with one of"
-                           " --bits, 1 or 2, one of --stages and one --task")  # fmt: skip
+            yield (f"--export {self.export}: one file holds one student; give --variant xtc or kd with one of --bits,"
+                   " 1 or 2, one of --stages and one --task")  # fmt: skip
         if not self.save_student:
-            raise BadInput(f"--export {self.export}: packs the student that is saved; leave --save-student out")
+            yield f"--export {self.export}: packs the student that is saved; leave --save-student out"
         check_place("--export", self.export, file=True)
         if Path(self.export).exists() and not self.force:
-            raise BadInput(f"--export {self.export}: exists; give another name, or --force, which also trains again")
+            yield f"--export {self.export}: exists; give another name, or --force, which also trains again"
 
     @property
     def exported(self) -> list[Variant]:
@@ -178,23 +161,18 @@ class Args(CommonArgs):
     def rows(self) -> list[Variant]:
         """The rows of the table, in its order."""
         rows = []
-        for bits in split_list(self.bits):
-            for variant in self.variants:
-                for stages in split_list(self.stages) if variant == "xtc" else [variant]:
-                    label = f"xtc-{bits}bit-{stages}s" if variant == "xtc" else f"{variant}-{bits}bit"
-                    rows.append(Variant(label, variant, int(bits), STAGES[stages]))
+        for bits, variant in itertools.product(split_list(self.bits), self.variants):
+            if variant != "xtc":
+                rows.append(Variant(f"{variant}-{bits}bit", variant, int(bits), STAGES[variant]))
+                continue
+            for stages in split_list(self.stages):  # 1S-, 2S-, 3S-KD are rows of their own
+                rows.append(Variant(f"xtc-{bits}bit-{stages}s", variant, int(bits), STAGES[stages]))
         return rows
 
     def lengths(self, row: Variant) -> list[int]:
         """Of a row's stages, in relation to each other; with `--stage-steps` and `--budget paper` epochs."""
         given = self.stage_steps != "equal" and row.variant == "xtc"
         return [int(part) for part in self.stage_steps.split(",")] if given else [1] * len(row.stages)
-
-
-def grid(args: Args, variant: str) -> dict[str, tuple[float, ...]]:
-    """The learning rates that the paper's tables try, 2e-5 with all layers (C.2, C.3, C.4) and with the fewest (C.13);
-    they are BERT-base's and scale with 768 / width."""
-    return {"lr": tuple(lr * 768 / student_shape(args.student)[1] for lr in (2e-5, 5e-5, 1e-4, 5e-4))}
 
 
 PREDICT = sys.argv[1:2] == ["predict"]
@@ -212,9 +190,9 @@ from transformers import PreTrainedModel
 from common import parallel
 from common.data import load
 from common.layers import packed
-from common.layers.attention import first_position
+from common.layers.attention import AttentionScores, eager, first_position
 from common.losses import baseline, term
-from common.models import AttentionScores, eager, is_decoder, layer_numbers
+from common.models import is_decoder, layer_numbers
 from common.parallel import mean
 from common.run import Loading, Run, task_runs
 from common.teacher import Teacher, get_teacher
@@ -377,18 +355,22 @@ def squared_errors(student: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
 
 
 def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
-    """Sum over pairs of (B, L, D) hidden states of their mean squared difference at the tokens of the (B, L) mask."""
-    # L_hidden = MSE(H^S, H^T)
-    pairs = zip(student, teacher, strict=True)
-    return torch.stack([mean(squared_errors(H_S, H_T, mask[:, :, None]).mean(-1)[mask]) for H_S, H_T in pairs]).sum()
+    """L_hidden, the sum over pairs of layers of MSE(H^S, H^T), (B, L, D) each, over the tokens of the (B, L) mask."""
+    L_hidden = student[0].new_zeros((), dtype=torch.float32)
+    for H_S, H_T in zip(student, teacher, strict=True):
+        errors = squared_errors(H_S, H_T, mask[:, :, None]).mean(-1)  # (B, L)
+        L_hidden = L_hidden + mean(errors[mask])
+    return L_hidden
 
 
 def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
-    """Sum over pairs of (B, h, L, L) scores of their mean squared difference where query and key are tokens."""
-    both = mask[:, :, None] & mask[:, None, :]  # (B, L, L)
-    # L_att = 1/h sum_i MSE(A_i^S, A_i^T)
-    pairs = zip(student, teacher, strict=True)
-    return torch.stack([mean(squared_errors(A_S, A_T, both[:, None]).mean(1)[both]) for A_S, A_T in pairs]).sum()
+    """L_att, the sum over pairs of layers of 1/h sum_i MSE(A_i^S, A_i^T): (B, h, L, L) scores, between tokens alone."""
+    both = mask[:, :, None] & mask[:, None, :]  # (B, L, L): query and key are tokens
+    L_att = student[0].new_zeros((), dtype=torch.float32)
+    for A_S, A_T in zip(student, teacher, strict=True):
+        errors = squared_errors(A_S, A_T, both[:, None]).mean(1)  # (B, L, L), the mean over heads
+        L_att = L_att + mean(errors[both])
+    return L_att
 
 
 def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
@@ -402,29 +384,34 @@ def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
     return F.cross_entropy(student, teacher.softmax(-1), reduction="none")
 
 
+def state_below(args: Args, kept: list[int], N: int) -> int:
+    """The teacher's hidden state that the student's embeddings are paired with: the input of the first kept layer. The
+    authors' code takes the one before it where layers are left out: `rep_list[0] = teacher_layer[0] - 1`, from 0."""
+    if args.loss == "code" and len(kept) < N:
+        return max(0, kept[0] - 2)
+    return kept[0] - 1
+
+
 def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, teacher: Teacher, batch: Batch,
               kept: list[int]) -> Tensor:  # fmt: skip
-    """The sum of a stage's losses over one batch; student layer i + 1 is paired with the teacher's layer `kept[i]`."""
-    below = kept[0] - 1  # the state below the first kept layer
-    if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
-        below = max(0, below - 1)  # rep_list[0] = teacher_layer[0] - 1, where layers are counted from 0
-    layers = (below, *kept) if "hidden" in losses else ()
+    """The sum of a stage's `losses` over a batch; student layer i + 1 is paired with the teacher's layer `kept[i]`."""
+    layers = [state_below(args, kept, teacher.model.config.num_hidden_layers), *kept] if "hidden" in losses else []
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     with AttentionScores() as teacher_scores:
         t: Any = None if losses == ("label",) else teacher(batch, layers)
     if losses in (("label",), ("kd",)):
         return baseline(args, batch, s, t)
-    logits = batch.predictions(s)[0]
+
+    logits, _ = batch.predictions(s)
     loss = logits.new_zeros(())
     if layers:
-        # hidden state 0 is the embeddings' output, l that of layer l
-        hidden = hidden_loss(s.hidden_states, [t.hidden_states[l] for l in layers], batch.mask)
-        attention = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
-        loss = loss + args.beta * (term("hidden", hidden) + term("attention", attention))
+        L_hidden = hidden_loss(s.hidden_states, [t.hidden_states[l] for l in layers], batch.mask)
+        L_att = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
+        loss = loss + args.beta * (term("hidden", L_hidden) + term("attention", L_att))
     if "logit" in losses:
-        logit = mean(term("logit", logit_loss(logits, batch.predictions(t)[0])))
-        loss = loss + logit / (logits.shape[-1] if args.loss == "code" else 1)
+        L_logit = mean(term("logit", logit_loss(logits, batch.predictions(t)[0])))
+        loss = loss + (L_logit / logits.shape[-1] if args.loss == "code" else L_logit)  # theirs averages classes too
     return loss
 
 
@@ -491,19 +478,34 @@ def predict(file: str = "", *texts: str) -> Iterator[str]:
         yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 or several else f"{logits[0]:.4f}"
 
 
-def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
-    """A row's settings besides the arguments."""
+def epochs_of(args: Args, row: Variant, task: Any) -> float:
+    """With `--budget paper`: a Budget's epochs, counted over the task's own examples. Augmented data are many times as
+    many, and are seen less often; `--stage-steps` names the epochs of each stage in their place."""
     plain, augmented = PAPER_EPOCHS[args.paper_budget]
-    copies = 0 if row.variant == "finetune" else (args.paper_copies or args.augment) * len(task.task.fields)
     if args.stage_steps != "equal" and row.variant == "xtc":
         plain = augmented = sum(args.lengths(row))
-    epochs = augmented * (1 + copies) if copies else plain  # over the task's own examples
-    # twice the default of the other scripts: 5.6e-5 at width 768; of a narrow student no stage peaks above 2e-3
-    usual, peak = task.task.kind.default_lr(width, args.init), max(stage.peak for stage in row.stages)
-    lr = args.lr or min(2 * usual, 2e-3 / peak)
+    copies = (args.paper_copies or args.augment) * len(task.task.fields)
+    if row.variant == "finetune" or not copies:
+        return plain
+    return augmented * (1 + copies)
+
+
+def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
+    """A row's settings besides the arguments."""
+    # layers are left out in full precision first, unless the start was already quantised
     share = args.reduce_share if row.bits < 32 and len(kept) < N and not goes_on(args) else 0.0
-    return {"paper_epochs": epochs / (1 - share), "lr": lr, "bits": row.bits, "stages": len(row.stages),
-            "layers": kept, "reduce_share": share, "select": EVALUATE_EVERY}  # fmt: skip
+    # twice the rate of the other scripts (5.6e-5 at width 768), but no stage peaks above 2e-3
+    highest = max(stage.peak for stage in row.stages)
+    lr = args.lr or min(2 * task.task.kind.default_lr(width, args.init), 2e-3 / highest)
+    return {
+        "paper_epochs": epochs_of(args, row, task) / (1 - share),
+        "lr": lr,
+        "bits": row.bits,
+        "stages": len(row.stages),
+        "layers": kept,
+        "reduce_share": share,
+        "select": EVALUATE_EVERY,
+    }
 
 
 def main(args: Args) -> None:

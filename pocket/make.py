@@ -57,10 +57,11 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, set_seed
 
 import pocket
-from common import data, models, text
+from common import data, models
 from common.args import CommonArgs
 from common.evaluate import evaluate
 from common.layers import packed
+from common.masking import hide, logits_at
 from common.results import write_json
 from common.teacher import get_teacher
 from common.train import NOTE, Batch, Loop
@@ -181,12 +182,12 @@ def texts(inputs: int, documents: int) -> dict[str, list[tuple[str, ...]]]:
 
 
 def masked(inputs: dict[str, Tensor], tokenizer: Any, generator: torch.Generator, share: float) -> dict[str, Tensor]:
-    """The inputs with BERT's masking (`text.hide`), where every word has the chance `share`, and labels (B, L)."""
+    """The inputs with BERT's masking (`masking.hide`), where every word has the chance `share`, and labels (B, L)."""
     ids = inputs["input_ids"]
     chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= len(SPECIAL_TOKENS))
     dice = torch.rand(ids.shape, generator=generator)
     other = torch.randint(len(SPECIAL_TOKENS), len(tokenizer), ids.shape, generator=generator)
-    return inputs | {"labels": text.hide(ids, chosen, dice, other, tokenizer.mask_token_id)}
+    return inputs | {"labels": hide(ids, chosen, dice, other, tokenizer.mask_token_id)}
 
 
 def short_batch(tokenizer: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Tensor]:
@@ -197,7 +198,7 @@ def short_batch(tokenizer: Any, rows: Sequence[tuple[str, ...]]) -> dict[str, Te
 def masked_loss(model: BertForMaskedLM, batch: Batch) -> Tensor:
     """The mean cross-entropy of the hidden words."""
     hidden = batch.labels >= 0
-    return F.cross_entropy(text.logits_at(model, batch.inputs, hidden), batch.labels[hidden])
+    return F.cross_entropy(logits_at(model, batch.inputs, hidden), batch.labels[hidden])
 
 
 @torch.no_grad()

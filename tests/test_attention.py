@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from common import models
 from common.errors import BadInput
 from common.layers import attention
+from methods import efficient_attention as paper
 
 B, H, D = 2, 3, 8
 FOUR = list(attention.ATTENTIONS)
@@ -47,10 +49,14 @@ def padded(L: int, *sizes: int) -> Tensor:
     return torch.arange(L) < torch.tensor(sizes)[:, None]
 
 
-def dense(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
-    """The definition: every query over the keys that it may see. `allowed` (B, H, L, keys) -> (B, L, H, d)."""
-    scores = (query @ key.mT / D**0.5).masked_fill(~allowed, -torch.inf)
-    return (scores.softmax(-1).nan_to_num() @ value).transpose(1, 2)
+def text_by_text(sizes: Sequence[int], of: Sequence[Tensor], textbook: Callable[..., Tensor]) -> Tensor:
+    """A textbook attention of each text without its padding: (B, L, H, d). `textbook` gets a text's number and its
+    (H, size, d) queries, keys and values."""
+    L, rows = of[0].shape[2], []
+    for b, size in enumerate(sizes):
+        out = textbook(b, *(x[b, :, :size] for x in of))
+        rows.append(F.pad(out, (0, 0, 0, L - size)))
+    return torch.stack(rows).transpose(1, 2)
 
 
 def agree(found: Tensor, expected: Tensor, of: Sequence[Tensor], mask: Tensor, within: float = 1e-10) -> None:
@@ -68,7 +74,7 @@ def agree(found: Tensor, expected: Tensor, of: Sequence[Tensor], mask: Tensor, w
 @pytest.mark.parametrize("sizes", [(37, 37), (37, 21)])
 @pytest.mark.parametrize("global_at", [([0], [0]), ([0, 1, 2], [5]), ([], [20]), ([], [])])
 def test_longformer(sizes: tuple[int, int], global_at: Any) -> None:
-    """A window and global tokens; the rows of these by projections of their own, which are computed in full here."""
+    """A window and global tokens; the rows of these by projections of their own."""
     L, w = 37, 4
     module, given, mask = attention.Longformer(Source(), window=w).double(), inputs(L), padded(L, *sizes)
     hidden = torch.randn(B, L, H * D, dtype=torch.float64, requires_grad=True)
@@ -76,30 +82,27 @@ def test_longformer(sizes: tuple[int, int], global_at: Any) -> None:
     for b, at in enumerate(global_at):
         is_global[b, at] = True
     found = module(*given, None if mask.all() else mask, None, 0.0, hidden=hidden, is_global=is_global)
-    i = torch.arange(L)
-    seen = (((i[:, None] - i).abs() <= w) | is_global[:, None]) & mask[:, None]
-    local = dense(*given, seen[:, None].expand(B, H, L, L))
     linears = (module.query_global, module.key_global, module.value_global)
-    query, key, value = (linear(hidden).view(B, L, H, D).transpose(1, 2) for linear in linears)
-    rows = dense(query, key, value, mask[:, None, None].expand(B, H, L, L))
-    agree(found, torch.where(is_global[:, :, None, None], rows, local), [*given, hidden], mask)
+    own = [linear(hidden).view(B, L, H, D).transpose(1, 2) for linear in linears]
+
+    def textbook(b: int, *of: Tensor) -> Tensor:
+        size = of[0].shape[1]
+        query, key, value = (x[b, :, :size] for x in own)
+        return paper.longformer(*of, (query, key, value), w, is_global[b, :size])
+
+    agree(found, text_by_text(sizes, given, textbook), [*given, hidden], mask)
 
 
 @pytest.mark.parametrize("sizes", [(36, 36), (36, 29)])
 def test_bigbird(sizes: tuple[int, int]) -> None:
     L, c, r = 36, 4, 1
-    given, mask, allowed = inputs(L), padded(L, *sizes), torch.zeros(B, H, L, L, dtype=torch.bool)
+    given, mask = inputs(L), padded(L, *sizes)
     found = attention.BigBird(Source(), layer=5, block=c, random=r)(*given, None if mask.all() else mask, None, 0.0)
-    for b, size in enumerate(sizes):
-        last = (size - 1) // c
-        table = attention.random_blocks(last + 1, H, r, 5)
-        for h in range(H):
-            for i in range(last + 1):
-                named = {0, last, i - 1, i, i + 1, *table[i, h].tolist()} & set(range(last + 1))
-                for j in range(last + 1) if i in (0, last) else named:
-                    allowed[b, h, i * c : (i + 1) * c, j * c : (j + 1) * c] = True
-        allowed[b, :, :, size:] = False
-    agree(found, dense(*given, allowed), given, mask)
+
+    def textbook(_: int, *of: Tensor) -> Tensor:
+        return paper.bigbird(*of, c, attention.random_blocks(-(-of[0].shape[1] // c), H, r, 5))
+
+    agree(found, text_by_text(sizes, given, textbook), given, mask)
 
 
 def test_random_blocks() -> None:
@@ -112,52 +115,34 @@ def test_random_blocks() -> None:
     assert not torch.equal(table[:, 0], table[:, 1])
 
 
-def sparse_by_hand(key: Tensor, valid: Tensor, s: int) -> list[list[int]]:
-    """The tokens of a block of one head, (c, d) and (c,), that are its sparse ones; padding left out."""
-    longest = key.norm(dim=1).masked_fill(~valid, -1).argsort(descending=True).tolist()
-    return [[i] if valid[i] else [] for i in longest[:s]]
-
-
-def test_lsg() -> None:
-    """Global, sparse and local keys; the second text is padded. Sparse tokens stand behind the others here."""
+@pytest.mark.parametrize("sizes", [(34, 34), (34, 25)])
+def test_lsg(sizes: tuple[int, int]) -> None:
     L, c, s, S, G = 2 + 32, 4, 2, 4, 2
-    n, (query, key, value), mask = (L - G) // c, inputs(L), padded(L, L, L - 9)
+    given, mask = inputs(L), padded(L, *sizes)
     module = attention.Lsg(Source(), block=c, sparse_block=S, factor=c // s, global_count=G)
-    found = module(query, key, value, mask, None, 0.0)
-    mean = torch.zeros(B, H, n * s, L, dtype=torch.float64)  # a sparse token's weights of the tokens
-    i = torch.arange(L)
-    block = (i - G).div(c, rounding_mode="floor")  # -1 for global tokens
-    local = ((block[:, None] - block).abs() <= 1) | (i < G) | (i < G)[:, None]
-    seen = (local & mask[:, None])[:, None].expand(B, H, L, L)
-    allowed = torch.cat([seen, torch.zeros(B, H, L, n * s, dtype=torch.bool)], -1)
-    for b, h, j in np.ndindex(B, H, n):
-        start = G + j * c
-        rows = sparse_by_hand(key[b, h, start : start + c], mask[b, start : start + c], s)
-        far = ((block - j).abs() > 1) & ((block - j).abs() <= 1 + S // s) & (block >= 0)
-        for k, members in enumerate(rows):
-            mean[b, h, j * s + k, [start + member for member in members]] = 1 / max(1, len(members))
-            allowed[b, h, far, L + j * s + k] = bool(members)
-    expected = dense(query, torch.cat([key, mean @ key], 2), torch.cat([value, mean @ value], 2), allowed)
-    agree(found, expected, [query, key, value], mask)
+    found = module(*given, None if mask.all() else mask, None, 0.0)
+    expected = text_by_text(sizes, given, lambda _, *of: paper.lsg(*of, c, s, S // s, G))
+    agree(found, expected, given, mask)
 
 
 @pytest.mark.parametrize("sizes", [(24, 24), (24, 17)])
 def test_nystromformer(sizes: tuple[int, int]) -> None:
-    """With many iterations: the three kernels with the exact pseudo-inverse, text by text; and the convolution."""
+    """With the paper's iterations the textbook's; with many the exact pseudo-inverse; and the convolution."""
     L, M = 24, 4
-    given, mask, rows = inputs(L), padded(L, *sizes), []
-    module = attention.Nystromformer(Source(), landmarks=M, iterations=40, kernel=5).double()
-    filters = nn.init.normal_(module.conv.weight)[:, 0, :, 0].repeat_interleave(D, 0)[:, None]  # (H d, 1, 5)
-    found = module(*given, None if mask.all() else mask, None, 0.0)
-    for b, size in enumerate(sizes):
-        query, key, value = (x[b, :, :size] for x in given)
-        segments = [[t for t in range(size) if t * M // size == m] for m in range(M)]
-        q, k = (torch.stack([x[:, at].mean(1) for at in segments], 1) for x in (query, key))
-        kernels = [(x @ y.mT / D**0.5).softmax(-1) for x, y in ((query, k), (q, k), (q, key))]
-        near = F.conv1d(value.mT.reshape(1, H * D, size), filters, padding=2, groups=H * D).view(H, D, size).mT
-        out = kernels[0] @ torch.linalg.pinv(kernels[1]) @ kernels[2] @ value + near
-        rows.append(F.pad(out, (0, 0, 0, L - size)))
-    agree(found, torch.stack(rows).transpose(1, 2), given, mask, within=1e-6)
+    given, mask = inputs(L), padded(L, *sizes)
+    for iterations, inverse in ((6, paper.pseudo_inverse), (40, lambda A, _: torch.linalg.pinv(A))):
+        module = attention.Nystromformer(Source(), landmarks=M, iterations=iterations, kernel=5).double()
+        filters = nn.init.normal_(module.conv.weight)[:, 0, :, 0].repeat_interleave(D, 0)[:, None]  # (H d, 1, 5)
+
+        def textbook(_: int, *of: Tensor, inverse: Any = inverse, filters: Tensor = filters) -> Tensor:
+            size = of[0].shape[1]
+            with patch.object(paper, "pseudo_inverse", inverse):
+                out = paper.nystromformer(*of, M)
+            near = F.conv1d(of[2].mT.reshape(1, H * D, size), filters, padding=2, groups=H * D)
+            return out + near.view(H, D, size).mT
+
+        found = module(*given, None if mask.all() else mask, None, 0.0)
+        agree(found, text_by_text(sizes, given, textbook), given, mask, within=1e-6)
 
 
 # --- against the library's models, on the same weights ------------------------------------------------------

@@ -19,6 +19,7 @@ from common import data
 from common.kinds import Rows, Split, Task
 from common.kinds.texts import token_stream
 from common.tasks import TASKS
+from pocket.curriculum import ShortFirst
 from pocket.models import SPECIAL_TOKENS, pocket_gpt2
 
 NER, SQUAD, SST2, RTE, LM = (TASKS[name] for name in ("ner", "squad", "sst2", "rte", "lm"))
@@ -146,13 +147,13 @@ def test_batches_of_like_length_pad_less(count: int, epoch: int) -> None:
 
 def test_short_examples_first_then_long_ones_in_as_many_tokens() -> None:
     made = data.encode(letters(), singles([3] * 60 + [38] * 12), SST2, 64)
-    batches = data.ShortFirst(made, letters(), 8, 0, steps=5, tokens=10)
+    batches = ShortFirst(made, letters(), 8, 0, steps=5, tokens=10)
     lengths = [int(batches[step]["attention_mask"].sum(1).max()) for step in range(17)]
     assert lengths == [5] * 8 + [40] + [5] * 3 + [40] + [5] * 3 + [40]
     assert {len(batches.ids(step)) for step in range(17) if lengths[step] == 40} == {8 * 10 // 40}
     first = [i for step in range(7) for i in batches.ids(step)]
     assert len(set(first)) == len(first)  # every short one once, before any comes again
-    assert len(data.ShortFirst(made, letters(), 4, 0, steps=2, tokens=1).ids(0)) == 4  # if all are long
+    assert len(ShortFirst(made, letters(), 4, 0, steps=2, tokens=1).ids(0)) == 4  # if all are long
 
 
 def test_evaluation_sees_every_example_once_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,28 +27,28 @@ import torch
 from conftest import ENVIRONMENT, ROOT
 from stand_in import cells, stand_in, starts
 
-from bench import __main__ as entry
 from bench import (
+    FOLDER,
     claims,
     figures,
     matrix,
-    migrate,
+    pages,
     papers,
-    readme,
     records,
     report,
     run,
+    saved,
     speed,
     sweep,
     table,
 )
-from bench import rows as compared
-from bench.cli import FOLDER, saved
-from bench.grid import Grid
+from bench import __main__ as entry
+from bench import table as compared
+from bench.arena import measure as profiled
 from bench.matrix import Job, Matrix
-from bench.plots import frontier
-from bench.profile import measure as profiled
-from bench.studies import transfer
+from bench.report import frontier
+from bench.studies import migrate, transfer
+from bench.table import Grid
 from common import data, folders, results, tasks
 from common.args import BadInput, CommonArgs
 
@@ -350,7 +350,6 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ("papers gpt", "gpt"),
         ("papers mc3kd --table X", "--table X: mc3kd has 1, 2"),
         ("figures xtc nowhere", "nowhere: holds no result.json"),
-        ("figures ner-data pocket/rte", "pocket/rte: is classification"),
         ("speed nothing", "nothing: no case has this word"),
         ("paper", "no such command; there is run, "),
     ],
@@ -389,11 +388,11 @@ def test_every_script_is_found_and_a_papers_declares_a_grid() -> None:
     assert {path.stem for path in paths} == set(matrix.methods()) >= set(papers.methods())
     for name in matrix.methods():
         module = matrix.module_of(matrix.script_of(name))
-        if not hasattr(module, "grid"):
+        if not module.Args.GRID:
             assert name not in papers.methods()
             continue
         for variant in ("finetune", "kd"):
-            for point in sweep.points(module.grid(module.Args(), variant), 1000):
+            for point in sweep.points(module.Args().grid(variant), 1000):
                 module.Args(variant=variant, **point).check()
 
 
@@ -1028,15 +1027,17 @@ def test_the_study_of_transfer_is_made_again() -> None:
 
 
 def test_pages_have_not_drifted() -> None:
-    texts = {page: page.read_text(encoding="utf-8") for page in readme.PAGES}
+    texts = {page: page.read_text(encoding="utf-8") for page in pages.PAGES}
     for page, text in texts.items():
-        assert readme.filled(text) == text, f"{page.name}: python -m bench readme rewrites the tables"
-    pages = "".join(texts.values())
-    assert all(f"<!-- table {name} -->\n" in pages for name in readme.TABLES)
-    inside = pages.index("<!-- table peers -->") + 60
-    assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
-    inside = pages.index("return sorted(order[:m])")  # a line of a script, under its equation
-    assert readme.filled(pages[:inside] + "9" + pages[inside:]) == pages
+        assert pages.filled(text) == text, f"{page.name}: python -m bench pages rewrites the tables"
+    whole = "".join(texts.values())
+    assert all(f"<!-- table {name} -->\n" in whole for name in pages.TABLES)
+    for line in (
+        "<!-- table peers -->\n| ",
+        "return sorted(order[:m])",
+    ):  # of a table, of a script
+        inside = whole.index(line) + len(line)
+        assert pages.filled(whole[:inside] + "9" + whole[inside:]) == whole
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
@@ -1170,7 +1171,7 @@ def test_times_are_of_texts_whatever_the_windows(monkeypatch: pytest.MonkeyPatch
         "batches": lambda task, tokenizer, max_length, size, count: [{}] * (1000 // max_length),
         "medians": lambda calls, _: {name: float(len(call.args[1])) for name, call in calls.items()},
     }.items():  # fmt: skip
-        monkeypatch.setattr(f"bench.profile.{what}", value)
+        monkeypatch.setattr(f"bench.arena.{what}", value)
     monkeypatch.setattr(results, "load", lambda path: {"settings": {"max_length": int(path.parent.name)},
                                                        "student": {"parameters": 1, "bytes": 4}})  # fmt: skip
     task: Any = SimpleNamespace(task=SimpleNamespace(kind=""), splits={"dev": range(40)}, reported=["dev"])

@@ -11,7 +11,7 @@ from conftest import bert_config
 from test_batches import NER, SQUAD, asked, gold, pieces, tagged
 from transformers import BertForQuestionAnswering, BertForTokenClassification, GPT2Config, GPT2LMHeadModel
 
-from common import data, evaluate, metrics
+from common import data, evaluate, text_metrics
 from common.errors import BadInput
 from common.kinds import Split, Task
 from common.kinds.texts import perplexity, token_stream
@@ -95,18 +95,18 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
 def test_answers_are_compared_as_their_own_programs_do(
     program: str, prediction: str, truths: list[str], exact: float, f1: float
 ) -> None:
-    found = metrics.questions([prediction, "no"], [truths, ["none"]], program)
+    found = text_metrics.questions([prediction, "no"], [truths, ["none"]], program)
     assert found == pytest.approx({"answer_f1": f1 / 2, "exact_match": exact / 2})
 
 
 def test_entities_count_whole() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "O"]]
     wrong_end = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "O"]]
-    assert metrics.entities(true, true, ["PER", "LOC"]) == {"entity_f1": 1.0, "PER_f1": 1.0, "LOC_f1": 1.0}
-    found = metrics.entities(wrong_end, true, ["PER", "LOC", "ORG", "MISC"])
+    assert text_metrics.entities(true, true, ["PER", "LOC"]) == {"entity_f1": 1.0, "PER_f1": 1.0, "LOC_f1": 1.0}
+    found = text_metrics.entities(wrong_end, true, ["PER", "LOC", "ORG", "MISC"])
     assert found == pytest.approx({"entity_f1": 2 / 3, "PER_f1": 0, "LOC_f1": 1, "ORG_f1": 1, "MISC_f1": 0})
     nothing = [["O"] * 4, ["O"] * 2]
-    assert metrics.entities(nothing, nothing, ["PER"]) == {"entity_f1": 0.0, "PER_f1": 0.0}
+    assert text_metrics.entities(nothing, nothing, ["PER"]) == {"entity_f1": 0.0, "PER_f1": 0.0}
 
 
 def test_an_entity_ends_with_its_sentence() -> None:

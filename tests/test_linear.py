@@ -9,8 +9,8 @@ import pytest
 from conftest import module_of, ran, records, stopped
 from safetensors.numpy import load_file
 
-from bench.rows import load as table_of
 from bench.speed import load_student
+from bench.table import load as table_of
 from common import own
 
 linear = module_of("linear")

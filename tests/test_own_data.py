@@ -27,7 +27,7 @@ from safetensors.numpy import load_file
 from test_input import refused, write
 
 from bench import arena, speed
-from bench import rows as compared
+from bench import table as compared
 from bench.records import Cell
 from common import data, models, own
 from common.args import CommonArgs
@@ -853,8 +853,8 @@ def test_there_is_no_advice_where_commands_have_failed(
     found = argparse.Namespace(missing=["kd: exit code 2"], tasks={name: {"comparable": "c"}})
     monkeypatch.setattr(arena.run, "carry_out", lambda *_: None)
     monkeypatch.setattr(arena, "load", lambda _: found)
-    monkeypatch.setattr(arena.profile, "chosen", lambda *_: (name, []))
-    monkeypatch.setattr(arena.profile, "measure", lambda *_, **__: [])
+    monkeypatch.setattr(arena, "chosen", lambda *_: (name, []))
+    monkeypatch.setattr(arena, "measure", lambda *_, **__: [])
     monkeypatch.setattr(arena, "answer", lambda *_: (arena.Grid(["row"], [["mc3kd"]]), "mc3kd is the best"))
     with pytest.raises(SystemExit):
         arena.main([task, "--teacher", str(backbone), "--student", "2x32", "--out", str(tmp_path)])

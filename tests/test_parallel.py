@@ -141,7 +141,7 @@ def train_by(
     with train.Loop({"s": student}, Texts(), steps, 5e-3, folder, variant, **options) as loop:
         for batch in loop:
             drawn.append(torch.randperm(4, generator=batch.generator).tolist())
-            loop.minimise(mc3kd.step_loss(args, variant, student, teacher, batch, layers))
+            loop.minimise(mc3kd.step_loss(args, args.row(variant), student, teacher, batch, layers))
             if batch.last:
                 loop.notes.setdefault("losses", []).append(loop.loss)
     weights = train.weights_digest(student.state_dict())

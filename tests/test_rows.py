@@ -161,7 +161,8 @@ class Hub:
             if not how.get("streaming"):
                 return rows_of(tasks[repo, config])
             oscar = {"meta": {"identification": {"label": "en", "prob": 0.9}, "harmful_pp": 99.0}}
-            return ({"text": f"{' '.join(WORDS)} {i}"} | (oscar if "oscar" in repo else {}) for i in range(80))
+            rows = [{"text": f"{' '.join(WORDS)} {i}"} | (oscar if "oscar" in repo else {}) for i in range(80)]
+            return datasets.Dataset.from_list(rows).to_iterable_dataset()
 
         patch.setattr(datasets, "load_dataset", load)
         info = lambda *_, **how: type("Info", (), {"sha": how.get("revision") or "5" * 40})  # noqa: E731

@@ -29,7 +29,9 @@ METHODS = list(SCRIPTS)
 # What is run of a script: rows with every kind of stage that it has. Of one that is not here: its own rows.
 ANY = "--student 2x32 --lr 3e-3"
 CASES = {
-    "mc3kd": "--variant mc3kd,takd,dynakd --pool {other} --student 2x32 --lr 3e-3 --budget 3840",
+    "mc3kd": "--variant kd,mc3kd --student 2x32 --lr 3e-3 --budget 3840",
+    "takd": "--variant takd --student 2x32 --lr 3e-3 --budget 3840",
+    "dynakd": "--variant dynakd --pool {other} --student 2x32 --lr 3e-3 --budget 3840",
     "cka": "--variant lin,cka --student 2x16 --lr 5e-3",
     "cmow": "--variant kd --student hybrid-3-9 --mlp-width 16 --init general --lr 5e-3",
     "xtc": "--variant kd,xtc --bits 2 --stages 2 --student 2x32 --lr 3e-3",
@@ -311,7 +313,7 @@ WRONG = [
     ("mc3kd", "--init pocket --student 2x128", "--variant finetune,kd works"),
     ("mc3kd", "--max-length 65", "--max-length 65: the teacher has 64 positions"),
     ("mc3kd", "--limit 5 --tune", "--tune: 5 training examples are too few"),
-    ("mc3kd", "--variant dynakd --pool /no/folder", "--teacher /no/folder"),
+    ("dynakd", "--variant dynakd --pool /no/folder", "--teacher /no/folder"),
     ("mc3kd", "--precision fp16", "--precision fp16: needs a CUDA device"),
     ("mc3kd", "--teacher pocket", "--teacher pocket: reads only the pocket suite"),
     ("cka", "--variant mse --student 2x16", "--student 2x32"),

@@ -27,13 +27,17 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils.logging import disable_progress_bar
 
 from common import data, evaluate, models, own, teacher, train
+from common import kept as kept_outputs
+from common import run as run_module
 from common.args import BadInput, CommonArgs
+from common.kept import keep_outputs
 from common.kinds import KINDS
 from common.layers import attention
 from common.results import table, write_json
-from common.run import Loading, Run, build_student, first_weights, model_card, say_once
+from common.run import Loading, Run, build_student, first_weights, keeps_outputs, model_card, say_once
 from common.tasks import TASKS, TaskData
-from common.teacher import Teacher, get_teacher, keep_outputs
+from common.teacher import Teacher, get_teacher
+from pocket.curriculum import ShortFirst
 from pocket.models import TEACHERS
 
 
@@ -304,11 +308,10 @@ def test_what_is_no_teacher(what: str, expert: Path, sst2: TaskData, tmp_path: P
 # --- kept outputs --------------------------------------------------------------------------------------------
 
 
-def kept(model: Any, folder: Path, encoded: data.Encoded, tokenizer: Any = None, how: Any = "on", steps: int = 9,
-         layers: tuple[int, ...] = ()) -> Any:  # fmt: skip
-    args = some(teacher_cache=how, cache_dir=str(folder))
+def kept(model: Any, folder: Path, encoded: data.Encoded, tokenizer: Any = None, layers: tuple[int, ...] = ()) -> Any:
+    args = some(cache_dir=str(folder))
     made = Teacher("t", teacher.frozen(args, model), tokenizer or word_tokenizer(), "t")
-    return keep_outputs(args, replace(made, layers=layers), encoded, steps)
+    return keep_outputs(args, replace(made, layers=layers), encoded)
 
 
 @pytest.fixture
@@ -375,21 +378,20 @@ def test_kept_outputs_by_token(tmp_path: Path) -> None:
     encoded = data.encode(word_tokenizer(), task.splits["train"], task.task, 24)
     model = models.build(bert_config(num_labels=len(task.task.labels), initializer_range=0.3), task.task.kind)
     made = kept(model, tmp_path, encoded)
-    same_outputs(model, made, data.ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
+    same_outputs(model, made, ShortFirst(encoded, word_tokenizer(), 4, 0, steps=2, tokens=20))
 
 
-def test_outputs_are_kept_where_that_pays(
-    encoded: data.Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_are_kept_where_that_pays(encoded: data.Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
     """With auto a function of the arguments and of the data alone: the same bits, whoever ran before."""
 
     def is_kept(how: str, steps: int, given: data.Encoded = encoded, layers: tuple[int, ...] = ()) -> bool:
-        return kept(tiny_bert(), tmp_path, given, how=how, steps=steps, layers=layers) is not None
+        made = Teacher("t", tiny_bert(), word_tokenizer(), "t", layers=layers)
+        return keeps_outputs(some(teacher_cache=how), made, given, 8 * steps)
 
     written = replace(encoded, kind=KINDS["translation"])
     assert [is_kept("auto", 7), is_kept("auto", 8), is_kept("auto", 7)] == [False, True, False]  # 56 and 64 of 60
     assert [is_kept("on", 1), is_kept("off", 99), is_kept("on", 99, written)] == [True, False, False]
-    monkeypatch.setattr(teacher, "MOST", 1000)
+    monkeypatch.setattr("common.run.MOST_KEPT", 1000)
     large = [is_kept(how, 99, layers=layers) for how, layers in (("auto", (1,)), ("auto", ()), ("on", (1,)))]
     assert large == [False, True, True]
 
@@ -422,7 +424,7 @@ def test_a_full_disk_under_outputs_is_a_line(
     error: Exception, encoded: data.Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file has all of its room before it is written through memory; what cannot be finished leaves none taken."""
-    values = teacher.mapped(tmp_path / "raw", (1000, 7))
+    values = kept_outputs.mapped(tmp_path / "raw", (1000, 7))
     assert (values.shape, values.count_nonzero()) == ((1000, 7), 0)
     assert 512 * (tmp_path / "raw").stat().st_blocks >= 4 * values.numel()
 
@@ -430,7 +432,7 @@ def test_a_full_disk_under_outputs_is_a_line(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(teacher, "mapped" if isinstance(error, OSError) else "save_file", full)
+        patch.setattr(kept_outputs, "mapped" if isinstance(error, OSError) else "save_file", full)
         with pytest.raises(OSError, match=r"outputs: .*No space left on device"):
             kept(tiny_bert(), tmp_path, encoded)
     assert not [path for path in (tmp_path / "outputs").iterdir() if path.is_dir()]
@@ -451,8 +453,8 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     found = [get_teacher(args, *one) for one in ((sst2, str(expert)), (by_f1, str(expert)), (sst2, str(other)))]
     assert "macro_f1" in found[1].metrics["dev"]
     assert found[2].metrics["dev"]["accuracy"] < found[0].metrics["dev"]["accuracy"]
-    assert teacher.own_base(some(teacher=str(expert), init=str(backbone)), sst2) is None
-    assert teacher.own_base(some(teacher=str(expert), init=str(other)), sst2) is not None
+    assert not run_module.other_words(str(backbone), found[0].tokenizer)
+    assert run_module.other_words(str(other), found[0].tokenizer)
 
 
 def other_words(folder: Path) -> None:
@@ -608,12 +610,12 @@ def test_attention_inputs_are_what_the_projections_gave(family: str) -> None:
     outputs = model(**inputs, output_hidden_states=True)
     hooked = {name: list(found) for name, found in seen.items()}
     for layer in (1, 2, 4):
-        for name, found in zip(names, models.attention_inputs(model, outputs, layer), strict=True):
+        for name, found in zip(names, attention.attention_inputs(model, outputs, layer), strict=True):
             assert torch.equal(found, hooked[name][layer - 1]), (name, layer)
             assert found.requires_grad
     for layer in (0, 5):
         with pytest.raises(BadInput, match=f"layer {layer}: the model's layers are 1 to 4"):
-            models.attention_inputs(model, outputs, layer)
+            attention.attention_inputs(model, outputs, layer)
 
 
 @pytest.mark.parametrize("family", ["roberta-prelayernorm", "xlnet", "gpt2"])
@@ -621,7 +623,7 @@ def test_attention_inputs_of_other_families_are_refused(family: str) -> None:
     """Where a layer normalises its input first, its projections see something else."""
     config = AutoConfig.for_model(family, **FAMILIES.get(family, WIDE))
     with pytest.raises(BadInput, match=f"of a {family} cannot be had; one of bert, "):
-        models.attention_inputs(AutoModelForSequenceClassification.from_config(config), SimpleNamespace(), 1)
+        attention.attention_inputs(AutoModelForSequenceClassification.from_config(config), SimpleNamespace(), 1)
 
 
 def test_a_copy_of_the_teacher_shares_nothing_with_it() -> None:
@@ -673,7 +675,8 @@ def test_a_t5_is_copied_as_wide_as_it_is(tmp_path: Path) -> None:
     small.save_pretrained(tmp_path)
     args: Any = CommonArgs(student="2x16", init=str(tmp_path), keep="top")
     task = data.load("pocket/translate", limit=9)
-    run: Any = SimpleNamespace(args=args, teacher=Teacher("", large, None, ""), task=task)
+    word_tokenizer().save_pretrained(tmp_path)
+    run: Any = SimpleNamespace(args=args, teacher=Teacher("", large, word_tokenizer(), ""), task=task)
     student, _ = build_student(run, args.init, args.student, args.keep, 44, {})
     kept = student.encoder.block[0].layer[1].state_dict()
     assert all(torch.equal(v, kept[k]) for k, v in small.encoder.block[1].layer[1].state_dict().items())

@@ -20,15 +20,16 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, ran, word_tokenizer
 from safetensors.torch import load_file
-from test_input import refused, zstd
+from test_input import refused
 from torch.nn.functional import cross_entropy
 from transformers import BertForMaskedLM
 
 import pocket
-from common import corpus, data, models, text
+from common import corpus, data, masking, models, text
 from common.args import CommonArgs
 from common.tasks import TASKS, Split, TaskData
 from common.train import Stage
+from methods.efficient_attention import passes_oscar
 
 POCKET = TaskData("pocket/sst2", TASKS["sst2"], "pocket", "", {}, "", ())
 
@@ -50,8 +51,6 @@ def write(path: Path, texts: list[str], mark: bytes = b"") -> Path:
     whole = mark + "\n".join(rows).encode() + b"\n\n"
     if path.suffix == ".gz":
         whole = gzip.compress(whole)
-    if path.suffix == ".zst":
-        whole = zstd(whole)
     path.write_bytes(whole)
     return path
 
@@ -67,17 +66,16 @@ def test_where_no_corpus_is_named() -> None:
     assert text.open_texts(None, both).head == ["one", "unu", "two", "doi"]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz", "a.jsonl.zst"])
-def test_a_file_gives_the_same_texts_at_once_and_streamed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text, "HEAD", 8)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz"])
+def test_a_file_is_held_or_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / name, passages(30), codecs.BOM_UTF8)
     whole = text.open_texts(str(path), POCKET)
-    streamed = text.open_texts(f"stream:{path}", POCKET)
+    monkeypatch.setattr(text, "HEAD", 8)
+    streamed = text.open_texts(str(path), POCKET)
     assert whole.head == passages(30)
     assert streamed.head == passages(8)
     assert sorted(islice(streamed.drawn(0), 22)) == sorted(passages(30)[8:])
+    monkeypatch.setattr(text, "HEAD", 30)
     assert whole.signature == text.open_texts(str(write(tmp_path / "b.txt", passages(30))), POCKET).signature
     rest, held = whole.hold_out(256)
     assert (rest.head, held) == (passages(27), passages(30)[27:])
@@ -90,45 +88,38 @@ def oscar(content: str = "some text", **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "passes"),
     [
-        ({}, None),
-        ({"identification": {"label": "en", "prob": 0.8}}, None),  # "eighty percent or higher"
-        ({"identification": {"label": "en", "prob": 0.79}}, "language"),
-        ({"identification": {"label": "fr", "prob": 0.99}}, "language"),
-        ({"identification": None}, "language"),
-        ({"quality_warnings": ["footer", "short_sentences"]}, "quality"),
-        ({"quality_warnings": None}, None),
-        ({"harmful_pp": 13.51}, "harmful perplexity"),  # "of 13.51 or less"
-        ({"harmful_pp": 13.52}, None),
-        ({"harmful_pp": None}, None),
-        ({"categories": ["press", "adult"]}, "category"),
+        ({}, True),
+        ({"identification": {"label": "en", "prob": 0.8}}, True),  # "eighty percent or higher"
+        ({"identification": {"label": "en", "prob": 0.79}}, False),
+        ({"identification": {"label": "fr", "prob": 0.99}}, False),
+        ({"identification": None}, False),
+        ({"quality_warnings": ["footer", "short_sentences"]}, False),
+        ({"quality_warnings": None}, True),
+        ({"harmful_pp": 13.51}, False),  # "of 13.51 or less"
+        ({"harmful_pp": 13.52}, True),
+        ({"harmful_pp": None}, True),
+        ({"categories": ["press", "adult"]}, False),
     ],
 )
-def test_filters(changes: dict[str, Any], reason: str | None) -> None:
+def test_filters(changes: dict[str, Any], passes: bool) -> None:
     record = oscar(**changes)
-    assert corpus.dropped_by(record["metadata"]) == reason
     of_the_hub = {"id": 0, "text": record["content"], "meta": record["metadata"]}
-    for one in (record, of_the_hub):
-        dropped = Counter[str]()
-        assert list(corpus._text_of(one, "here", dropped)) == ([] if reason else ["some text"])
-        assert dropped == ({reason: 1} if reason else {})
+    assert [passes_oscar(one) for one in (record, of_the_hub, {"text": "a"})] == [passes, passes, True]
 
 
-def test_mixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [oscar(f"good {i}") for i in range(5)] + [oscar("bad", harmful_pp=1.0), oscar(" ")]
-    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "b.txt").write_text("one\nchapter\n\n\n another \n")
+def test_mixes(monkeypatch: pytest.MonkeyPatch) -> None:
     task = real("rte", [("a  text", "b"), ("b", "c")], [0, 1])
-    made = text.open_texts(f"task,oscar={tmp_path}/o.jsonl,books={tmp_path}/b.txt", task)
-    expected = [*(f"good {i}" for i in range(5)), "one\nchapter", "another", "a text", "b", "c"]
-    assert sorted(made.head) == sorted(expected) != made.head
-    assert made.signature.startswith("oscar:5+books:2+task:3#")
     monkeypatch.setattr(corpus, "SHORT", 50)
     monkeypatch.setattr(pocket, "generate", lambda name, split, size=60: GENERATE(name, split, size))
     short, long = (text.open_texts(name, task).head for name in ("pocket-short", "pocket-long"))
     assert (len(short), len(long)) == (50, 120)
     assert max(len(row.split()) for row in short) < 120 < max(len(row.split()) for row in long)
+    made = text.open_texts("task,pocket-short", task)
+    assert sorted(made.head) == sorted([*short, "a text", "b", "c"])
+    assert made.head[-3:] != ["a text", "b", "c"]
+    assert made.signature.startswith("pocket-short:50+task:3#")
 
 
 GENERATE = pocket.generate
@@ -141,7 +132,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> text.Texts:
     """50 passages, of which 8 are the head."""
     monkeypatch.setattr(text, "HEAD", 8)
     monkeypatch.setattr(text, "BUFFER", 10)
-    return text.open_texts(f"stream:{write(tmp_path / 'a.txt', passages(50))}", POCKET)
+    return text.open_texts(str(write(tmp_path / "a.txt", passages(50))), POCKET)
 
 
 def test_epochs_hold_every_text_once_and_the_head_never(stream: text.Texts) -> None:
@@ -175,36 +166,31 @@ def test_a_corpus_is_named_by_its_content(tmp_path: Path) -> None:
     for folder, content in (("a", "one"), ("b", "one"), ("c", "two")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.txt").write_text(content)
-        names.append(corpus.named(f"stream:books:9={tmp_path / folder}/x.txt,task"))
+        names.append(corpus.named(f"{tmp_path / folder}/x.txt,task"))
     assert names[0] == names[1] != names[2]
-    assert names[0].startswith("stream:books:9@")
+    assert names[0].startswith("x.txt@")
     assert corpus.named("pocket-short, pocket-long") == "pocket-short,pocket-long"
-    assert corpus.named("stream:hub:some/set:en") == "stream:hub:some/set:en"
+    assert corpus.named("hub:some/set:en") == "hub:some/set:en"
 
 
 def test_streams_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of each in turn, filtered and counted as at once; a stream of unknown length is measured for `paper`."""
-    monkeypatch.setattr(text, "HEAD", 6)
-    rows = [oscar("bad", harmful_pp=1.0), *(oscar(f"web {i}") for i in range(9))]
+    """A text of each in turn, filtered; a stream of unknown length is measured for `paper`."""
+    rows = [oscar("bad", harmful_pp=1.0), *(oscar(f"web {i}") for i in range(5))]
     (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "b.txt").write_text("\n\n".join(f"book\n{i}" for i in range(3)))
+    (tmp_path / "b.txt").write_text("\n\n".join(f"book {i}" for i in range(3)))
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]))
     task = real("rte", [("a", "b")], [0])
-    hub = f"stream:hub:{tmp_path / 'repo'}"
-    spec = f"stream:oscar:5={tmp_path}/o.jsonl,stream:books={tmp_path}/b.txt,task,{hub}"
-    corpus.corpora(spec)
-    made = text.open_texts(spec, task)
-    assert [*made.start()] == [
-        *("web 0", "book\n0", "a", "web 0", "web 1", "book\n1", "b", "web 1", "web 2", "book\n2", "web 3", "web 4")
-    ]
-    assert made.signature.startswith("oscar:5@")
-    assert [part.partition("@")[0] for part in made.signature.split("+")][1:3] == ["books", "task"]
+    spec = f"{tmp_path}/o.jsonl,{tmp_path}/b.txt,task,hub:{tmp_path / 'repo'}"
+    expected = ["web 0", "book 0", "a", "web 0", "web 1", "book 1", "b", "web 1", "web 2", "book 2", "web 3", "web 4"]
+    assert text.open_texts(spec, task, passes=passes_oscar).head == expected
+    monkeypatch.setattr(text, "HEAD", 6)
+    made = text.open_texts(spec, task, passes=passes_oscar)
+    assert [*corpus.texts_of(made.stream)] == expected
+    assert [part.partition("@")[0] for part in made.signature.split("+")][:3] == ["o.jsonl", "b.txt", "task"]
     batches = made.pieces(word_tokenizer(), 12, 2, 0)
-    longer = sum(map(len, made.start())) / sum(map(len, made.head))
+    longer = sum(map(len, expected)) / sum(map(len, made.head))
     assert batches.steps_per_epoch == math.ceil(longer * len(batches.encoded) / 2) > len(batches.encoded) / 2
-    at_once = text.open_texts(f"oscar:5={tmp_path}/o.jsonl", task)
-    assert (sorted(at_once.head), at_once.signature[:8]) == ([f"web {i}" for i in range(5)], "oscar:5#")
 
 
 def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,17 +198,17 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(text, "HEAD", 8)
     (tmp_path / "repo").mkdir()
     write(tmp_path / "repo" / "train.jsonl", passages(20))
-    found = text.open_texts(f"stream:hub:{tmp_path / 'repo'}", POCKET)
+    found = text.open_texts(f"hub:{tmp_path / 'repo'}", POCKET)
     assert (found.head, found.signature) == (passages(8), f"hub:{tmp_path / 'repo'}@local")
     assert sorted(islice(found.drawn(0), 12)) == sorted(passages(20)[8:])
     (tmp_path / "none").mkdir()
-    refused(lambda: text.open_texts(f"stream:hub:{tmp_path / 'none'}", POCKET), "cannot be streamed")
+    refused(lambda: text.open_texts(f"hub:{tmp_path / 'none'}", POCKET), "cannot be read")
     commits, asked = iter(("5" * 40, "6" * 40)), []
     info = lambda *_, timeout, **__: SimpleNamespace(sha=next(commits))  # noqa: E731
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: asked.append((*a, k["revision"])) or (
-        {"text": row} for row in passages(20)))  # fmt: skip
-    found = text.open_texts("stream:hub:x/texts:en", POCKET)
+    rows = datasets.Dataset.from_list([{"text": row} for row in passages(20)]).to_iterable_dataset()
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: asked.append((*a, k["revision"])) or rows)
+    found = text.open_texts("hub:x/texts:en", POCKET)
     assert found.signature == f"hub:x/texts:en@{'5' * 12}"
     assert len(list(islice(found.drawn(0), 24))) == 24
     assert set(asked) == {("x/texts", "en", "5" * 40)}
@@ -231,7 +217,7 @@ def test_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         raise ConnectionError("no network")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
-    refused(lambda: text.open_texts("stream:hub:x/others", POCKET), "not to be had from the hub")
+    refused(lambda: text.open_texts("hub:x/others", POCKET), "not to be had from the hub")
 
 
 READER = """
@@ -241,7 +227,7 @@ from conftest import word_tokenizer
 from common import text
 from common.tasks import TASKS, TaskData
 for path, lines in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
-    texts = text.open_texts("stream:" + path, TaskData("sst2", TASKS["sst2"], "local", "", {{}}, "", ()))
+    texts = text.open_texts(path, TaskData("sst2", TASKS["sst2"], "local", "", {{}}, "", ()))
     batches = texts.batches(word_tokenizer(), 16, 32, 0)
     last = lines // 32 - text.HEAD // 32 - 1
     for step in (0, last // 2, last):
@@ -253,8 +239,9 @@ for path, lines in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """One process reads a file, another as long, and then one that is ten times as long."""
-    names = {"first.txt": 8, "again.txt": 8, "long.txt": 80}
-    files = {write(tmp_path / name, passages(5000) * times): 5000 * times for name, times in names.items()}
+    lines = [" ".join(passages(40))] * 5000
+    names = {"first.txt": 2, "again.txt": 2, "long.txt": 20}
+    files = {write(tmp_path / name, lines * times): len(lines) * times for name, times in names.items()}
     argv = [sys.executable, "-c", READER.format(root=str(ROOT / "tests"))]
     argv += [str(given) for both in files.items() for given in both]
     done = subprocess.run(argv, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
@@ -292,7 +279,7 @@ def test_masking(everywhere: bool) -> None:
     tokenizer = word_tokenizer()
     texts = text.Texts([row.rsplit(" ", 1)[0] for row in passages(400)], "")
     plain = texts.batches(tokenizer, 16, 32, 0)
-    masked = text.Masked(plain, tokenizer, everywhere=everywhere)
+    masked = masking.Masked(plain, tokenizer, everywhere=everywhere)
     counts = Counter[str]()
     for step in range(100):
         before, batch = plain[step], masked[step]
@@ -317,7 +304,9 @@ def test_masking(everywhere: bool) -> None:
 def test_labels_and_weights_of_texts() -> None:
     """Rare tokens are masked more readily, special ones never; a text that is written again is its own label."""
     tokenizer = word_tokenizer()
-    weights = text.Masked(text.Texts(["the the the the film"], "").batches(tokenizer, 16, 1, 0), tokenizer, 0.7).weights
+    weights = masking.Masked(
+        text.Texts(["the the the the film"], "").batches(tokenizer, 16, 1, 0), tokenizer, 0.7
+    ).weights
     the, film, unseen = tokenizer.convert_tokens_to_ids(["the", "film", "plot"])
     assert weights[[the, film, unseen]].tolist() == pytest.approx([4**-0.7, 1, 1])
     assert not weights[tokenizer.all_special_ids].any()
@@ -332,7 +321,7 @@ def test_ids_with_holes(glue: Path, tmp_path: Path) -> None:
     tokenizer = type(word_tokenizer())(vocab=ids, model_max_length=64)
     largest = max(ids, key=lambda word: ids[word])
     assert len(tokenizer) < models.vocabulary_size(tokenizer) == ids[largest] + 1 == 41
-    masked = text.Masked(data.Batches(text.encode(tokenizer, ["the film"] * 4, 8), tokenizer, 4, 0), tokenizer)
+    masked = masking.Masked(data.Batches(text.encode(tokenizer, ["the film"] * 4, 8), tokenizer, 4, 0), tokenizer)
     batch = data.Batches(text.encode(tokenizer, [f"{largest} {largest}"], 8), tokenizer, 1, 0)[0]
     assert (masked.mask(batch)["labels"] == ids[largest]).sum() == 1
     models.save(BertForMaskedLM(bert_config(2, 32, vocab=41)), tokenizer, tmp_path / "holes", "")
@@ -351,7 +340,7 @@ def test_logits_at_chosen_tokens_are_the_models() -> None:
     ids = torch.randint(5, 30, (3, 9), generator=torch.Generator().manual_seed(0))
     chosen = ids % 3 == 0
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    torch.testing.assert_close(text.logits_at(model, inputs, chosen), model(**inputs).logits[chosen])
+    torch.testing.assert_close(masking.logits_at(model, inputs, chosen), model(**inputs).logits[chosen])
 
 
 def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +355,7 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     assert not complete
     texts = text.Texts([row.rsplit(" ", 1)[0] for row in passages(200)], "")
     encoded = text.encode(tokenizer, texts.head, 16)
-    batch = text.Masked(data.Batches(encoded, tokenizer, 100, 1), tokenizer)[0]
+    batch = masking.Masked(data.Batches(encoded, tokenizer, 100, 1), tokenizer)[0]
     labels = batch.pop("labels")
 
     def loss() -> float:
@@ -375,10 +364,10 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     body = {name: value.clone() for name, value in model.bert.state_dict().items()}
     model.eval()
     first = loss()
-    monkeypatch.setattr(text, "HEAD_STEPS", 60)
-    monkeypatch.setattr(text, "HEAD_LR", 1e-2)
+    monkeypatch.setattr(masking, "HEAD_STEPS", 60)
+    monkeypatch.setattr(masking, "HEAD_LR", 1e-2)
     stage = Stage(CommonArgs(), {"seed": 0}, tmp_path / "stage")
-    text.train_head(stage, model, tokenizer, encoded)
+    masking.train_head(stage, model, tokenizer, encoded)
     assert loss() < first - 0.3
     assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
     assert (stage.ledger.teacher_examples, stage.ledger.student_examples, stage.ledger.steps) == (60 * 32, 0, 0)

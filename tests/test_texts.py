@@ -12,7 +12,7 @@ from conftest import NEUTRAL, tiny_bart, word_tokenizer
 from safetensors.torch import save_file
 from transformers import MBart50Tokenizer, MBartTokenizer, T5Config
 
-from common import data, evaluate, metrics, models
+from common import data, evaluate, models, text_metrics
 from common.corpus import Text
 from common.kinds import Split
 from common.kinds.texts import BEAMS
@@ -41,8 +41,8 @@ def test_texts_are_written_by_the_librarys_beam_search(monkeypatch: pytest.Monke
 def test_bleu_is_sacrebleus() -> None:
     import sacrebleu
 
-    assert metrics.bleu(FOUND, TRUE) == {"bleu": sacrebleu.corpus_bleu(FOUND, [TRUE]).score / 100}
-    signature = metrics.signature("bleu")
+    assert text_metrics.bleu(FOUND, TRUE) == {"bleu": sacrebleu.corpus_bleu(FOUND, [TRUE]).score / 100}
+    signature = text_metrics.signature("bleu")
     assert re.fullmatch(r"nrefs:1,case:mixed,eff:no,tok:13a,smooth:exp,version:[\d.]+", signature)
 
 
@@ -50,12 +50,12 @@ def test_rouge_is_rouge_scores() -> None:
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
-    found = metrics.rouge(FOUND, TRUE)
+    found = text_metrics.rouge(FOUND, TRUE)
     assert next(iter(found)) == "rouge2"
     for name, value in found.items():
         expected = [scorer.score(true, text)[name].fmeasure for text, true in zip(FOUND, TRUE, strict=True)]
         assert value == pytest.approx(sum(expected) / 3)
-    assert "stemmed" in metrics.signature("rouge2")
+    assert "stemmed" in text_metrics.signature("rouge2")
 
 
 SCRIPTS = {  # a text, one with another letter or word, and BLEU's tokenizer
@@ -77,21 +77,21 @@ def test_metrics_see_every_script(language: str) -> None:
     import sacrebleu
 
     text, other, tokenizer = SCRIPTS[language]
-    assert set(metrics.rouge([text], [text]).values()) == {1.0}
-    assert metrics.bleu([text], [text]) == {"bleu": pytest.approx(1)}
-    assert 0 < metrics.rouge([other], [text])["rouge1"] < 1
+    assert set(text_metrics.rouge([text], [text]).values()) == {1.0}
+    assert text_metrics.bleu([text], [text]) == {"bleu": pytest.approx(1)}
+    assert 0 < text_metrics.rouge([other], [text])["rouge1"] < 1
     assert (
-        metrics.bleu([other], [text])["bleu"]
+        text_metrics.bleu([other], [text])["bleu"]
         == sacrebleu.corpus_bleu([other], [[text]], tokenize=tokenizer).score / 100
     )
-    assert f"tok:{tokenizer}," in metrics.signature("bleu", [text])
-    assert metrics.signature("rouge2", [text]).endswith("stemmed" if language == "en" else ",Unicode words")
+    assert f"tok:{tokenizer}," in text_metrics.signature("bleu", [text])
+    assert text_metrics.signature("rouge2", [text]).endswith("stemmed" if language == "en" else ",Unicode words")
 
 
 def test_rouge_of_plain_letters_is_the_same_beside_other_scripts() -> None:
     """Accents in one or two signs are equal; a task's mark is of its reported references."""
     odd = [*TRUE, "Der O\u0308lpreis"]
-    found, alone = metrics.rouge([*FOUND, "der Ölpreis"], odd), metrics.rouge(FOUND, TRUE)
+    found, alone = text_metrics.rouge([*FOUND, "der Ölpreis"], odd), text_metrics.rouge(FOUND, TRUE)
     assert found == pytest.approx({name: (3 * value + 1) / 4 for name, value in alone.items()})
     task, tokenizer = TASKS["xsum"], word_tokenizer()
     for texts, mark in ((TRUE, "stemmed"), (odd, "stemmed,Unicode words")):

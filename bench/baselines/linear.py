@@ -63,7 +63,7 @@ from common.run import Run, task_runs
 from common.tasks import TaskData
 from common.teacher import Teacher
 
-NO_TEACHER = Teacher("none", None, None, "none", sources=())  # type: ignore[arg-type]
+NO_TEACHER = Teacher("none", None, None, "none", stored=True)  # type: ignore[arg-type]
 
 # Shapes: N texts, F features, C classes (1 for a score).
 

@@ -51,8 +51,8 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 import torch
 from torch import Tensor
 
+from common.layers.attention import attention_inputs
 from common.losses import baseline
-from common.models import attention_inputs
 from common.run import runs
 from common.train import Batch
 

@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import plots
-from bench.cli import FOLDER
-from bench.contrasts import pairs
-from bench.grid import Grid
+from bench import FOLDER, report
 from bench.records import KEPT
-from bench.rows import Row, Table, load, short
-from bench.stats import Sample
+from bench.stats import Sample, pairs
+from bench.table import Grid, Row, Table, load, short
 from common import results
 from common.args import BadInput
 
@@ -153,7 +150,7 @@ def gains(scores: Scores) -> list[tuple[float, float, float]]:
 
 def crosses(points: dict[str, Any]) -> None:
     """Of each row its gains on both sides, each with its interval, as a cross: docs/img/transfer.png."""
-    with plots.phone(results.ROOT / "docs" / "img" / "transfer.png", "Points over vanilla KD", 3.4) as (figure, axes):
+    with report.phone(results.ROOT / "docs" / "img" / "transfer.png", "Points over vanilla KD", 3.4) as (figure, axes):
         for number, (name, (across, up)) in enumerate(points.items()):
             ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
             mark = "osD^v"[number // 10 % 5]  # there are ten colours

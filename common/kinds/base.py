@@ -472,13 +472,6 @@ class Kind(str):
 
     # --- a teacher's outputs as data ---
 
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """What of several teachers' (N, C) logits the mean is taken of; `logits` is its inverse."""
-        return logits
-
-    def logits(self, probabilities: np.ndarray) -> np.ndarray:
-        return probabilities
-
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """(N, C) probabilities or logits of a file as logits; raises BadInput for what is neither."""
         return values

@@ -21,7 +21,7 @@ import numpy as np
 
 from common.errors import BadInput, refused, some, tell, warn
 from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
-from common.metrics import entities, questions
+from common.text_metrics import entities, questions
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -82,16 +82,9 @@ class MultiLabel(Classification):
     def log_loss(self, kept: Any, labels: Sequence[Any]) -> float | None:
         return float((np.logaddexp(0, kept.astype("float64")) - kept * np.array(labels)).mean())
 
-    def probabilities(self, logits: Any) -> Any:
-        from scipy.special import expit
-
-        return expit(logits)
-
-    def logits(self, probabilities: Any) -> Any:
-        from scipy.special import logit
-
-        return logit(probabilities.clip(1e-7, 1 - 1e-7))
-
     def stored(self, values: Any, place: Any) -> Any:
         """Probabilities where all numbers lie in 0..1; they need not sum to 1."""
-        return self.logits(values) if ((values >= 0) & (values <= 1)).all() else values
+        from scipy.special import logit
+
+        inside = ((values >= 0) & (values <= 1)).all()
+        return logit(values.clip(1e-7, 1 - 1e-7)) if inside else values

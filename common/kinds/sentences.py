@@ -114,14 +114,6 @@ class Classification(_Sentence):
             return None
         return float(-log_softmax(kept.astype("float64"), axis=1)[range(len(kept)), labels].mean())
 
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        from scipy.special import softmax
-
-        return softmax(logits, axis=-1)
-
-    def logits(self, probabilities: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(probabilities, 1e-7))
-
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """Probabilities where all numbers lie in 0..1, or half of the rows sum to 1: then every row has to."""
         inside, sums = ((values >= 0) & (values <= 1)).all(1), values.sum(1)
@@ -135,7 +127,7 @@ class Classification(_Sentence):
         if not sound.all():
             i = int(sound.argmin())
             raise BadInput(f"{place(i)}: its probabilities sum to {sums[i]:.4g}; those of a row must sum to 1")
-        return self.logits(values)
+        return np.log(np.maximum(values, 1e-7))
 
 
 class Regression(_Sentence):

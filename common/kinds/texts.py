@@ -13,7 +13,7 @@ from tqdm import tqdm
 import pocket
 from common.errors import BadInput, shown
 from common.kinds.base import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task, block_examples
-from common.metrics import bleu, rouge, signature
+from common.text_metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,8 @@
 
 Each attention is a module: its settings, what it adds to the weights, and a function of queries, keys, values and
 padding mask. Padding stands behind a text and changes no result: everything that depends on a text's length depends on
-its own. All four are tested against their definitions, and against the library's Longformer, BigBird, Nystromformer.
+its own. A test compares all four with methods/efficient_attention.py, where each is its paper's definition, and three
+with the library's Longformer, BigBird and Nystromformer.
 
 Shapes: B batch, H heads, L length, d width of a head, D of the model; c tokens of a block, n blocks; G global tokens,
 M landmarks, s sparse tokens that stand for a block. A mask is (B, L), true for tokens and false for padding, or None
@@ -18,11 +19,12 @@ where nothing is padded. Every attention: (B, H, L, d) -> (B, L, H, d).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
 from transformers.utils import cached_file
 
@@ -631,3 +634,57 @@ def strip_globals(base: Any, _: tuple[Any, ...], output: Any) -> Any:
     if output.get("hidden_states") is not None:
         output.hidden_states = tuple(strip(hidden) for hidden in output.hidden_states)
     return output
+
+
+# --- what an attention reads, and its scores ---------------------------------------------------------------------
+
+# Families whose attention reads a layer's input as it is
+READS_INPUT = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+
+
+def attention_inputs(model: PreTrainedModel, output: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of a layer, numbered from 1, each (B, L, D) with its heads side by side.
+
+    They are computed from the layer's input, `output.hidden_states[layer - 1]`, so that a teacher's outputs may come
+    from disk. `BadInput` for a layer that is not there, and for families that normalise the input first, or keep their
+    projections elsewhere.
+    """
+    family = model.config.model_type
+    if family not in READS_INPUT:
+        works = ", ".join(READS_INPUT)
+        raise BadInput(f"--teacher: queries and keys of a {family} cannot be had; one of {works} works")
+    modules = self_attentions(model)
+    if not 1 <= layer <= len(modules):
+        raise BadInput(f"queries and keys of layer {layer}: the model's layers are 1 to {len(modules)}")
+    hidden = output.hidden_states[layer - 1].to(model.dtype)
+    Q, K, V = (project(hidden) for project in projections(modules[layer - 1]))
+    return Q, K, V
+
+
+class AttentionScores(TorchFunctionMode):
+    """Keeps the (B, h, L, L) attention scores that a model gives to softmax, layer by layer, while it is entered.
+
+    The library hands out the maps after the softmax, if at all. Every family's eager attention calls this one function.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers: list[Tensor] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is F.softmax and args[0].ndim == 4:
+            self.layers.append(args[0])
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def eager(*models: PreTrainedModel) -> Iterator[None]:
+    """While this lasts, attention whose scores `AttentionScores` can see."""
+    usual = [model.config._attn_implementation for model in models]
+    try:
+        for model in models:
+            model.set_attn_implementation("eager")
+        yield
+    finally:
+        for model, name in zip(models, usual, strict=True):
+            model.set_attn_implementation(name)

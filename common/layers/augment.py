@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import models, parallel, text
+from common import models, parallel
+from common.masking import logits_at
 from common.tasks import Split, TaskData
 from common.train import Ledger
 
@@ -152,7 +153,7 @@ def predicted(
         inputs = tokenizer(texts, truncation=True, max_length=max_length, padding=True, return_tensors="pt").to(device)
         masked = inputs["input_ids"] == tokenizer.mask_token_id
         rows = masked.nonzero()[:, 0].tolist()
-        logits = text.logits_at(model, inputs, masked)[:, columns]
+        logits = logits_at(model, inputs, masked)[:, columns]
         for row, indices in zip(rows, logits.topk(min(count + 1, len(names)), dim=-1).indices.tolist(), strict=True):
             best[batch[row]] = [names[i] for i in indices if names[i] != batch[row].word.lower()][:count]
         bar.update(len(batch))

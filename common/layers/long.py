@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from common import models, text, train
+from common import masking, models, text, train
 from common.errors import BadInput
 from common.kinds import Task
 from common.layers import attention
@@ -24,7 +24,7 @@ def with_lm_head(run: Any, source: str, texts: text.Texts, length: int) -> str:
     def make(stage: Any) -> PreTrainedModel:
         model, _ = models.load_masked_lm(source)
         pieces = text.pieces_of(tokenizer, texts.head, length, 10_000)
-        text.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
+        masking.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
         return model
 
     return str(run.shared("efficient", recipe | {"precision": run.args.precision, "seed": 0}, make).folder)

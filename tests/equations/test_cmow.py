@@ -98,7 +98,7 @@ def test_padding_is_the_identity_and_diffcat_encodes_texts_apart() -> None:
     pooled = net.embeddings.pooled
     empty = torch.cat([torch.zeros(9), *2 * [torch.eye(3).flatten()]]).double()
     assert torch.equal(pooled(torch.tensor([[5, 6]]), torch.zeros(1, 2, dtype=torch.bool))[0], empty)
-    (joined,) = net.encodings(net.texts(*rows([1, 5, 6, 7, 2, 8, 9, 2], [1, 5, 6, 2])))
+    joined = net.encoding(net.texts(*rows([1, 5, 6, 7, 2, 8, 9, 2], [1, 5, 6, 2])))
     for found, a, b in zip(joined, ([5, 6, 7], [5, 6]), (pooled(*rows([8, 9]))[0], empty), strict=True):
         a = pooled(*rows(a))[0]
         close(found, torch.cat([a, b, (a - b).abs()]))

@@ -64,7 +64,7 @@ def test_loss_by_hand() -> None:
 def teacher() -> Any:
     torch.manual_seed(0)
     model = BertForMaskedLM(bert_config(4, 32, initializer_range=0.3)).eval()
-    return SimpleNamespace(name="t", pretrained="t", model=model, tokenizer=word_tokenizer(), sources=None)
+    return SimpleNamespace(name="t", pretrained="t", model=model, tokenizer=word_tokenizer(), stored=False)
 
 
 @pytest.mark.parametrize("name", list(attention.ATTENTIONS))
@@ -139,7 +139,7 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
             return SimpleNamespace(folder=folder)
 
         run: Any = SimpleNamespace(args=args, shared=shared, steps_for=lambda *_: 1)
-        run.teacher = SimpleNamespace(tokenizer=tokenizer, pretrained=whole, sources=None)
+        run.teacher = SimpleNamespace(tokenizer=tokenizer, pretrained=whole, stored=False)
         half = ea.distil(args, run, whole, Texts(["the film was good"] * 4, ""), 16, 1, "2")
         for source, layers in ((whole, 2), (half, 1)):
             model = long.with_task_head(source, TASKS[task], tokenizer, 0).eval()

@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common.args import BadInput
 from common.layers import packed
+from common.layers.attention import AttentionScores
 from common.losses import kd_loss
-from common.models import AttentionScores
 from common.teacher import Teacher
 from common.train import Batch
 from methods import xtc

@@ -1,6 +1,6 @@
 """The tables in README.md and the pages under docs/, made from the checked-in results.
 
-    python -m bench readme            # rewrite them
+    python -m bench pages            # rewrite them
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; NAME is a key of TABLES. Where a result is not there
 yet, the page says so, and which command makes it. `<!-- code FILE FUNCTION -->` is followed by the function's lines.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import json
 import re
 import textwrap
 from collections.abc import Callable, Container, Iterable
@@ -18,13 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import claims, contrasts, matrix, report, speed, stats, table
+from bench import Parser, claims, matrix, saved, speed, stats, table
 from bench.claims import Scores
-from bench.cli import FOLDER, Parser, saved
-from bench.grid import Grid
-from bench.records import read
-from bench.rows import Row, Table, cell, short, teacher_score
+from bench.table import Grid, Row, Table, cell, short, teacher_score
 from common import results
+from common.args import BadInput
 
 PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"))]
 
@@ -32,8 +29,8 @@ PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"
 def pending(name: str) -> str:
     """What stands in the place of a result that is not there yet."""
     return (
-        f"No result yet with this version of the pocket suite. It takes `python -m bench run bench/{name}.toml`, and"
-        f" `python -m bench table bench/{name}.toml --save {name}`."
+        f"No result yet with this version of the pocket suite. It takes `python -m bench run {name}`, and"
+        f" `python -m bench table {name} --save {name}`."
     )
 
 
@@ -49,41 +46,21 @@ def of(name: str, make: Callable[[Table], str | Grid]) -> Callable[[], str]:
     return text
 
 
-def measured(text: Callable[[dict[str, Any]], str], file: str) -> str:
-    """A table of `python -m bench speed`."""
-    return text(saved(file))
-
-
 def paragraphs(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
-
-
-def runs(folder: str) -> str:
-    """The `result.json` files under bench/results/FOLDER, as they were run, and the command of the first."""
-    paths = (FOLDER / folder).rglob("result.json")
-    records = sorted((json.loads(path.read_text(encoding="utf-8")) for path in paths), key=lambda one: one["finished"])
-    return f"```\n{records[0]['command']}\n\n{results.table(records)}\n```"
-
-
-def on_gpu() -> str:
-    """The rows of the scripts themselves, one seed, as a CPU and a GPU have computed them."""
-    ways: dict[str, dict[tuple[str, str], str]] = {}  # how it was computed -> row -> score
-    for one in read(FOLDER / "gpu.jsonl.gz")[0]:
-        way, script = one.place.split("/")
-        ways.setdefault(way, {})[script, one.record["variant"]] = cell([one.record["primary"]["value"]])
-    rows = [[*key, *(of.get(key, "-") for of in ways.values())] for key in next(iter(ways.values()))]
-    return Grid(["script", "variant", *ways], rows).markdown()
 
 
 # --- the arena -----------------------------------------------------------------------------------------------
 
 
-def short_arena(found: Table) -> str:
-    """The arena alone, without some columns; the whole is on the page of results."""
-    scores = table.scores(found, [*found.arena(), *found.linear()])
-    hidden = ("starts from", "teacher examples", "script")
-    shown = scores.columns([i for i, name in enumerate(scores.header) if name not in hidden])
-    return paragraphs(table.remarks(found), shown.markdown(), table.footnote(found))
+def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
+    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
+    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
+    for trial in trials:
+        if trial["mean"] is not None and "lr" in trial["point"]:
+            others = {key: value for key, value in trial["point"].items() if key != "lr"}
+            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
+    return dict(sorted(max(lines.values(), key=len, default={}).items()))
 
 
 def trials() -> str:
@@ -91,88 +68,89 @@ def trials() -> str:
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
         if row["winner"]:
-            means, end = report.by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
-            by_rate = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
-            by_rate = "-" if "C" in row["winner"] else by_rate  # a linear model has no rate
+            means, end = by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
+            each = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
+            each = "-" if "C" in row["winner"] else each  # a linear model has no rate
             best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
-            lines.append([name, f"{len(row['trials'])}", by_rate, matrix.words_of(row["winner"]), end, best])
+            lines.append([name, f"{len(row['trials'])}", each, matrix.words_of(row["winner"]), end, best])
     rates = "on dev by rate, each twice the one before"
     header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
     return Grid(header, lines).markdown()
 
 
 def ends(found: Table) -> str:
-    """The rows whose weight has won at the end of what was tried, and could go on; what vanilla KD's alpha is."""
+    """The rows whose weight has won at the end of what was tried, and could go on."""
     trials = saved("arena_trials")["rows"]
     names = [row.label for row in found.arena() if "beta" in trials.get(row.name, {"at_edge": []})["at_edge"]]
-    largest = f" The best weight of {', '.join(names)} is the largest that was tried." if names else ""
-    alphas = {row.role or "": row.records()[0]["settings"]["alpha"] for row in found.arena()}
-    own, others = alphas.get("vanilla KD"), alphas.get("")
-    alpha = f" Vanilla KD's alpha is {own:g}, as it won; rows with a loss beside KD's have {others:g}."
-    spent = [f" {row.label} spends {100 * share:.0f}% of its examples on texts without labels." for row in found.arena()
-             if (share := row.records()[0]["settings"].get("distil_share"))]  # fmt: skip
-    return largest + alpha * (own != others) + "".join(spent)
+    return ", ".join(names)
 
 
-def figure(one: contrasts.Contrast) -> str:
-    """A contrast with its interval, and the word for it."""
-    return f"{one.interval.text()}, {one.word}" if one.interval else f"- ({one.word})"
+# README's findings; `findings` puts the figures in, and refuses where an interval says another word
+FINDINGS = """\
+1. **Match hidden states, not only outputs.** On four small tasks made by rule, vanilla KD scores {kd}, a loss on the
+   hidden states of all tokens {lowest} to {highest}, and the teacher {teacher}. On SST-2, STS-B and QQP under MiniLM
+   such a loss adds {gain} points to vanilla KD.
+2. **A linear model is hard to beat.** On these real tasks TF-IDF with logistic or ridge regression scores {linear_all},
+   vanilla KD {real_kd}, and the student without a teacher {undistilled}. The linear model saw all of train. From as
+   many rows as a student sees it scores {linear}, and cannot be distinguished from either.
+3. **Which hidden loss you take matters less.** On the real tasks squared error, cosine, CKA, MC3KD's, XTC's and
+   MiniLM's losses score {real_lowest} to {real_highest}, and a learned projection {projection}. But these students copy
+   the teacher's layers, so squared error compares equal bases. Students of half the width, from random weights, score
+   {narrow_kd} by KD and {narrow_cka} by CKA. The best weight of {ends} is the largest that was tried.
+4. **All tokens beat [CLS].** Inside MC3KD the choice of tokens does most: {tokens}.
+5. **One bit a weight works.** XTC's student of {megabytes} MB differs from its 32-bit twin by {bit} points on the small
+   tasks; on real ones by {real_bits}.
+6. **The small tasks do not predict the order on real ones** (rank correlation {rank}, p = {p}). Use them to learn and
+   to debug, and `bench arena` on your own data to choose.
+7. **{claims} claims of the five papers were checked at this scale.** {held} held somewhere and failed nowhere, and
+   {failed} failed somewhere; the others could not be decided, or were not tested."""
 
 
-def said(found: Table) -> str:
-    """What the arena says, in at most seven sentences: each follows from a figure of its results, and has it."""
-    kd, hidden, *losses = contrasts.planned(found)
-    rows = [row for row in found.arena() if row.role is None]
-    amount = next(iter(found.tasks.values()))["budget"]["amount"]
+def findings() -> str:
+    """README's findings, with figures of checked-in results."""
+    arena, real, xtc, factorial = map(claims.kept, ("arena", "real_arena", "xtc_real", "mc3kd_factors"))
+    rows, real_rows = claims.rows("arena"), claims.rows("real_arena")
+    if not (arena and real and xtc and factorial and "linear" in real_rows):
+        return pending("real_arena")
 
-    lines = [
-        f"All {len(found.arena())} rows train one student from one start, on {amount:,} examples of each task in one"
-        " order. Each is tuned by one rule, on other splits and seeds. They differ in their losses, in the tokens and"
-        f" teacher layers that these read, and in their tuned values.{ends(found)}"
+    def scored(found: Table, name: str) -> str:
+        row = next(row for row in found.rows if row.name == name)
+        return f"{100 * found.mean(row).mean:.1f}"  # type: ignore[union-attr]
+
+    def told(one: stats.Contrast, word: str) -> str:
+        if one.interval is None or one.interval.word != word:
+            raise BadInput(f"README says that {one.what or 'a difference'} is {word}, but it is {one.verdict}")
+        return one.interval.text()
+
+    for one in stats.planned(real, stats.LINEAR_OVER)[:2]:
+        told(one, "not distinguishable")
+    hidden = stats.PLANNED[1][1]
+    small = [scored(arena, name) for name in hidden]
+    alike = [scored(real, name) for name in ("mse-kd", "cosine-kd", "cka-kd", "mc3kd", "xtc-32bit", "minilm-kd")]
+    cells = claims.rows("mc3kd_factors")
+    halves = [
+        (cells[name], (1 if name.startswith("all-") else -1) / 8) for name in cells if name[:4] in ("all-", "cls-")
     ]
-    for one, what in ((kd, "Vanilla KD over the undistilled student"),
-                      (hidden, "Losses on all tokens' hidden states beside KD's loss, over KD alone")):  # fmt: skip
-        on = f", on {', '.join(map(short, one.tasks))}" * (len(one.tasks) < len(found.tasks))  # without those of a †
-        lines += [f"{what}{on}: {figure(one)}."] if one.found else []
-    if known := [one for one in losses if one.found]:
-        figures = "; ".join(f"{one.what.partition(' (')[0]} {figure(one)}" for one in known)
-        lines.append(f"Of these losses, as planned before this edition's runs: {figures}.")
-        lines += without_a_half(found, known)
-    if rows := [row for row in rows if found.ladder and table.area(found, row) is not None]:  # at every budget
-        far = [row.label for row in rows
-               if any(table.near(found, row, task).startswith(("more", "-")) for task in found.tasks)]  # fmt: skip
-        who = f"All but {', '.join(far)}" if far else "All"
-        lines.append(
-            f"{who} of the {len(rows)} rows beside KD and the undistilled student reach, by their means,"
-            f" {100 * table.NEAR:.0f}% of the teacher's score on every task within {max(found.ladder):,} examples."
-        )
-    lines.append("All other differences are exploratory. Small tasks made by rule say nothing about BERT-base.")
-    return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))
-
-
-def beside_linear(found: Table) -> str:
-    """What the linear model does beside the arena's rows."""
-    if not found.linear():
-        return ""
-    named = {row.name: row for row in (*found.linear(), *found.arena())}
-    means = {
-        name: table.mean_cell(mean and mean.interval()) for name, row in named.items() for mean in [found.mean(row)]
-    }
-    over = "; ".join(f"{one.what} {figure(one)}" for one in contrasts.planned(found, contrasts.LINEAR_OVER))
-    return (
-        f"Mean of {', '.join(map(short, found.tasks))}: the linear model {means['linear']} from as many labelled rows"
-        f" as a student sees examples, {means['linear-all']} from all of train; the undistilled student"
-        f" {means['undistilled']}, vanilla KD {means['kd']}. Differences: {over}."
-    )
-
-
-def without_a_half(found: Table, losses: list[contrasts.Contrast]) -> list[str]:
-    """Which of these words change when mnli's mismatched half is left out."""
-    alone = {one.what: one for one in contrasts.planned(contrasts.on_matched(found))}
-    pairs = [(one.what.partition(" (")[0], alone[one.what]) for one in losses if alone[one.what].word != one.word]
-    figures = "; ".join(f"{what} {one.interval.text()}, {one.word}" for what, one in pairs if one.interval)
-    where = "Without [mnli's mismatched half](docs/results.md#the-two-halves-of-mnli)"
-    return [f"{where}: {figures}."] if figures else []
+    tokens = [
+        f"{told(factorial.contrast(halves, [task]), 'higher')} points on {short(task)}" for task in factorial.tasks
+    ]
+    twins = claims.rows("xtc_real")
+    bits = {task: told(xtc.over(twins["full-1bit"], twins["full-32bit"], [task]), "lower") for task in xtc.tasks}
+    transfer = next(row for row in saved("transfer")["rows"] if row[1] == "real tasks, mean")
+    words = [{said for said, _ in claims.answers(claim).values()} for claim in claims.read()["claims"]]
+    return FINDINGS.format(
+        kd=scored(arena, "kd"), lowest=min(small), highest=max(small), gain=told(stats.planned(real)[1], "higher"),
+        teacher=f"{100 * np.mean([teacher_score(record) for record in arena.tasks.values()]):.1f}",
+        linear_all=scored(real, "linear-all"), linear=scored(real, "linear"), real_kd=scored(real, "kd"),
+        undistilled=scored(real, "undistilled"), real_lowest=min(alike), real_highest=max(alike),
+        projection=scored(real, "lin-kd"), narrow_kd=scored(arena, "narrow-kd"), narrow_cka=scored(arena, "narrow-cka"),
+        tokens=" and ".join(tokens), megabytes=f"{rows['1bit-xtc'].typical('student', 'bytes') / 1e6:.2f}",
+        bit=told(arena.over(rows["1bit-xtc"], rows["xtc-32bit"], arena.tasks), "lower"),
+        real_bits=" and ".join(f"{figure} on {short(task)}" for task, figure in bits.items()),
+        ends=ends(arena), rank=transfer[2], p=transfer[4], claims=len(words),
+        held=sum("held" in some and "did not hold" not in some for some in words),
+        failed=sum("did not hold" in some for some in words),
+    )  # fmt: skip
 
 
 def halves(found: Table) -> str:
@@ -189,7 +167,7 @@ def halves(found: Table) -> str:
     lines = [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
              for row in found.arena()]  # fmt: skip
     titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
-    without = contrasts.contrasts(contrasts.on_matched(found))
+    without = table.contrasts(table.on_matched(found))
     return paragraphs(Grid(["student", *titles], [teacher, *lines]).markdown(), without.markdown())
 
 
@@ -235,35 +213,30 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
     return of(name, text)
 
 
-def and_teacher(scores: Scores, row: Row) -> str:
-    """All rows, and last the teacher of this one, on its tasks."""
-    teacher = {short(task): {0: teacher_score(row.records(task)[0])} for task in row.cells}
-    return listed(scores | {"teacher": teacher})
+def perplexities(found: Table) -> str:
+    """Language models: each row's perplexity, whose inverse is the score, RCCC, and the pairs of the matrix."""
+    (task,) = found.tasks
+    rows, pairs = claims.rows("mc3kd_lm"), []
+    lines = []
+    for name, row in rows.items():
+        rccc = cell(record["analysis"]["rccc"] for record in row.records())
+        lines.append([name, cell(0.01 / value for value in row.values(task)), rccc])
+    for pair in matrix.read_file(matrix.MATRICES / "mc3kd_lm.toml")["pairs"]:
+        a, b = (rows[name] for name in pair.split(" - "))
+        word = found.over(a, b, [task]).word  # of the inverse: what is higher has a lower perplexity
+        pairs.append([pair.replace(" - ", " against "), {"higher": "lower", "lower": "higher"}.get(word, word)])
+    shown = Grid(["student", "perplexity", "RCCC, %"], lines), Grid(["perplexity of", ""], pairs)
+    return paragraphs(*(one.markdown() for one in shown))
 
 
 def litbank(found: Table) -> str:
-    """`short` has the others' examples and steps, `windows` their tokens."""
+    """`short` has the others' examples and steps, `windows` their tokens; last the teacher."""
     scores = claims.scores("attention_litbank") | {"windows": claims.scores("attention_windows")["short"]}
     named = claims.rows("attention_litbank") | {"windows": claims.rows("attention_windows")["short"]}
     pairs = compared(found, named, ("off - windows", "long - windows", "long - off"))
-    return paragraphs(and_teacher(scores, named["long"]), pairs)
-
-
-def documents(found: Table) -> Grid:
-    """What the teacher reaches with each length of input, task by task, and what its student of two layers does."""
-    tasks = sorted(found.tasks, key=short)
-    lengths = sorted({row.name for row in found.rows}, key=int)
-
-    def line(who: str, length: str, scores: Callable[[Row, str], list[float]]) -> list[str]:
-        rows = [row for row in found.rows if row.name == length]  # students of different tasks start differently
-        return [f"{who}, {length} tokens", *(cell(one for row in rows for one in scores(row, task)) for task in tasks)]
-
-    def taught(row: Row, task: str) -> list[float]:
-        return [teacher_score(record) for record in row.records(task)]
-
-    lines = [line(who, length, scores) for who, scores in (("teacher", taught), ("student", Row.values))
-             for length in lengths]  # fmt: skip
-    return Grid(["reads", *map(short, tasks)], lines)
+    (task,) = found.tasks
+    teacher = {short(task): {0: teacher_score(named["long"].records(task)[0])}}
+    return paragraphs(listed(scores | {"teacher": teacher}), pairs)
 
 
 # Of the matrix mc3kd_factors: columns, what the rows of each loss and choice of layers are called, the levels compared
@@ -332,35 +305,30 @@ def precision(real: Table) -> str:
 # --- the pages -----------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], str]] = {
-    "arena": of("arena", short_arena),
-    "arena-said": of("arena", said),
+    "findings": findings,
     "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
-    "arena-contrasts": of("arena", contrasts.contrasts),
+    "arena-contrasts": of("arena", table.contrasts),
     "arena-ladder": of("arena", table.ladder),
     "arena-fidelity": of("arena", table.fidelity),
     "arena-halves": of("arena", halves),
-    "arena-pairs": of("arena", contrasts.pair_table),
-    "gpu": on_gpu,
+    "arena-pairs": of("arena", table.pair_table),
     "attention-litbank": of("attention_litbank", litbank),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
-    **{file.replace("_", "-"): functools.partial(measured, text, file) for _, text, file in speed.TABLES.values()
-       if (FOLDER / f"{file}.json").is_file()},
-    "xtc-inference-avx2": functools.partial(measured, speed.packed_text, "xtc_inference_avx2"),
-    "pocket-documents": of("pocket_documents", documents),
+    "peers": lambda: speed.peers_text(saved("peers")),
+    "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
+    "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
+    "xtc-inference-avx2": lambda: speed.packed_text(saved("xtc_inference_avx2")),
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
-    "arena-linear": of("arena", beside_linear),
-    "real-linear": of("real_arena", beside_linear),
-    "real-contrasts": of("real_arena", contrasts.contrasts),
+    "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
-    "transfer-said": lambda: saved("transfer")["said"],
     "real-few": with_pairs("real_few", whole=True),
-    "tatoeba": lambda: runs("tatoeba-opus-mt"),
+    "mc3kd-lm": of("mc3kd_lm", perplexities),
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
-        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",
+        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims",
         "pocket_suite",
     )},
     "claims-count": claims.counts,
@@ -399,6 +367,6 @@ def filled(text: str) -> str:
 
 
 def main(argv: list[str]) -> None:
-    Parser("readme", __doc__).parse_args(argv)
+    Parser("pages", __doc__).parse_args(argv)
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""MiniLMv2's relations and their loss against numpy in float64, one text and head at a time."""
+"""MiniLMv2's relations and their loss against numpy in float64, one text and head at a time; DynaKD's distribution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conftest import draw, module_of
 from scipy.special import softmax
 from torch import Tensor
 
-minilm = module_of("minilm")
+minilm, dynakd = module_of("minilm"), module_of("dynakd")
 
 B, L, h = 3, 5, 2
 LENGTHS = (5, 3, 1)
@@ -38,3 +38,22 @@ def test_the_loss_is_the_papers(width: int) -> None:
     assert abs(reference(T, S)[:2] - reference(S, T)[:2]).min() > 1e-3  # and the directions of KL
     np.testing.assert_allclose(minilm.relation_loss(T, T, MASK, h).numpy(), np.zeros(B), atol=1e-15)
     assert torch.autograd.gradcheck(lambda x: minilm.relation_loss(x, T, MASK, h), (S.requires_grad_(),))
+
+
+def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
+    """Over all draws, weighted by their probabilities, a step is that of the exact gradient, for any baseline."""
+    losses, logits = torch.tensor([0.3, 1.1, 0.7]), torch.tensor([0.2, -0.4, 0.5], requires_grad=True)
+    (logits.softmax(0) @ losses).backward()
+    step = torch.zeros(3)
+    for k, loss in enumerate(losses.tolist()):
+        choice = dynakd.TeacherChoice(3)
+        choice.logits.copy_(logits.detach())
+        choice.baseline.fill_(5.0)
+        choice.learn(k, loss)
+        step += logits.detach().softmax(0)[k] * (choice.logits - logits.detach())
+        assert choice.baseline.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
+    torch.testing.assert_close(step, -choice.RATE * logits.grad)
+    draws = [choice.draw(torch.Generator().manual_seed(step)) for step in range(2000)]
+    # a share differs from its probability by less than 5 standard deviations
+    shares = torch.bincount(torch.tensor(draws), minlength=3) / 2000
+    assert (shares - choice.logits.softmax(0)).abs().max() < 5 * (0.25 / 2000) ** 0.5

@@ -1,6 +1,6 @@
 """Checked-in results know a script by its name, no longer by its path: what they were asked by is hashed anew.
 
-    python -m bench.migrate        # after older code has written into bench/results/
+    python -m bench.studies.migrate        # after older code has written into bench/results/
 
 What no matrix asks for any more stays as it is. Run again it changes nothing.
 """
@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from bench import matrix, records, sweep
-from bench.cli import FOLDER
+from bench import FOLDER, matrix, records, sweep
 from common import folders, results
 from common.args import BadInput, CommonArgs
 
@@ -34,7 +33,7 @@ def jobs_of(path: Path) -> Iterator[matrix.Job]:
 
 def renamed() -> dict[str, str]:
     """What the commands of all matrices were asked by in any folder -> what they are asked by now."""
-    names = dict[str, str]()
+    names: dict[str, str] = {}
 
     def no_files(*_: object) -> dict[str, Path]:  # the data and weights of real tasks need not be here
         return {}
