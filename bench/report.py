@@ -216,8 +216,8 @@ def draw_arena(found: Table, path: Path) -> bool:
             axes.plot([100 * (mean if end is None else end) for end in ends], (y, y), color=colour, linewidth=1.5)
             axes.plot(100 * mean, y, shape, color=colour, markersize=5)
         for role, line in zip(ROLES.values(), ("--", ":"), strict=True):
-            if row := next((row for row in rows if row.role == role), None):
-                value = 100 * found.mean(row).mean  # type: ignore[union-attr]
+            if baseline := next((row for row in rows if row.role == role), None):
+                value = 100 * found.mean(baseline).mean  # type: ignore[union-attr]
                 axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=role, zorder=0)
         axes.set_yticks(range(len(rows)), [row.label for row in rows])
         axes.set(xlabel=f"mean score over {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))

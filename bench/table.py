@@ -28,7 +28,7 @@ import numpy as np
 
 from bench import FOLDER, Parser, matrix, stats
 from bench.records import KEPT, Cell, Splits, folder_of, read_all, save
-from bench.stats import LINEAR_OVER, Contrast, Estimate, Interval, Sample, has_contrasts, pairs, planned, short, spread
+from bench.stats import Contrast, Estimate, Interval, Sample, has_contrasts, pairs, planned, short, spread
 from common import evaluate, results, tasks
 from common.args import BadInput
 
@@ -122,8 +122,8 @@ class Table:
         return [row for row in self.kinds()[kind] if row.start == start]
 
     def linear(self) -> list[Row]:
-        """The linear models."""
-        return [row for row in self.rows if row.method == LINEAR]
+        """The linear models: from as many labelled rows as a student sees examples, then from all."""
+        return sorted((row for row in self.rows if row.method == LINEAR), key=lambda row: row.variant)
 
     def kinds(self) -> dict[str, list[Row]]:
         """Rows by kind: the arena's first, then the largest students first. Within a kind start by start, the start
@@ -661,7 +661,7 @@ def budget_of(names: Sequence[str]) -> int | None:
 
 def contrasts(table: Table) -> Grid:
     lines = []
-    for one in planned(table) + (planned(table, LINEAR_OVER) if table.linear() else []):
+    for one in planned(table) + (planned(table, stats.LINEAR_OVER) if table.linear() else []):
         said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         figure = one.interval.text() if one.interval else "-"

@@ -977,7 +977,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     runs = {place.parent for place in folder.rglob("result.json")}
     assert {(to / card).resolve().parent for card in cards} == runs, "nothing else comes from elsewhere"
     assert all(f'id="{link[1:]}"' in text for link in links if re.fullmatch(r"#row-\d+", link))
-    for words in ("How a difference is called", 'class="said higher"', RECORD["environment"]["versions"]["torch"],
+    for words in ("Every row spends the same budget", 'class="said higher"', RECORD["environment"]["versions"]["torch"],
                   "started from something else (random)"):  # fmt: skip
         assert words in text
     report.write(table.load([folder]), [folder], to)
