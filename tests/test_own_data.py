@@ -609,18 +609,6 @@ def test_a_head_without_a_bias_is_not_sent_far() -> None:
         models.build(config, far)
 
 
-def test_a_head_of_prices_keeps_its_precision_in_a_small_file(tmp_path: Path) -> None:
-    model = tiny_bert(1, 16, num_labels=1).eval()
-    model.classifier.bias.data.fill_(4e5)  # half precision ends at 65,504
-    xtc.quantize(model, 1)
-    packed.pack_model(model).eval()
-    packed.save(model, word_tokenizer(), tmp_path / "half", half=True)
-    tokens = word_tokenizer()(["the film", "a dull cast"], padding=True, return_tensors="pt")
-    with torch.no_grad():
-        again = packed.load(tmp_path / "half")[0](**tokens).logits
-        torch.testing.assert_close(again, model(**tokens).logits, atol=0.1, rtol=0)
-
-
 def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads no arguments, and leaves threads, precision, random numbers, signals and the library's voice as they
     are."""
@@ -762,16 +750,6 @@ def test_the_packed_file_has_the_classes(tmp_path: Path) -> None:
         wanted = model(**word_tokenizer()("the dull film", return_tensors="pt")).logits
     torch.testing.assert_close(known["logits"], wanted)
     assert known["name"] in ("complaint", "praise")
-
-
-def test_embeddings_of_8_bits(student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    exec(next(block for block in blocks("ship.md") if "packed.rounded" in block), {"folder": student})
-    small, large = (Path(place, "model.safetensors").stat().st_size for place in ("small", student))
-    assert small < large
-    model = transformers.AutoModelForSequenceClassification.from_pretrained("small")
-    assert model.config.id2label == {0: "complaint", 1: "praise"}
-    assert json.loads(Path("small", "config.json").read_text(encoding="utf-8"))["model_type"] == "packed"
 
 
 def test_the_hub_gets_card_weights_and_tokenizer(student: Path, monkeypatch: pytest.MonkeyPatch) -> None:
