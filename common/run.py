@@ -31,7 +31,7 @@ from common import data, evaluate, losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import refused, tell
 from common.kinds import Encoded
-from common.tasks import TaskData
+from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
 
 MOST_KEPT = 2**29  # bytes of a teacher's outputs that `--teacher-cache auto` keeps
@@ -307,7 +307,8 @@ class Run:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hold()
-        told = {"signature": self.signature, "settings": self.settings, "text": self.args.text}
+        columns = self.args.source["columns"].text or (self.task.task.fields if self.task.task.name in TASKS else ())
+        told = {"signature": self.signature, "settings": self.settings, "text": columns}
         results.write_json(self.folder / "args.json", told)
         for name in split_list(self.args.report_to or "") if not self.trackers else ():
             integration: Any = LOGGER_TYPE_TO_CLASS[name]
