@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ran, sentences, tiny_bert, word_tokenizer
+from conftest import blocks, ran, sentences, tiny_bert, word_tokenizer
 from safetensors.numpy import load_file
 from scipy.special import softmax
 from transformers import BertForTokenClassification
@@ -103,6 +103,34 @@ def test_a_table_of_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with torch.no_grad():
         p = model(**word_tokenizer()(*words, return_tensors="pt")).logits[0].softmax(-1)
     assert float(row["praise"]) == pytest.approx(float(p[0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("what", ["plain", "packed", "cmow", "converted"])
+def test_the_pages_lines_answer_any_text(what: str, tmp_path: Path) -> None:
+    """One of a thousand words, an empty one, and short ones, in one batch."""
+    models.save(student(what), word_tokenizer(), tmp_path, "", max_length=16)
+    known: dict[str, Any] = {"folder": tmp_path, "texts": TEXTS, "attention": attention}
+    serve, steps = blocks("ship.md")[:2]
+    if what == "converted":  # as the page's table loads it
+        steps = steps.replace("AutoModelForSequenceClassification.from_pretrained(folder)",
+                              "attention.load(folder, AutoModelForSequenceClassification)")  # fmt: skip
+    exec(steps, known)
+    assert known["logits"].shape == (4, 2)
+    if what != "converted":
+        exec(serve, known)
+        assert [answer["label"] for answer in known["answers"]] == known["names"]
+
+
+@pytest.mark.slow
+def test_the_pages_graph_of_a_packed_student(tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    models.save(student("packed"), word_tokenizer(), tmp_path, "", max_length=16)
+    known: dict[str, Any] = {"folder": tmp_path, "texts": TEXTS}
+    for block in blocks("ship.md")[1:4]:
+        exec(block, known)
+    assert np.isfinite(known["logits"]).all()
+    assert known["logits"].shape == (4, 2)
 
 
 WRONG = [
