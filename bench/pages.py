@@ -70,6 +70,7 @@ def trials() -> str:
         if row["winner"]:
             means, end = by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
             each = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
+            each = "-" if "C" in row["winner"] else each  # a linear model has no rate
             best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
             lines.append([name, f"{len(row['trials'])}", each, matrix.words_of(row["winner"]), end, best])
     rates = "on dev by rate, each twice the one before"
@@ -84,14 +85,30 @@ def ends(found: Table) -> str:
     return ", ".join(names)
 
 
+def beside_linear(found: Table) -> str:
+    """What the linear model does beside the arena's rows."""
+    if not found.linear():
+        return ""
+    means = {row.name: table.mean_cell(mean and mean.interval()) for row in (*found.linear(), *found.arena())
+             for mean in [found.mean(row)]}  # fmt: skip
+    over = "; ".join(f"{one.what} {one.interval.text()}, {one.word}" if one.interval else f"{one.what} - ({one.word})"
+                     for one in stats.planned(found, stats.LINEAR_OVER))  # fmt: skip
+    return (
+        f"Mean of {', '.join(map(short, found.tasks))}: the linear model {means['linear']} from as many labelled rows"
+        f" as a student sees examples, {means['linear-all']} from all of train; the undistilled student"
+        f" {means['undistilled']}, vanilla KD {means['kd']}. Differences: {over}."
+    )
+
+
 # README's findings; `findings` puts the figures in, and refuses where an interval says another word
 FINDINGS = """\
 1. **Match hidden states, not only outputs.** On four small tasks made by rule, vanilla KD scores {kd}, a loss on the
    hidden states of all tokens {lowest} to {highest}, and the teacher {teacher}. On SST-2, STS-B and QQP under MiniLM
    such a loss adds {gain} points to vanilla KD.
-2. **A linear model is hard to beat.** On these real tasks TF-IDF with logistic or ridge regression scores {linear_all},
-   vanilla KD {real_kd}, and the student without a teacher {undistilled}. The linear model saw all of train; from as
-   many rows as a student sees, it scores {linear}.
+2. **Vanilla KD is not distinguishable from a linear model on the real tasks.** TF-IDF with logistic or ridge regression
+   scores {linear} from as many labelled rows as a student sees examples, and {linear_all} from all of train; vanilla KD
+   scores {real_kd}, the student without a teacher {undistilled}. Losses on hidden states are {over_linear} points above
+   the linear model.
 3. **Which hidden loss you take matters less.** On the real tasks squared error, cosine, CKA, MC3KD's, XTC's and
    MiniLM's losses score {real_lowest} to {real_highest}, and a learned projection {projection}. But these students copy
    the teacher's layers, so squared error compares equal bases. Students of half the width, from random weights, score
@@ -124,6 +141,8 @@ def findings() -> str:
     hidden = stats.PLANNED[1][1]
     small = [scored(arena, name) for name in hidden]
     alike = [scored(real, name) for name in ("mse-kd", "cosine-kd", "cka-kd", "mc3kd", "xtc-32bit", "minilm-kd")]
+    _, linear_over_kd, over_linear = stats.planned(real, stats.LINEAR_OVER)
+    told(linear_over_kd, "not distinguishable")
     cells = claims.rows("mc3kd_factors")
     halves = [
         (cells[name], (1 if name.startswith("all-") else -1) / 8) for name in cells if name[:4] in ("all-", "cls-")
@@ -135,11 +154,12 @@ def findings() -> str:
     bits = {task: told(xtc.over(twins["full-1bit"], twins["full-32bit"], [task]), "lower") for task in xtc.tasks}
     transfer = next(row for row in saved("transfer")["rows"] if row[1] == "real tasks, mean")
     words = [{said for said, _ in claims.answers(claim).values()} for claim in claims.read()["claims"]]
-    return FINDINGS.format(
+    text = FINDINGS.format(
         kd=scored(arena, "kd"), lowest=min(small), highest=max(small), gain=told(stats.planned(real)[1], "higher"),
         teacher=f"{100 * np.mean([teacher_score(record) for record in arena.tasks.values()]):.1f}",
         linear_all=scored(real, "linear-all"), linear=scored(real, "linear"), real_kd=scored(real, "kd"),
-        undistilled=scored(real, "undistilled"), real_lowest=min(alike), real_highest=max(alike),
+        undistilled=scored(real, "undistilled"), over_linear=told(over_linear, "higher"),
+        real_lowest=min(alike), real_highest=max(alike),
         projection=scored(real, "lin-kd"), narrow_kd=scored(arena, "narrow-kd"), narrow_cka=scored(arena, "narrow-cka"),
         tokens=" and ".join(tokens), megabytes=f"{rows['1bit-xtc'].typical('student', 'bytes') / 1e6:.2f}",
         bit=told(arena.over(rows["1bit-xtc"], rows["xtc-32bit"], arena.tasks), "lower"),
@@ -148,6 +168,8 @@ def findings() -> str:
         held=sum("held" in some and "did not hold" not in some for some in words),
         failed=sum("did not hold" in some for some in words),
     )  # fmt: skip
+    items = (" ".join(item.split()) for item in re.split(r"\n(?=\d\. )", text))
+    return "\n".join(textwrap.fill(item, 118, subsequent_indent="   ", break_on_hyphens=False) for item in items)
 
 
 def halves(found: Table) -> str:
@@ -208,6 +230,22 @@ def with_pairs(name: str, whole: bool = False) -> Callable[[], str]:
         return paragraphs(table.remarks(found), listed(claims.scores(name), marked), table.footnote(found), pairs)
 
     return of(name, text)
+
+
+def perplexities(found: Table) -> str:
+    """Language models: each row's perplexity, whose inverse is the score, RCCC, and the pairs of the matrix."""
+    (task,) = found.tasks
+    rows, pairs = claims.rows("mc3kd_lm"), []
+    lines = []
+    for name, row in rows.items():
+        rccc = cell(record["analysis"]["rccc"] for record in row.records())
+        lines.append([name, cell(0.01 / value for value in row.values(task)), rccc])
+    for pair in matrix.read_file(matrix.MATRICES / "mc3kd_lm.toml")["pairs"]:
+        a, b = (rows[name] for name in pair.split(" - "))
+        word = found.over(a, b, [task]).word  # of the inverse: what is higher has a lower perplexity
+        pairs.append([pair.replace(" - ", " against "), {"higher": "lower", "lower": "higher"}.get(word, word)])
+    shown = Grid(["student", "perplexity", "RCCC, %"], lines), Grid(["perplexity of", ""], pairs)
+    return paragraphs(*(one.markdown() for one in shown))
 
 
 def litbank(found: Table) -> str:
@@ -303,12 +341,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "mc3kd-factors": of("mc3kd_factors", factors),
     "real-arena": of("real_arena", table.markdown),
     "real-contrasts": of("real_arena", table.contrasts),
+    "real-linear": of("real_arena", beside_linear),
+    "arena-linear": of("arena", beside_linear),
     "real-precision": of("real_arena", precision),
     "transfer": lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"]).markdown(),
     "real-few": with_pairs("real_few", whole=True),
+    "mc3kd-lm": of("mc3kd_lm", perplexities),
     **{name.replace("_", "-"): with_pairs(name) for name in (
         "attention_pocket", "attention_kinds", "attention_short", "xtc_pocket", "xtc_long", "xtc_few", "xtc_again",
-        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims", "mc3kd_lm",
+        "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few", "mc3kd_claims",
         "pocket_suite",
     )},
     "claims-count": claims.counts,

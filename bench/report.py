@@ -216,8 +216,8 @@ def draw_arena(found: Table, path: Path) -> bool:
             axes.plot([100 * (mean if end is None else end) for end in ends], (y, y), color=colour, linewidth=1.5)
             axes.plot(100 * mean, y, shape, color=colour, markersize=5)
         for role, line in zip(ROLES.values(), ("--", ":"), strict=True):
-            if row := next((row for row in rows if row.role == role), None):
-                value = 100 * found.mean(row).mean  # type: ignore[union-attr]
+            if baseline := next((row for row in rows if row.role == role), None):
+                value = 100 * found.mean(baseline).mean  # type: ignore[union-attr]
                 axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=role, zorder=0)
         axes.set_yticks(range(len(rows)), [row.label for row in rows])
         axes.set(xlabel=f"mean score over {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
@@ -348,11 +348,9 @@ def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     return items
 
 
-def rules() -> list[Item]:
-    """bench/RULES.md without its title: headings, and lists whose items are a line each."""
-    _, *blocks = (FOLDER / "RULES.md").read_text(encoding="utf-8").strip().split("\n\n")
-    return [("items", [line.removeprefix("- ") for line in block.splitlines()]) if block.startswith("- ")
-            else ("heading", block.removeprefix("## ")) for block in blocks]  # fmt: skip
+def rules() -> list[str]:
+    """The twelve of bench/RULES.md."""
+    return re.findall(r"^\d+\. (.*)", (FOLDER / "RULES.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[Item]]:
@@ -381,7 +379,7 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
         "Learning curves": figures("curves"),
         "Made with": [("items", made_with(found))],
         "The runs": [("runs", runs(found, to))],
-        "The rules": rules(),
+        "The rules": [("items", rules())],
     }  # fmt: skip
 
 

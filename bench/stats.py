@@ -264,6 +264,13 @@ PLANNED: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("CCC over squared error (mc3kd over mse-kd)", ("mc3kd",), "mse-kd"),
 )
 
+# The linear model from as many labelled rows: not planned
+LINEAR_OVER: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("linear over undistilled", ("linear",), "undistilled"),
+    ("linear over KD", ("linear",), "kd"),
+    ("losses on all tokens' hidden states over linear", TOKENS, "linear"),
+)
+
 
 def corrected(made: list[Contrast]) -> list[Contrast]:
     """With p values corrected for the number of those that are known, by Holm's rule."""
@@ -273,10 +280,10 @@ def corrected(made: list[Contrast]) -> list[Contrast]:
     return made
 
 
-def planned(table: Table) -> list[Contrast]:
-    """The contrasts that were planned, with Holm's correction for those five."""
-    named, made = {row.name: row for row in table.arena()}, []
-    for what, left, right in PLANNED:
+def planned(table: Table, which: Sequence[tuple[str, tuple[str, ...], str]] = PLANNED) -> list[Contrast]:
+    """The contrasts that were planned, or others, with Holm's correction for their number."""
+    named, made = {row.name: row for row in (*table.arena(), *table.linear())}, []
+    for what, left, right in which:
         rows = [named[name] for name in left if name in named]
         if not rows or right not in named:
             made.append(Contrast(None, {}, np.nan, what, "no result yet"))

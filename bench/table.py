@@ -121,6 +121,10 @@ class Table:
         kind, start = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
         return [row for row in self.kinds()[kind] if row.start == start]
 
+    def linear(self) -> list[Row]:
+        """The linear models: from as many labelled rows as a student sees examples, then from all."""
+        return sorted((row for row in self.rows if row.method == LINEAR), key=lambda row: row.variant)
+
     def kinds(self) -> dict[str, list[Row]]:
         """Rows by kind: the arena's first, then the largest students first. Within a kind start by start, the start
         with most rows first; baselines before methods, these by their means."""
@@ -239,10 +243,11 @@ class Table:
 
     def labelled(self, row: Row) -> str:
         """How many labelled rows of train a row has seen, task by task: a network at most as many as its examples."""
-        whole = {task: max((record["ledger"]["student_examples"] for other in self.rows if other.method == LINEAR
+        whole = {task: max((record["ledger"]["student_examples"] for other in self.linear()
                             for record in other.records(task)), default=0) for task in self.tasks}  # fmt: skip
-        seen = [max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells]
-        return "/".join(dict.fromkeys(f"{min(n, whole[task] or n):,}" for n, task in zip(seen, row.cells, strict=True)))
+        seen = {task: max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells}
+        said = [f"{min(seen[task], whole[task] or seen[task]):,}" for task in self.tasks if task in seen]
+        return "/".join(said) if len(set(said)) > 1 else said[0]
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -469,7 +474,7 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
     """The teachers; each row's scores by task, their mean, the area under its ladder, what it is over vanilla KD, and
     what it asked of the teacher."""
     with_area = ["area"] * bool(table.ladder)
-    with_rows = ["labelled rows"] * any(row.method == LINEAR for row in table.rows)
+    with_rows = ["labelled rows"] * bool(table.linear())
     titles = [f"{short(task)} {evaluate.TITLES[r['primary']['name']]}" for task, r in table.tasks.items()]
     header = [*titles, "mean", *with_area, "over vanilla KD", *with_rows, "teacher examples", "script"]
 
@@ -656,7 +661,7 @@ def budget_of(names: Sequence[str]) -> int | None:
 
 def contrasts(table: Table) -> Grid:
     lines = []
-    for one in planned(table):
+    for one in planned(table) + (planned(table, stats.LINEAR_OVER) if table.linear() else []):
         said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         figure = one.interval.text() if one.interval else "-"

@@ -442,7 +442,7 @@ def test_the_arena_is_level() -> None:
     assert len({len(row.grid["lr"]) for row in rows}) == 1
     assert {len(values) for row in rows for values in row.weight.values()} == {3}
     search = sweep.Search(arena, Path("runs/trials"), "arena", matrix.NOTHING_TRIED)
-    jobs = [job for row in rows for job in search.left(row)]
+    jobs = [job for row in rows for job in search.left(search.rows[row.label])]
     assert len(jobs) == 5 * len(arena["tasks"]) * len(rows) * 3  # seeds
     assert all(job.args.tune and job.args.budget == str(arena["budgets"][0]) for job in jobs)
     assert not {job.seed for job in jobs} & set(arena["seeds"])
@@ -977,7 +977,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     runs = {place.parent for place in folder.rglob("result.json")}
     assert {(to / card).resolve().parent for card in cards} == runs, "nothing else comes from elsewhere"
     assert all(f'id="{link[1:]}"' in text for link in links if re.fullmatch(r"#row-\d+", link))
-    for words in ("How a difference is called", 'class="said higher"', RECORD["environment"]["versions"]["torch"],
+    for words in ("Every row spends the same budget", 'class="said higher"', RECORD["environment"]["versions"]["torch"],
                   "started from something else (random)"):  # fmt: skip
         assert words in text
     report.write(table.load([folder]), [folder], to)

@@ -675,7 +675,7 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     teacher = Teacher.of(tiny_bert(4, 32, **names), word_tokenizer(), task, 16)
     run = Run(args, "mc3kd", "kd", task, teacher, 1)
     model = run.student()
-    mc3kd.distil(args, run, model, teacher, [])
+    mc3kd.distil(args, run, model, [])
     run.finish(model)
     return run.folder
 

@@ -6,6 +6,7 @@ import itertools
 import re
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,13 +82,13 @@ class Tokenizer(Specials):
 
 
 @cache
-def wanted_args(method: str, words: tuple[str, ...]) -> Any:
+def wanted_args(script: str, words: tuple[str, ...]) -> Any:
     """The arguments that a command stands for. The folder of an earlier row, under runs/, need not be there yet."""
     given = papers.pairs(words)
     there = {name: "random" if word.startswith("runs/") else word for name, word in given.items()}
     if there.pop("--data-dir", None):  # nor are files of one's own: checked as the pocket task of their kind
         there["--task"] = f"pocket/{TASKS[there['--task']].pocket}"
-    args = read(module_of(f"methods/{method}.py").Args, None, list(itertools.chain(*there.items())))
+    args = read(module_of(script).Args, None, list(itertools.chain(*there.items())))
     for name in ("teacher", "init"):
         if given.get(f"--{name}", "").startswith("runs/"):
             setattr(args, name, given[f"--{name}"])
@@ -118,9 +119,9 @@ def teacher_of(name: str, kind: str) -> Teacher:
 
 
 @cache
-def built(method: str, task: str, name: str, key: tuple[Any, ...]) -> int:
+def built(script: str, task: str, name: str, key: tuple[Any, ...]) -> int:
     """Build a command's models without memory; how many parameters the student has."""
-    args = wanted_args(method, ("--task", task, *key))
+    args, method = wanted_args(script, ("--task", task, *key)), Path(script).stem
     with torch.device("meta"):
         if method == "cmow":
             config = cmow.student_config(args, Tokenizer(), diffcat=False)
@@ -169,10 +170,11 @@ def test_every_command_builds_its_models(method: str, monkeypatch: pytest.Monkey
                 kinds = [TASKS[task].kind.replace("regression", "classification") for task in tasks]
                 heads = {kind: task for kind, task in zip(kinds, tasks, strict=True) if TASKS[task].hub}
                 for head, task in heads.items():
-                    seen.add((first.setdefault(head, task), kept.get("--teacher", ""), *itertools.chain(*kept.items())))
+                    known = first.setdefault(head, task)
+                    seen.add((line[1], known, kept.get("--teacher", ""), *itertools.chain(*kept.items())))
     assert seen
-    for task, name, *key in sorted(seen):
-        assert built(method, task, name, tuple(key)) > 0
+    for script, task, name, *key in sorted(seen):
+        assert built(script, task, name, tuple(key)) > 0
 
 
 def test_stages_of_xtc_have_lengths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +222,9 @@ def test_every_row_means_something(method: str, capsys: pytest.CaptureFixture[st
             lines |= {tuple(command) for command in commands}
     assert lines
     for command in lines:
-        assert command[:3] == ("python", f"methods/{method}.py", "--task")
-        assert wanted_args(method, command[2:]).budget == "paper"
+        assert (command[0], command[2]) == ("python", "--task")
+        assert command[1] == f"methods/{method}.py" or command[1].startswith("bench/baselines/")
+        assert wanted_args(command[1], command[2:]).budget == "paper"
     entry.main(["papers", method])
     text = capsys.readouterr().out
     assert all(f"\nTable {name}. " in text for name in paper.names())

@@ -272,7 +272,7 @@ def test_in_printed_order_no_command_is_refused(method: str, hub: Hub, monkeypat
     """Nor do two of different settings share a folder."""
     claims, refused = Claims(monkeypatch), list[str]()
     for claims.line in lines_of(method):
-        code, _, err = call(method, *typed(claims.line))
+        code, _, err = call(Path(claims.line[1]).stem, *typed(claims.line))
         if code:
             refused.append(f"{papers.typed(claims.line)}: {err.strip().splitlines()[-1]}")
     assert not refused, f"{len(refused)} of {len(lines_of(method))}: " + "\n".join(refused[:20])
@@ -291,7 +291,7 @@ def test_rows_run_to_their_end(method: str, hub: Hub, monkeypatch: pytest.Monkey
     with pytest.MonkeyPatch.context() as patch:
         claims = Claims(patch)
         for claims.line in lines_of(method) if method == "xtc" else ():  # whose rows start from others
-            assert call(method, *typed(claims.line))[0] == 0
+            assert call(Path(claims.line[1]).stem, *typed(claims.line))[0] == 0
     for folder in claims.lines:
         shutil.rmtree(folder)
     monkeypatch.setattr(cka, "PAPER_PRETRAINING", dict.fromkeys(cka.PAPER_PRETRAINING, (1, 128)))
@@ -307,7 +307,9 @@ def test_rows_run_to_their_end(method: str, hub: Hub, monkeypatch: pytest.Monkey
             if not glob.glob(earlier):
                 ran(next(made for place, made in claims.lines.items() if place.match(earlier)), task)
         try:
-            code, _, err = call(method, *typed([*line[:2], *itertools.chain(*(words | {"--task": task}).items())]))
+            code, _, err = call(
+                Path(line[1]).stem, *typed([*line[:2], *itertools.chain(*(words | {"--task": task}).items())])
+            )
         except Exception:
             code, err = 1, traceback.format_exc()
         if code:

@@ -118,7 +118,7 @@ def fit(task: TaskData, split: Split, C: float) -> Linear:
     X = features(tf_idf, split.texts)
     if not classes:
         model = Ridge(alpha=1 / C).fit(X, split.labels)
-        return Linear(tf_idf, np.float32(model.coef_[None]), np.float32([model.intercept_]))
+        return Linear(tf_idf, np.asarray(model.coef_[None], np.float32), np.asarray([model.intercept_], np.float32))
     if len({*split.labels}) < 2:
         raise BadInput(f"{task.name}: the first {len(split):,} rows have one class; give more --budget")
     model = LogisticRegression(C=C, max_iter=1000).fit(X, split.labels)
@@ -146,11 +146,12 @@ def evaluated(model: Linear, task: TaskData, who: str) -> evaluate.Evaluation:
     for name, logits in found.items():
         evaluate.warn_of_one_answer(who, task, name, None, logits)
     metrics = {name: evaluate.scored(task, name, None, logits) for name, logits in found.items()}
-    return evaluate.Evaluation(metrics, speed, {name: task.task.kind.kept(logits) for name, logits in found.items()})
+    kept = {name: np.asarray(task.task.kind.kept(logits)) for name, logits in found.items()}
+    return evaluate.Evaluation(metrics, speed, kept)
 
 
 def main(args: Args) -> None:
-    of_networks = {"init": "-", "lr": 1.0, "paper_epochs": 1.0}
+    of_networks: dict[str, Any] = {"init": "-", "lr": 1.0, "paper_epochs": 1.0}
     for task in (data.load(name, **args.source) for name in args.tasks):
         for run in task_runs(args, "linear", task, NO_TEACHER, labels_alone=True, **of_networks):
             run.start(0)
