@@ -18,6 +18,7 @@ COMMANDS = {
     "arena": "which small model to ship for a task: the arena's rows on it, measured, and what follows",
     "table": "the tables of a matrix, from its results",
     "report": "one page about it: runs/report/index.html",
+    "predict": "a class, or a score, for each row of a table, by a saved student",
     "profile": "size, latency, throughput and memory of every row, measured in turn",
     "sweep": "a search over the grid of a paper, as many trials for every variant",
     "papers": "the papers' tables, as printed, and the commands of their rows",

@@ -3,7 +3,7 @@
     python -m bench speed                      # bench/benchmarks.py: ratios of kernels, losses and steps
     python -m bench speed mc3kd loop           # those whose name holds a word; `--save` keeps them
     python -m bench speed --table peers        # our distillation beside the library's Trainer, and TextBrewer
-    python -m bench speed --table packed       # BERT-base packed in 8, 2 and 1 bits beside float32 and others' int8
+    python -m bench speed --table packed       # BERT-base packed in 2 and 1 bits beside float32 and others' int8
     python -m bench speed --table lengths      # attentions and windows by length, 2x256 and 12x768, with a plot
 
 Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases and peers are medians over the
@@ -212,14 +212,12 @@ def attention_reader(name: str, layers: int, width: int, length: int, device: st
 
 
 def packed_model(bits: int, **shape: int) -> Any:
-    """A BERT of random weights with so many bits a weight: 32, 8, 2 or 1."""
+    """A BERT of random weights with so many bits a weight: 32, 2 or 1."""
     from methods import xtc
 
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**shape)).eval()  # type: ignore[arg-type]
-    if bits == 8:
-        packed.rounded(model)
-    elif bits < 8:
+    if bits < 32:
         xtc.quantize(model, bits)
         packed.pack_model(model)
     return model
@@ -265,7 +263,7 @@ def packed_models() -> dict[str, Any]:
     found = version("onnxruntime", "onnx", "onnxscript")
     if found:
         save[f"int8 by ONNX Runtime {found}"] = partial(save_onnx, 32)
-    save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (8, 2, 1)}
+    save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (2, 1)}
     save["1 bit, `keep`"] = partial(save_packed, 1, kept=True)
     if found:
         save[f"2 bits, ONNX Runtime {found}"] = partial(save_onnx, 2)

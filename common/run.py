@@ -31,7 +31,7 @@ from common import data, evaluate, losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
 from common.errors import refused, tell
 from common.kinds import Encoded
-from common.tasks import TaskData
+from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
 
 MOST_KEPT = 2**29  # bytes of a teacher's outputs that `--teacher-cache auto` keeps
@@ -307,7 +307,9 @@ class Run:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hold()
-        results.write_json(self.folder / "args.json", {"signature": self.signature, "settings": self.settings})
+        columns = self.args.source["columns"].text or (self.task.task.fields if self.task.task.name in TASKS else ())
+        told = {"signature": self.signature, "settings": self.settings, "text": columns}
+        results.write_json(self.folder / "args.json", told)
         for name in split_list(self.args.report_to or "") if not self.trackers else ():
             integration: Any = LOGGER_TYPE_TO_CLASS[name]
             folder = [self.folder] if integration.requires_logging_directory else []
@@ -433,12 +435,10 @@ def runs(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
 
 def task_runs(
     args: CommonArgs, method: str, task: TaskData, teacher: Teacher,
-    variants: Mapping[str, dict[str, Any]] | None = None, each: Callable[[Run], None] = lambda _: None,
-    **settings: Any,
+    variants: Mapping[str, dict[str, Any]] | None = None, **settings: Any,
 ) -> Iterator[Run]:  # fmt: skip
     """The same of one task. `variants`: for each row's label (default: each `--variant`) its settings, beside those of
-    all rows; "arguments" among them replace the script's. `each` is called with every run that is finished, now or
-    before."""
+    all rows; "arguments" among them replace the script's."""
     records = []
     for variant, own in (variants or {name: {} for name in args.variants}).items():
         given = settings | own
@@ -447,7 +447,6 @@ def task_runs(
             set_seed(args.seed, deterministic=False)  # of what a method makes before its student
             yield run
             record = parallel.on_main(functools.partial(results.load, run.folder / "result.json"))
-        each(run)
         records.append(record)
     results.show(records, args.out_dir)
 

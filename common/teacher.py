@@ -242,9 +242,10 @@ def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
 
     def make(stage: Stage) -> PreTrainedModel:
         if shipped is not None:
-            from common.layers import packed
+            from common.layers import packed  # with which the library reads its 8-bit weights
 
-            return packed.unpacked(packed.load(shipped)[0])
+            config = models.load_config(str(shipped))
+            return packed.unpacked(models.load_model(str(shipped), config, kind, head=True))
         why = why_not_shipped(start.name, recipe) if own else "none with these settings is in the cache"
         tell(f"teacher {start.name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"
              f" {recipe['batch_size']} examples")  # fmt: skip

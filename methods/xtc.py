@@ -12,8 +12,6 @@ Wu et al., NeurIPS 2022: https://arxiv.org/abs/2206.01859
 
     python methods/xtc.py                                       # pocket task: 1 bit, half the layers; about a minute
     python methods/xtc.py --bits 32,2,1 --stages 1,2,3 --variant xtc --student 4x128
-    python methods/xtc.py --variant xtc --export runs/tiny.packed          # one file: model, tokenizer, 1 bit a weight
-    python methods/xtc.py predict runs/tiny.packed "a text" "another"      # straight from it
     python methods/xtc.py --task rte --data-dir GLUE_DIR --teacher bert-base-uncased --student 6x768 --budget paper
 
 The paper in ten lines. A fine-tuned BERT is made small, and nothing is pre-trained again. Half or more of its layers
@@ -47,13 +45,12 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.args import BadInput, CommonArgs, arg, check_place, execute, parse, split_list, student_shape, variants
+from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, student_shape, variants
 
 
 class Stage(NamedTuple):
@@ -129,8 +126,6 @@ class Args(CommonArgs):
     paper_copies: int = arg(
         0, "--budget paper: as many steps as with so many copies of each text (default: those of --augment)", low=0
     )
-    export: str | None = arg(None, "also write the quantised student to this file, packed", setting=False)
-    export_rest: Literal["fp32", "fp16"] = arg("fp32", "--export: how what is not quantised is stored", setting=False)
 
     def wrong(self) -> Iterator[str]:
         if self.accumulate > 1 and "xtc" in self.variants:
@@ -140,22 +135,6 @@ class Args(CommonArgs):
             counts = {len(row.stages) for row in self.rows if row.variant == "xtc"}
             if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != counts:
                 yield f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages"
-        if self.export is None:
-            return
-        if len(self.exported) != 1 or len(self.tasks) != 1:
-            yield (f"--export {self.export}: one file holds one student; give --variant xtc or kd with one of --bits,"
-                   " 1 or 2, one of --stages and one --task")  # fmt: skip
-        if not self.save_student:
-            yield f"--export {self.export}: packs the student that is saved; leave --save-student out"
-        check_place("--export", self.export, file=True)
-        if Path(self.export).exists() and not self.force:
-            yield f"--export {self.export}: exists; give another name, or --force, which also trains again"
-
-    @property
-    def exported(self) -> list[Variant]:
-        """The rows that `--export` asks for: XTC's, or KD's where there are none of it."""
-        packed = [row for row in self.rows if row.bits < 32 and row.variant != "finetune"]
-        return [row for row in packed if row.variant == "xtc"] or packed
 
     @property
     def rows(self) -> list[Variant]:
@@ -175,9 +154,8 @@ class Args(CommonArgs):
         return [int(part) for part in self.stage_steps.split(",")] if given else [1] * len(row.stages)
 
 
-PREDICT = sys.argv[1:2] == ["predict"]
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
-    ARGS = Args() if PREDICT else parse(Args, __doc__)
+    ARGS = parse(Args, __doc__)
 
 import torch
 import torch.nn.functional as F
@@ -190,7 +168,7 @@ from transformers import PreTrainedModel
 from common import parallel
 from common.data import load
 from common.layers import packed
-from common.layers.attention import AttentionScores, eager, first_position
+from common.layers.attention import AttentionScores, eager
 from common.losses import baseline, term
 from common.models import is_decoder, layer_numbers
 from common.parallel import mean
@@ -448,36 +426,6 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
 # --- main ----------------------------------------------------------------------------------------------------
 
 
-def export(args: Args, run: Run) -> None:
-    """What `--export` asks for, of a finished run: its student as one file, which knows the names of its texts."""
-    if args.export and parallel.main() and any(row.label == run.variant for row in args.exported):
-        model, tokenizer = packed.load(run.folder)
-        model.config.fields = list(run.task.task.fields)
-        size = packed.save(model, tokenizer, Path(args.export), half=args.export_rest == "fp16")
-        print(f"exported: {args.export}, {size / 2**20:.2f} MiB")
-
-
-@torch.no_grad()
-def predict(file: str = "", *texts: str) -> Iterator[str]:
-    """A line for each text, or for a task about pairs one line: classes with probabilities, or a score."""
-    if not texts:
-        raise BadInput("predict: a file and a text are required; python methods/xtc.py predict FILE TEXT [TEXT ...]")
-    model, tokenizer = packed.load(file)
-    fields, names = getattr(model.config, "fields", ["text"]), dict[Any, str](model.config.id2label or {})
-    if len(fields) == 2 and len(texts) != 2:
-        raise BadInput(f"predict: {file} reads pairs, {fields[0]} and {fields[1]}; give two texts")
-    several = model.config.problem_type == "multi_label_classification"
-    # a tokenizer may know no end; RoBERTa counts positions from the one after its padding's
-    length, table = tokenizer.model_max_length, getattr(model.base_model, "embeddings", None)
-    if (table := getattr(table, "position_embeddings", None)) is not None:
-        length = min(length, len(table.weight) - first_position(table))
-    for example in [texts] if len(fields) == 2 else zip(texts, strict=True):
-        logits = model(**tokenizer(*example, truncation=True, max_length=length, return_tensors="pt")).logits[0]
-        said = logits.sigmoid() if several else logits.softmax(-1)
-        ranked = sorted(((p, names[i]) for i, p in enumerate(said.tolist())), reverse=True)
-        yield "  ".join(f"{p:.4f} {name}" for p, name in ranked) if len(ranked) > 1 or several else f"{logits[0]:.4f}"
-
-
 def epochs_of(args: Args, row: Variant, task: Any) -> float:
     """With `--budget paper`: a Budget's epochs, counted over the task's own examples. Augmented data are many times as
     many, and are seen less often; `--stage-steps` names the epochs of each stage in their place."""
@@ -509,8 +457,6 @@ def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, wi
 
 
 def main(args: Args) -> None:
-    if PREDICT:
-        return print(*predict(*sys.argv[2:]), sep="\n")
     for name in args.tasks:
         task = load(name, **args.source)
         teacher = get_teacher(args, task)
@@ -524,7 +470,7 @@ def main(args: Args) -> None:
         kept = layer_numbers(args.keep, N, m)
         table = {row.label: row for row in args.rows}
         settings = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
-        for run in task_runs(args, "xtc", task, teacher, settings, each=partial(export, args)):
+        for run in task_runs(args, "xtc", task, teacher, settings):
             row = table[run.variant]
             if args.augment and row.variant != "finetune":
                 run.augment(args.augment)

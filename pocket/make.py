@@ -28,9 +28,11 @@ in 400 steps of any arrangement that was tried. Every third batch is masked text
 positions far from the rest (as in Zhu et al. 2023), so that most steps read short blocks. It costs the long one's skill
 at masked words, so ner keeps that one.
 
-Teachers are stored as packed files with weights of 8 bits (common/layers/packed.py), each with a note of its recipe and
-of its scores before and after; the others in half precision, each with a note (`backbone.json`). Notes hold the
-command, the generator's version and the hashes that tie all together.
+Teachers are folders of the library with weights of 8 bits (common/layers/packed.py) and the rest in half precision,
+each with a note of its recipe and of its scores before and after (`teacher.json`); the others in half precision, each
+with a note (`backbone.json`). Notes hold the command, the generator's version and the hashes that tie all together. The
+weights' files of today's teachers hold their tokenizer too, as an old format had it: nothing reads it, but their hash,
+which signatures of results hold, is of all of their bytes.
 
 Shapes: B batch, L length (tokens), H heads, d width.
 """
@@ -54,7 +56,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import BertConfig, BertForMaskedLM, set_seed
+from transformers import BertConfig, BertForMaskedLM, PreTrainedModel, set_seed
 
 import pocket
 from common import data, models
@@ -462,28 +464,51 @@ SHIPPED = [*(f"pocket-{task}" for task in pocket.TASKS if task != "qnli")]
 SHIPPED += [f"pocket-6-{task}" for task in ("cola", "grammar", "stsb")]
 
 
+@torch.no_grad()
+def in_8_bits(model: PreTrainedModel) -> PreTrainedModel:
+    """A fine-tuned BERT with packed linears and embeddings, in place, and all else in half precision: a linear has one
+    scale, an embedding one for each row."""
+    modules = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Embedding)}
+    for name, module in modules.items():
+        by_row = isinstance(module, nn.Embedding)
+        largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
+        scale = (largest / packed.LARGEST).clamp(min=packed.TINY)
+        small = packed.empty(module, bits=8)
+        small.load_state_dict({
+            "packed": packed.pack((module.weight / scale).round(), 8), "scale": scale,
+            **({} if by_row else {"bias": module.bias}),
+        })  # fmt: skip
+        model.set_submodule(name, small)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.half()
+    model.config.quantization_config = packed.PackedConfig(8, modules).to_dict()
+    return model
+
+
 def make_teacher(name: str, cache: str) -> None:
-    """Fine-tune a teacher, such as "pocket-6-stsb", or find it in the scripts' cache; write its file and its note."""
+    """Fine-tune a teacher, such as "pocket-6-stsb", or find it in the scripts' cache; write its folder and its note."""
     teacher, _, task_name = name.rpartition("-")
-    path, task = suite.TEACHERS / f"{name}.packed", data.load(f"pocket/{task_name}")
-    path.with_suffix(".json").unlink(missing_ok=True)  # else the shipped one would be taken
+    folder, task = suite.TEACHERS / name, data.load(f"pocket/{task_name}")
+    (folder / suite.NOTE).unlink(missing_ok=True)  # else the shipped one would be taken
     made = get_teacher(CommonArgs(teacher=teacher, cache_dir=cache), task)
-    folder = Path(cache, "teachers", made.signature.rpartition("#")[2])
-    training = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-    size = packed.save(packed.rounded(made.model), made.tokenizer, path, half=True)
-    model = packed.unpacked(packed.load(path)[0])
+    cached = Path(cache, "teachers", made.signature.rpartition("#")[2])
+    training = json.loads((cached / NOTE).read_text(encoding="utf-8"))
+    card = f"# {name}\n\nMade by `python -m pocket.make --teachers {name}`; see `{suite.NOTE}`.\n"
+    size = models.save(in_8_bits(made.model), made.tokenizer, folder, card)
+    config = models.load_config(str(folder))
+    model = packed.unpacked(models.load_model(str(folder), config, task.task.kind, head=True))
     note = {
         "command": f"python -m pocket.make --teachers {name}",
         "recipe": training["recipe"],
         "generator_version": pocket.VERSION,
         "backbone_hash": models.file_digest(suite.POCKET[teacher]),
-        "hash": hashlib.sha256(path.read_bytes()).hexdigest()[:12],
+        "hash": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:12],
         "bytes": size,
         "scores": made.metrics,
         "packed_scores": evaluate(model, made.tokenizer, task, training["recipe"]["max_length"]).metrics,
         "seconds": round(training["ledger"]["seconds"]),
     }
-    write_json(path.with_suffix(".json"), note)
+    write_json(folder / suite.NOTE, note)
 
 
 def main(argv: list[str]) -> None:

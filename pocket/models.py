@@ -32,7 +32,7 @@ POCKET_LAYERS = {"pocket": 4, "pocket-6": 6, "pocket-12": 12}
 POCKET = {name: FOLDER / name.replace("pocket", "bert") for name in POCKET_LAYERS}
 POCKET_TRAINED = 64  # how many of their 128 positions the pre-training has used
 POCKET_LONG, POCKET_LONG_FOLDER = 2048, FOLDER / "bert-long"
-TEACHERS = FOLDER / "teachers"
+TEACHERS, NOTE = FOLDER / "teachers", "teacher.json"
 WIDTH, HEADS, POSITIONS = 128, 4, 128
 INITIALIZER_RANGE = 0.05  # the families' own 0.02 is made for widths of 768 and more
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -69,17 +69,17 @@ def pocket_recipe(name: str, task: Task, max_length: int) -> dict[str, Any]:
 
 
 def shipped_teacher(name: str, recipe: dict[str, Any]) -> tuple[Path, str] | None:
-    """The packed file of the pocket teacher `name`, and its hash, if it was trained by exactly this recipe."""
-    path = TEACHERS / f"{name}-{recipe['task'].partition('/')[2]}.packed"
-    if not path.with_suffix(".json").exists():
+    """The folder of the pocket teacher `name`, and its weights' hash, if it was trained by exactly this recipe."""
+    folder = TEACHERS / f"{name}-{recipe['task'].partition('/')[2]}"
+    if not (folder / NOTE).exists():
         return None
-    note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    return (path, note["hash"]) if note["recipe"] == recipe else None
+    note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+    return (folder, note["hash"]) if note["recipe"] == recipe else None
 
 
 def why_not_shipped(name: str, recipe: dict[str, Any]) -> str:
     """For a line: where no teacher is shipped, or what else its training had."""
-    path = TEACHERS / f"{name}-{recipe['task'].partition('/')[2]}.json"
+    path = TEACHERS / f"{name}-{recipe['task'].partition('/')[2]}" / NOTE
     if not path.exists():
         return f"none is shipped for {recipe['task']}"
     other = json.loads(path.read_text(encoding="utf-8"))["recipe"]

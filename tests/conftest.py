@@ -8,6 +8,7 @@ import io
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -128,6 +129,11 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     """One with a bad mood, one with a good one, and so on."""
     rng = random.Random(seed)
     return [sentence(rng, (NEGATIVE, POSITIVE)[i % 2]) for i in range(count)]
+
+
+def blocks(page: str) -> list[str]:
+    """The examples in Python of a page of docs/."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 def write_sst2(folder: Path, train_rows: int = 1500, dev_rows: int = 300) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
-from transformers import BartForConditionalGeneration
+from conftest import ROOT, tiny_bert
+from transformers import AutoModelForSequenceClassification, BartForConditionalGeneration
 
 import pocket
 from common import models, run, teacher
@@ -31,6 +31,7 @@ from common.evaluate import Evaluation
 from common.layers import packed
 from common.metrics import METRICS
 from common.tasks import TASKS
+from common.train import weights_digest
 from pocket import documents, grammar, lexicon, make, sentences, skills, texts
 from pocket import models as suite
 from pocket.splits import Split
@@ -380,12 +381,21 @@ def test_shipped_weights_belong_to_this_generator_and_predict_words(name: str) -
     assert found == pytest.approx(note["held_out_masked_accuracy"], abs=0.07)
 
 
+# Of the float32 weights that the codes and scales stand for, as they were when a teacher was one file
+WEIGHTS = {
+    "pocket-cola": "8913ea933a66", "pocket-grammar": "fd28d16144fa", "pocket-mnli": "0c155d090b24",
+    "pocket-mrpc": "e5a2a2ed2807", "pocket-qqp": "edfca3da08ab", "pocket-rte": "54d5f56fc137",
+    "pocket-sst2": "d947f1570479", "pocket-stsb": "49eb8d917ca9", "pocket-6-cola": "d18bef15add4",
+    "pocket-6-grammar": "c23a693a014c", "pocket-6-stsb": "755cdc9f1f38",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", make.SHIPPED)
 def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) -> None:
-    """The hashes and the recipe of the note, and its score, here on 200 examples."""
-    path, (kind, _, task_name) = suite.TEACHERS / f"{name}.packed", name.rpartition("-")
-    note, task = json.loads(path.with_suffix(".json").read_text(encoding="utf-8")), TASKS[task_name]
-    assert note["hash"] == hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    """The hashes and the recipe of the note, its weights to the bit, and its score, here on 200 examples."""
+    folder, (kind, _, task_name) = suite.TEACHERS / name, name.rpartition("-")
+    note, task = json.loads((folder / suite.NOTE).read_text(encoding="utf-8")), TASKS[task_name]
+    assert note["hash"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:12]
     assert note["generator_version"] == pocket.VERSION
     assert note["backbone_hash"] == models.file_digest(suite.POCKET[kind])
     recipe = {"task": f"pocket/{task_name}", "model": kind, "precision": "fp32", "seed": 0, "max_length": 128}
@@ -393,8 +403,9 @@ def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) ->
     assert models.model_name(kind) == kind  # in the root too, where a folder has the same name
     for split, scores in note["scores"].items():
         assert note["packed_scores"][split] == pytest.approx(scores, abs=0.005)
-    packed_model, tokenizer = packed.load(path)
-    model: Any = packed.unpacked(packed_model).eval()
+    small, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), models.load_tokenizer(str(folder))
+    model: Any = packed.unpacked(small).eval()
+    assert weights_digest(model.state_dict())[:12] == WEIGHTS[name]
     columns = pocket.generate(task_name, split, 200)
     inputs = tokenizer(*(columns[column] for column in pocket.COLUMNS[task_name]), padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -405,6 +416,17 @@ def test_shipped_teachers_belong_to_this_generator_and_find_labels(name: str) ->
         found, labels = logits.argmax(-1).tolist(), [task.labels.index(label) for label in labels]
     metric = task.metrics[0]
     assert METRICS[metric](found, labels) == pytest.approx(note["packed_scores"][split][metric], abs=0.07)
+
+
+def test_each_weight_of_a_teacher_is_the_nearest_of_255() -> None:
+    """Multiples of its tensor's, or of its embedding's row's, step."""
+    plain = tiny_bert(2, 48)
+    before = {name: value.clone() for name, value in plain.state_dict().items() if value.ndim > 1}
+    found = packed.unpacked(make.in_8_bits(plain))
+    assert not hasattr(found.config, "quantization_config")
+    for name, value in before.items():
+        largest = value.abs().amax(-1, keepdim=True) if "embeddings" in name else value.abs().max()
+        assert ((found.state_dict()[name] - value).abs() <= largest / 127 * (0.5 + 1e-4)).all()
 
 
 def test_the_pocket_barts_encoder_is_the_pocket_bert() -> None:
@@ -446,7 +468,8 @@ def test_a_teacher_is_shipped_for_its_recipe_alone(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(teacher, "fine_tune", lambda *_: trained.append(1))
     args = CommonArgs(cache_dir=str(tmp_path / "second"))
     found = teacher.get_teacher(args, task)
-    expected: Any = packed.unpacked(packed.load(tmp_path / "pocket-rte.packed")[0])
+    small: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "pocket-rte", dtype=torch.float32)
+    expected = packed.unpacked(small)
     assert all(torch.equal(value, expected.state_dict()[name]) for name, value in found.model.state_dict().items())
     assert not trained
     for change in ({"max_length": 64}, {"precision": "bf16"}):

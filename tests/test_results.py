@@ -21,7 +21,6 @@ from sklearn.metrics import log_loss
 
 from common import data, evaluate, metrics, models, results, run
 from common.args import BadInput, CommonArgs
-from common.layers import packed
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Ledger
@@ -85,15 +84,12 @@ def test_a_tracker_gets_settings_and_log(glue: Path, tmp_path: Path, monkeypatch
 
 
 def test_what_is_saved_does_not_depend_on_the_tokenizers_last_call(tmp_path: Path) -> None:
-    """As a folder and as one file; its limit is that of the training, whatever the tokenizer's own, which stays."""
+    """Its limit is that of the training, whatever the tokenizer's own, which stays."""
     tokenizer, model, found = word_tokenizer(), tiny_bert(), list[list[bytes]]()
     for more in ({}, {"truncation": True, "max_length": 5, "padding": "max_length"}):
         tokenizer("a good film", **more)
         models.save(model, tokenizer, tmp_path, "", 16)
-        tokenizer("a good film", **more)
-        packed.save(model, tokenizer, tmp_path / "one")
-        inside = load_file(tmp_path / "one")["tokenizer"].tobytes()
-        found.append([inside, *(path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.name != "one")])
+        found.append([path.read_bytes() for path in sorted(tmp_path.iterdir())])
     assert found[0] == found[1]
     assert (models.load_tokenizer(str(tmp_path)).model_max_length, tokenizer.model_max_length) == (16, 64)
 

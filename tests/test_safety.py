@@ -13,8 +13,7 @@ import shutil
 import sys
 import time
 import tomllib
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from safetensors import safe_open
-from safetensors.torch import save_file
 from transformers import BertForSequenceClassification
 
 from common import __version__, args, data, models, results, train
 from common.args import BadInput
-from common.layers import packed
-from methods import xtc
 
 # --- the sources ---------------------------------------------------------------------------------------------
 
@@ -152,63 +147,6 @@ def test_a_pickle_is_not_read_and_a_models_own_code_is_not_run(tmp_path: Path) -
     with pytest.raises(BadInput, match=f"--teacher {tmp_path}"):
         models.load_model(str(tmp_path), models.load_config(str(tmp_path)), "classification")
     assert not (tmp_path / "executed").exists()
-
-
-Change = Callable[[dict[str, torch.Tensor], dict[str, Any], dict[str, str]], Any]
-MALICIOUS: dict[str, Change] = {
-    "code of its own": lambda t, c, f: c.update(auto_map={"AutoConfig": "own.Own"}, model_type="own"),
-    "a function for a class": lambda t, c, f: c.update(architectures=["pipeline"]),
-    "no class": lambda t, c, f: c.update(architectures=["__builtins__"]),
-    "a billion layers": lambda t, c, f: c.update(num_hidden_layers=10**9),
-    "a billion words": lambda t, c, f: c.update(vocab_size=10**9),
-    "a billion adapters": lambda t, c, f: c["quantization_config"].update(lora_rank=10**9),
-    "three bits": lambda t, c, f: c["quantization_config"].update(bits=3),
-    "a module of another kind": lambda t, c, f: c["quantization_config"].update(modules=["bert.encoder"]),
-    "a tensor of another shape": lambda t, c, f: t.update({"classifier.bias": torch.zeros(10**6)}),
-    "a tensor too few": lambda t, c, f: t.pop("classifier.bias"),
-    "names that are no names": lambda t, c, f: f.update({"..": "x"}),
-    "files that are no text": lambda t, c, f: f.update({"tokenizer.json": 5}),  # type: ignore[dict-item]
-    "a bomb": lambda t, c, f: f.update({"more": "0" * 70_000_000}),
-}  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(bert_config()).eval()
-    xtc.quantize(model, 2)
-    path = tmp_path_factory.mktemp("packed") / "good.packed"
-    packed.save(packed.pack_model(model), word_tokenizer(), path)
-    return path
-
-
-def rewritten(good: Path, path: Path, change: Change) -> Path:
-    """A copy whose tensors, configuration and tokenizer files `change` has changed, with a digest of its own."""
-    with safe_open(good, "pt") as file:
-        config = json.loads(file.metadata()["config"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    files = json.loads(zlib.decompress(tensors["tokenizer"].numpy().tobytes()))
-    change(tensors, config, files)
-    tensors["tokenizer"] = torch.frombuffer(bytearray(zlib.compress(json.dumps(files).encode())), dtype=torch.uint8)
-    text = json.dumps(config)
-    save_file(tensors, path, {"format": packed.FORMAT, "config": text, "digest": packed.checksum(tensors, text)})
-    return path
-
-
-@pytest.mark.parametrize("what", MALICIOUS)
-def test_malicious_packed_files(what: str, good: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="bad"):
-        packed.load(rewritten(good, tmp_path / "bad", MALICIOUS[what]))
-
-
-def test_a_packed_files_tokenizer_runs_and_writes_nothing_of_its_own(good: Path, tmp_path: Path) -> None:
-    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
-    code, target = f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Own: pass\n", tmp_path / "written"
-    files = {"tokenizer_config.json": json.dumps(own), "own.py": code}
-    files |= dict.fromkeys((str(target), f"../../../../../..{target}"), "x")
-    _, tokenizer = packed.load(rewritten(good, tmp_path / "bad", lambda t, c, f: f.update(files)))
-    assert type(tokenizer).__module__.startswith("transformers")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad"]
 
 
 # --- any bytes -----------------------------------------------------------------------------------------------

@@ -162,6 +162,7 @@ def main(args: Args) -> None:
             run.ledger.student_tokens = sum(len(text.split()) for texts in split.texts for text in texts)
             with nullcontext(run.folder) if args.save_student else TemporaryDirectory() as place:
                 size = model.save(Path(place))
+                Path(place, "labels.json").write_text(json.dumps(task.task.labels), encoding="utf-8")
             run.record(evaluated(model, task, run.variant), model.W.size, size)
 
 

@@ -1,8 +1,8 @@
 """Models whose weights are low-bit integers: packed in memory and on disk, multiplied as integers where that is fast.
 
-    model, tokenizer = packed.load(FOLDER)                   # of a run
-    model, tokenizer = packed.load("model.packed")           # one file that holds all it needs
-    packed.keep(model)                                       # faster, with a byte a weight in memory
+    from common.layers import packed                                           # from here on the library reads them
+    model = AutoModelForSequenceClassification.from_pretrained(FOLDER).eval()  # of a run
+    packed.keep(model)                                                         # faster, a byte a weight in memory
 
 A weight of `bits` bits is codes times a scale. For every packed linear or embedding NAME, a file holds
 
@@ -13,8 +13,7 @@ A weight of `bits` bits is codes times a scale. For every packed linear or embed
     NAME.bias     as in the library; NAME.lora_U (rows, r) and NAME.lora_V (r, columns) with an adapter
 
 and every other tensor under the library's name. The configuration's entry `quantization_config` lists bits, rank and
-modules. A file of `save` holds beside the tensors the configuration (metadata "config") and the tokenizer ("tokenizer":
-zlib-compressed JSON as uint8).
+modules.
 
 Why integers: a linear's input is rounded to 8 bits per token, so its product with the weight's codes is a sum of
 integers. Below 2^24 such a sum is exact in float32 too, in any order: whichever kernel adds it up, of floats or of
@@ -30,36 +29,21 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
-import json
-import tempfile
 import warnings
-import zlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-import transformers
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
-
-from common.errors import BadInput, refused
-from common.models import shipped
-from common.results import replacing
-from common.train import weights_digest
 
 LARGEST = 127  # code of 8 bits, of a weight or an activation
 OFFSET = {2: 1, 8: 128}  # what makes a code positive
 TINY = 1e-12  # the least scale: a tensor of zeros has codes 0 or +1, and no infinite quotient
-FORMAT = "packed-integers"
-LARGEST_TOKENIZER = 2**26  # bytes of its files
 METHOD = "packed"  # the library's name of the format, in `quantization_config`
 
 
@@ -262,27 +246,6 @@ def pack_model(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-@torch.no_grad()
-def rounded(model: PreTrainedModel, kinds: tuple[type, ...] = (nn.Linear, nn.Embedding)) -> PreTrainedModel:
-    """Put packed modules of 8 bits in the place of a trained model's linears and embeddings, or of one of both, in
-    place: a linear has one scale, an embedding one for each row. `BadInput` for models whose folders could not be
-    loaded again: of packed weights, or converted attention."""
-    if unfit := [key for key in ("quantization_config", "efficient_attention") if hasattr(model.config, key)]:
-        raise BadInput(f"a model with {unfit[0]} in its configuration is not rounded to 8 bits")
-    found: dict[str, Any] = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
-    modules = {name: module for name, module in found.items() if module.weight.numel()}
-    for name, module in modules.items():
-        by_row = isinstance(module, nn.Embedding)
-        largest = module.weight.abs().amax(-1, keepdim=True) if by_row else module.weight.abs().amax()
-        scale = (largest / LARGEST).clamp(min=TINY)
-        weights = {"packed": pack((module.weight / scale).round(), 8), "scale": scale}
-        small = empty(module, bits=8)
-        small.load_state_dict(weights | ({} if getattr(module, "bias", None) is None else {"bias": module.bias}))
-        model.set_submodule(name, small)
-    model.config.quantization_config = PackedConfig(8, modules).to_dict()
-    return model
-
-
 def unpacked(model: PreTrainedModel) -> PreTrainedModel:
     """The library's float32 model with the weights that a packed one stands for; its activations are not rounded."""
     config, weights = copy.deepcopy(model.config), model.state_dict()
@@ -304,83 +267,3 @@ def keep(model: PreTrainedModel) -> PreTrainedModel:
         if isinstance(module, PackedLinear):
             module.kept = module.product(often=True)
     return model
-
-
-# --- one file ----------------------------------------------------------------------------------------------------
-
-
-def save(model: PreTrainedModel, tokenizer: Any, path: Path, half: bool = False) -> int:
-    """Write a packed model and its tokenizer as one safetensors file; return its bytes.
-
-    `half` stores what is not packed in float16, scales excepted: a smaller file, whose logits are no longer the
-    model's to the last bit.
-    """
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    if half:
-        floats = [n for n, value in tensors.items() if value.is_floating_point() and not n.endswith(".scale")]
-        halves = {name: tensors[name].half() for name in floats}
-        # a head of prices stays: half precision ends at 65,504, and is coarse before
-        close = {name: torch.allclose(half.float(), tensors[name], 0, 0.01) for name, half in halves.items()}
-        tensors |= {name: half for name, half in halves.items() if close[name]}
-    with tempfile.TemporaryDirectory() as folder:
-        shipped(tokenizer).save_pretrained(folder)
-        files = {file.name: file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())}
-    blob = zlib.compress(json.dumps(files).encode(), 9)
-    tensors["tokenizer"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
-    config = copy.deepcopy(model.config)
-    config.architectures = [type(model).__name__]
-    text = config.to_json_string()
-    with replacing(path) as partial:
-        save_file(tensors, partial, {"format": FORMAT, "config": text, "digest": checksum(tensors, text)})
-    return path.stat().st_size
-
-
-def load(path: str | Path) -> tuple[PreTrainedModel, Any]:
-    """The model, in evaluation mode, and the tokenizer of a file of `save`, or of a run's folder; `BadInput` if it is
-    none or damaged.
-
-    A file may come from anywhere: no code of its is run, and no more memory is taken than its own bytes call for.
-    """
-    if Path(path).is_dir():
-        with refused(f"{path}: no folder of a packed model"):
-            return _of_folder(path)
-    with refused(f"{path}: damaged, or no file of a packed model"):  # whatever wrong bytes break first
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise BadInput(f"{path}: no file of a packed model; `--export FILE` writes one")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if metadata["digest"] != checksum(tensors, metadata["config"]):
-            raise ValueError("its digest does not match")
-        unpacker = zlib.decompressobj()
-        files = unpacker.decompress(tensors.pop("tokenizer").numpy().tobytes(), LARGEST_TOKENIZER)
-        if not unpacker.eof:
-            raise ValueError("its tokenizer is cut off, or too large")
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in (json.loads(files) | {"config.json": metadata["config"]}).items():
-                (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
-            return _of_folder(folder, tensors)
-
-
-def _of_folder(folder: str | Path, tensors: dict[str, Tensor] | None = None) -> tuple[PreTrainedModel, Any]:
-    """The model and the tokenizer of a folder, whose weights may be given apart; a ValueError where they do not fit."""
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    if tensors is None and not hasattr(config, "quantization_config"):
-        raise ValueError("its weights are not packed")
-    family = getattr(transformers, config.architectures[0])
-    known = isinstance(family, type) and issubclass(family, PreTrainedModel)
-    if not known:
-        raise ValueError(f"{config.architectures[0]} is no model of the library")
-    if tensors is not None and getattr(config, "num_hidden_layers", 0) > len(tensors):  # which would be built first
-        raise ValueError("more layers than tensors")
-    model, report = family.from_pretrained(
-        folder if tensors is None else None, config=config, state_dict=tensors, dtype=torch.float32,
-        output_loading_info=True, use_safetensors=True, trust_remote_code=False,
-    )  # fmt: skip
-    if wrong := [key for keys in report.values() for key in keys]:
-        raise ValueError(f"lacks or does not know {wrong[0]}")
-    return model.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-def checksum(tensors: dict[str, Tensor], config: str) -> str:
-    return hashlib.sha256(f"{weights_digest(tensors)} {config}".encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, tiny_bert, word_tokenizer
+from conftest import FAMILIES, tiny_bert
 from safetensors.torch import save_file
 from scipy.special import log_softmax, softmax
 from test_mc3kd import batch_of
@@ -212,33 +212,3 @@ def test_going_on_from_the_float_weights(tmp_path: Path) -> None:
     for other in (plain, tiny_bert(3, 16), tiny_bert(2, 32)):
         with pytest.raises(BadInput, match="do not fit"):
             xtc.load_latent(other, tmp_path)
-
-
-def test_each_of_several_labels_has_a_probability(tmp_path: Path) -> None:
-    """And a tokenizer that knows no end cuts where the positions end."""
-    model, tokenizer = tiny_bert(1, 16, problem_type="multi_label_classification"), word_tokenizer()
-    quantize(model, 1)
-    tokenizer.model_max_length = 10**30
-    packed.save(packed.pack_model(model).eval(), tokenizer, tmp_path / "file")
-    (line,) = xtc.predict(str(tmp_path / "file"), "good " * 5000)
-    length = model.config.max_position_embeddings
-    inputs = tokenizer("good " * 5000, truncation=True, max_length=length, return_tensors="pt")
-    expected = sorted(model(**inputs).logits[0].sigmoid().tolist(), reverse=True)
-    assert [float(part.split()[0]) for part in line.split("  ")] == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize(("fields", "texts", "lines"), [(["sentence"], 3, 3), (["one", "two"], 2, 1)])
-def test_predictions_of_an_exported_file(fields: list[str], texts: int, lines: int, tmp_path: Path) -> None:
-    model = tiny_bert(1, 16)
-    quantize(model, 1)
-    packed.pack_model(model).eval().config.fields = fields
-    packed.save(model, word_tokenizer(), tmp_path / "file")
-    words = ["the film was good", "a plot", "good music"][:texts]
-    found = list(xtc.predict(str(tmp_path / "file"), *words))
-    inputs = word_tokenizer()(*(words if len(fields) == 2 else words[:1]), return_tensors="pt")
-    p = model(**inputs).logits[0].softmax(-1)
-    assert len(found) == lines
-    assert found[0].split()[:2] == [f"{p.max():.4f}", f"LABEL_{p.argmax()}"]
-    for wrong in ([], ["a"], ["a", "b", "c"]) if len(fields) == 2 else ([],):
-        with pytest.raises(BadInput):
-            list(xtc.predict(str(tmp_path / "file"), *wrong))

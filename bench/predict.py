@@ -1,0 +1,140 @@
+"""A class, or a score, for each row of a table, by a saved student.
+
+    python -m bench predict FOLDER tickets.csv --out answers.csv
+    python -m bench predict FOLDER pairs.jsonl --text question,answer | head    # its columns have other names
+
+FOLDER is that of a run on classes, scores or several labels, of any script. The table is CSV, TSV, JSON, JSON lines or
+Parquet. Its texts are in the columns that the student was trained with, or those of --text, and are cut as in training.
+The answers are CSV, in the table's order: its `id`, where it has one, the label, and for each class a column with its
+probability, as `--teacher-outputs` reads them; or the score.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from bench import Parser
+from common import evaluate, models, parallel, tables
+from common.errors import BadInput, shown, some, warn
+from common.kinds import Kind, Split, Task
+from common.kinds.base import SURROGATE
+from common.results import replacing
+from common.tasks import Columns
+from common.values import check_place
+
+ROWS = 1024  # that are tokenised, predicted and written at a time
+Predict = Callable[[Split], tuple[np.ndarray, int]]  # N rows -> (N, C) logits, or (N, 1) scores; how many were cut
+
+
+def load(folder: Path) -> tuple[Predict, list[str], bool]:
+    """The student in a folder, the names of its classes, none of a score, and whether a text may have several of them.
+    `BadInput` for a folder without a student, or of another kind."""
+    if (folder / "vocabulary.json").exists():
+        from bench.baselines import linear
+
+        names = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+        baseline = linear.load(folder)
+        return lambda split: (baseline(split.texts), 0), names, False
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"predict {folder}: no student is there (no config.json); a script's last lines name folders")
+    import methods.cmow  # noqa: F401  # makes its models known to the library, as does the next
+    from common.layers import packed  # noqa: F401
+
+    config, kind = models.load_config(str(folder), "predict"), Kind.of("classification")
+    if not any(part in name for part in kind.architectures for name in config.architectures or ()):
+        raise BadInput(f"predict {folder}: {some(config.architectures or ['it'])} gives no class or score of a text")
+    student: Any = models.load_model(str(folder), config, kind, head=True, argument="predict")
+    student.to(parallel.device())
+    tokenizer = models.load_tokenizer(str(folder), "predict")
+    length = min(n for n in (tokenizer.model_max_length, models.usable_positions(config)) if n > 0)
+
+    def predict(split: Split) -> tuple[np.ndarray, int]:
+        task = Task("predict", kind, tuple(f"text{i}" for i in range(len(split.texts[0]))), (), ())
+        encoded = kind.tokenise(tokenizer, split, task, length)
+        return kind.predict(student, encoded, tokenizer, length, evaluate.forward)[0], encoded.cut
+
+    names = [str(config.id2label[i]) for i in range(config.num_labels)] if config.num_labels > 1 else []
+    return predict, names, config.problem_type == "multi_label_classification"
+
+
+def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] | None]:
+    """The texts of a table, and its column `id`, if it has one; a warning names texts that are empty, or null."""
+    asked, trained = Columns.of({"text": text}).text, ()
+    if (folder / "args.json").exists():
+        trained = tuple(json.loads((folder / "args.json").read_text(encoding="utf-8")).get("text", ()))
+    if trained and len(asked) not in (0, len(trained)):
+        raise BadInput(f"--text {text}: {len(trained)} are needed, in training they were {', '.join(trained)}")
+
+    def pick(header: Sequence[str], where: str) -> dict[str, str]:
+        """Our name -> the table's column."""
+        others = [name for name in header if name.lower() not in ("id", "label", "split")]
+        usual = [name for name in others if name.lower() in ("text", "sentence")] or others
+        if not (asked or trained or len(usual) == 1):
+            raise BadInput(f"{where}: --text COLUMN says which column holds the texts; it has {some(header)}")
+        found = {f"text{i}": name for i, name in enumerate(asked or trained or usual)}
+        return found | ({"id": "id"} if "id" in header else {})
+
+    rows = tables.read(table, str(table), pick)
+    ids = rows.columns.pop("id", None)
+    places = [rows.place(i) for i in range(len(rows))]
+    texts = [tuple("" if one is None else one for one in row) for row in zip(*rows.columns.values(), strict=True)]
+    for place, row in zip(places, texts, strict=True):
+        if wrong := [one for one in row if not isinstance(one, str) or SURROGATE.search(one)]:
+            raise BadInput(f"{place}: {shown(wrong[0])} is no text")
+    empty = [place for place, row in zip(places, texts, strict=True) if not all(map(str.strip, row))]
+    for place in empty[:5]:
+        warn(f"{place}: the text is empty; its answer is what the student says of no words")
+    if len(empty) > 5:
+        warn(f"{table}: {len(empty) - 5:,} more texts are empty")
+    return Split(places, texts, [None] * len(texts)), ids
+
+
+def answers(predict: Predict, names: list[str], several: bool, split: Split) -> Iterator[list[Any]]:
+    """For each row the label and every class's probability, or the score."""
+    cut = 0
+    with parallel.progress(len(split), "predict") as bar:
+        for start in range(0, len(split), ROWS):
+            part = split.rows(range(start, min(start + ROWS, len(split))))
+            logits, ends = predict(part)
+            for z in logits.astype(np.float64):
+                p = expit(z) if several else softmax(z) if names else z
+                best = np.flatnonzero(p > 0.5) if several else [p.argmax()]
+                label = [",".join(names[c] for c in best)] if names else []
+                yield [*label, *(round(float(one), 6) for one in p)]
+            cut += ends
+            bar.update(len(part))
+    if cut:
+        warn(f"{cut:,} of {len(split):,} texts are longer than in training and lose their ends")
+
+
+def main(argv: list[str]) -> None:
+    parser = Parser("predict", __doc__)
+    parser.add_argument("folder", type=Path, help="of a run, with its student")
+    parser.add_argument("table", type=Path, help="of texts")
+    parser.add_argument("--text", help="the column of the texts, or A,B of pairs (default: as in training)")
+    parser.add_argument("--out", type=Path, help="a new file (default: printed)")
+    given = parser.parse_args(argv)
+    check_place("--out", given.out, file=True)
+    if given.out and given.out.exists():
+        raise BadInput(f"--out {given.out}: exists; give another name")
+    parallel.start("auto", "fp32")
+    split, ids = read(given.table, given.folder, given.text)
+    predict, names, several = load(given.folder)
+    with ExitStack() as files:
+        file: Any = sys.stdout
+        if given.out:
+            place = files.enter_context(replacing(given.out))
+            file = files.enter_context(place.open("w", encoding="utf-8", newline=""))
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow([*(["id"] if ids else []), *(["label", *names] if names else ["score"])])
+        for i, answer in enumerate(answers(predict, names, several, split)):
+            table.writerow([*([ids[i]] if ids else []), *answer])

@@ -1,0 +1,163 @@
+"""`bench predict`: what a saved student of any method says of a table's rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import blocks, ran, sentences, tiny_bert, word_tokenizer
+from safetensors.numpy import load_file
+from scipy.special import softmax
+from transformers import BertForTokenClassification
+
+from bench import predict
+from common import models, outputs, parallel
+from common.errors import BadInput
+from common.layers import attention, packed
+from common.tasks import Columns
+from methods import cmow, xtc
+
+TEXTS = ["a good film", "", "the plot was bad " * 500, "music"]
+NAMES = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
+
+
+def student(what: str) -> Any:
+    """A model as a run saves it."""
+    if what == "cmow":
+        config = cmow.student_config(cmow.Args(), word_tokenizer())
+        config.id2label = NAMES["id2label"]
+        return cmow.MatrixEmbeddingForSequenceClassification(config).eval()
+    changes: dict[str, Any] = {"scores": {"num_labels": 1}}.get(what, NAMES)
+    if what == "labels":
+        changes = changes | {"problem_type": "multi_label_classification"}
+    model = tiny_bert(2, 32, **changes).eval()
+    if what == "packed":
+        xtc.quantize(model, 1)
+        packed.pack_model(model)
+    elif what == "converted":
+        attention.convert(model, "lsg", 64, word_tokenizer(), block=8)
+    return model
+
+
+def said(monkeypatch: pytest.MonkeyPatch, *argv: Any) -> None:
+    monkeypatch.setattr(parallel, "start", lambda *_: None)
+    predict.main([str(word) for word in argv])
+
+
+@pytest.mark.parametrize("what", ["plain", "packed", "cmow", "converted", "scores", "labels"])
+def test_every_kind_of_student(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answers are the model's, row by row, whatever is read at a time; long texts are cut where training cut them,
+    and an empty one has an answer and is named."""
+    model, folder, out = student(what), tmp_path / "student", tmp_path / "answers.csv"
+    models.save(model, word_tokenizer(), folder, "", max_length=16)
+    rows = "".join(json.dumps({"id": f"r{i}", "text": text or None}) + "\n" for i, text in enumerate(TEXTS))
+    (tmp_path / "texts.jsonl").write_text(rows)
+    monkeypatch.setattr(predict, "ROWS", 3)
+    said(monkeypatch, folder, tmp_path / "texts.jsonl", "--out", out)
+    found = list(csv.DictReader(out.open()))
+    assert [row["id"] for row in found] == ["r0", "r1", "r2", "r3"]
+    told = capsys.readouterr().err
+    assert "texts.jsonl line 2: the text is empty" in told
+    assert "1 of 4 texts are longer than in training" in told
+    for text, row in zip(TEXTS, found, strict=True):
+        inputs = word_tokenizer()(text, truncation=True, max_length=16, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**inputs).logits[0]
+        if what == "scores":
+            assert float(row["score"]) == pytest.approx(float(logits), abs=1e-4)
+            continue
+        p = (logits.sigmoid() if what == "labels" else logits.softmax(-1)).tolist()
+        assert [float(row["praise"]), float(row["complaint"])] == pytest.approx(p, abs=1e-4)
+        chosen = [one > 0.5 for one in p] if what == "labels" else [one == max(p) for one in p]
+        assert row["label"] == ",".join(NAMES["id2label"][i] for i, yes in enumerate(chosen) if yes)
+
+
+@pytest.mark.parametrize("method", ["mc3kd", "linear"])
+def test_a_runs_folder(method: str, easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what the run has kept of the same texts, in the columns that it was trained with; and the answers are a
+    file of outputs for a next student."""
+    variant = {"mc3kd": "kd", "linear": "linear"}[method]
+    ran(method, *easy, "--variant", variant, "--budget", "320", "--out-dir", tmp_path)
+    folder = next(tmp_path.rglob("result.json")).parent
+    dev = Path(easy[easy.index("--data-dir") + 1], "SST-2", "dev.tsv")
+    said(monkeypatch, folder, dev, "--out", tmp_path / "answers.csv")
+    found = outputs.stored(Columns(outputs=str(tmp_path / "answers.csv")))
+    kept = softmax(load_file(folder / "predictions.safetensors")["dev"].astype(float), axis=-1)
+    assert found.names == ("negative", "positive")
+    np.testing.assert_allclose(found.values, kept, atol=1e-4)
+
+
+def test_a_table_of_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, words = student("plain"), sentences(2)
+    models.save(model, word_tokenizer(), tmp_path, "", max_length=64)
+    (tmp_path / "pairs.csv").write_text(f"question,answer\n{words[0]},{words[1]}\n")
+    said(monkeypatch, tmp_path, tmp_path / "pairs.csv", "--text", "question,answer", "--out", tmp_path / "a.csv")
+    (row,) = csv.DictReader((tmp_path / "a.csv").open())
+    with torch.no_grad():
+        p = model(**word_tokenizer()(*words, return_tensors="pt")).logits[0].softmax(-1)
+    assert float(row["praise"]) == pytest.approx(float(p[0]), abs=1e-4)
+
+
+@pytest.mark.parametrize("what", ["plain", "packed", "cmow", "converted"])
+def test_the_pages_lines_answer_any_text(what: str, tmp_path: Path) -> None:
+    """One of a thousand words, an empty one, and short ones, in one batch."""
+    models.save(student(what), word_tokenizer(), tmp_path, "", max_length=16)
+    known: dict[str, Any] = {"folder": tmp_path, "texts": TEXTS, "attention": attention}
+    serve, steps = blocks("ship.md")[:2]
+    if what == "converted":  # as the page's table loads it
+        steps = steps.replace("AutoModelForSequenceClassification.from_pretrained(folder)",
+                              "attention.load(folder, AutoModelForSequenceClassification)")  # fmt: skip
+    exec(steps, known)
+    assert known["logits"].shape == (4, 2)
+    if what != "converted":
+        exec(serve, known)
+        assert [answer["label"] for answer in known["answers"]] == known["names"]
+
+
+@pytest.mark.slow
+def test_the_pages_graph_of_a_packed_student(tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    models.save(student("packed"), word_tokenizer(), tmp_path, "", max_length=16)
+    known: dict[str, Any] = {"folder": tmp_path, "texts": TEXTS}
+    for block in blocks("ship.md")[1:4]:
+        exec(block, known)
+    assert np.isfinite(known["logits"]).all()
+    assert known["logits"].shape == (4, 2)
+
+
+WRONG = [
+    ("nowhere", "texts.csv", "", "no student is there"),
+    ("tags", "texts.csv", "", "BertForTokenClassification gives no class or score of a text"),
+    ("student", "absent.csv", "", "absent.csv: cannot be read"),
+    ("student", "texts.csv", "--text body", "texts.csv: no column 'body'; needs body, has text, more"),
+    ("student", "other.csv", "", "other.csv: --text COLUMN says which column holds the texts; it has a, b"),
+    ("trained", "texts.csv", "", "texts.csv: no column 'body'"),
+    ("trained", "texts.csv", "--text text,more", "--text text,more: 1 are needed, in training they were body"),
+    ("student", "number.jsonl", "", "number.jsonl line 1: 5 is no text"),
+    ("student", "texts.csv", "--out texts.csv", "--out texts.csv: exists"),
+]
+
+
+@pytest.mark.parametrize(("folder", "table", "more", "says"), WRONG)
+def test_what_is_refused(
+    folder: str, table: str, more: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, model in (("student", student("plain")), ("tags", BertForTokenClassification(tiny_bert().config))):
+        models.save(model, word_tokenizer(), Path(name), "")
+    models.save(student("plain"), word_tokenizer(), Path("trained"), "")
+    Path("trained", "args.json").write_text('{"text": ["body"]}')
+    Path("texts.csv").write_text("text,more\nx,y\n")
+    Path("other.csv").write_text("a,b\nx,y\n")
+    Path("number.jsonl").write_text('{"text": 5}')
+    with pytest.raises(BadInput) as wrong:
+        said(monkeypatch, folder, table, *more.split())
+    assert says in str(wrong.value)
