@@ -480,7 +480,9 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
     order = ", ".join(plan.stages)
     if staged and args.init == "random":
         order += " from random weights"
-    converts_own = args.convert_corpus is not None and "convert" in plan.stages
+    convert_corpus = None
+    if args.convert_corpus and "convert" in plan.stages:
+        convert_corpus = corpus.named(args.convert_corpus)
     return {
         "arguments": {
             "max_length": plan.length,
@@ -489,7 +491,7 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
         },
         "order": order,
         "corpus": texts.signature if staged else None,
-        "convert_corpus": corpus.named(args.convert_corpus) if converts_own else None,
+        "convert_corpus": convert_corpus,
         "document_length": args.max_length,
         "pattern": plan.pattern,
         "labels_alone": not plan.soft,

@@ -222,21 +222,21 @@ class LayerStatistics:
 
 
 @torch.no_grad()
-def svcca_of(args: Args, task: Any, split: str, teacher: Teacher, model: PreTrainedModel,
-             pairs: list[tuple[int, int]]) -> list[float]:  # fmt: skip
-    """Eq. 2 of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
-    encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
+def layer_statistics(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
+                     pairs: list[tuple[int, int]]) -> LayerStatistics:  # fmt: skip
+    """Of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
+    encoded = encode(tokenizer, task.splits[split], task.task, args.max_length)
     statistics, was_training = LayerStatistics(pairs), model.training
     model.eval()
     sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
     for start in range(0, len(sample), args.batch_size):
-        batch = collate(teacher.tokenizer, encoded, sample[start : start + args.batch_size])
+        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
         inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
         hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
         valid = inputs["attention_mask"].bool()
         statistics.update({i: hidden[i][valid] for i in statistics.layers})
     model.train(was_training)
-    return statistics.svcca()
+    return statistics
 
 
 @by_main
@@ -248,20 +248,22 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
         return [], cost
     pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
     with cost.clock():
-        sequence = svcca_of(args, task, "train", teacher, teacher.model, pairs)
+        sequence = layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs).svcca()
     cost.teacher_examples = min(args.selection_examples, len(task.splits["train"]))
     return sequence, cost
 
 
 @by_main
-def rccc_of(args: Args, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
+def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
     """SVCCA between a model's first and last layer, over training examples and over those of each reported split; of
     one layer nothing."""
     last = model.config.num_hidden_layers
     if last == 1:
         return {}
-    splits = {"rccc": "train"} | {f"rccc_{split}": split for split in task.reported}
-    return {key: svcca_of(args, task, split, teacher, model, [(1, last)])[0] for key, split in splits.items()}
+    found = {}
+    for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
+        (found[key],) = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()
+    return found
 
 
 # --- losses --------------------------------------------------------------------------------------------------
