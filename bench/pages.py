@@ -107,8 +107,8 @@ FINDINGS = """\
    such a loss adds {gain} points to vanilla KD.
 2. **A linear model comes close to vanilla KD on the real tasks.** TF-IDF with logistic or ridge regression scores
    {linear} from as many labelled rows as a student sees examples, and {linear_all} from all of train; vanilla KD
-   scores {real_kd}, the student without a teacher {undistilled}. The first is {over_kd} over vanilla KD; it cannot be
-   distinguished from the student without a teacher. Losses on hidden states are {over_linear} points above it.
+   scores {real_kd}, the student without a teacher {undistilled}. Over vanilla KD the first has {over_kd}; it cannot
+   be distinguished from the student without a teacher. Losses on hidden states are {over_linear} points above it.
 3. **Which hidden loss you take matters less.** On the real tasks squared error, cosine, CKA, MC3KD's, XTC's and
    MiniLM's losses score {real_lowest} to {real_highest}, and a learned projection {projection}. But these students copy
    the teacher's layers, so squared error compares equal bases. Students of half the width, from random weights, score
