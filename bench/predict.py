@@ -90,11 +90,8 @@ def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] 
     for place, row in zip(places, texts, strict=True):
         if wrong := [one for one in row if not isinstance(one, str) or SURROGATE.search(one)]:
             raise BadInput(f"{place}: {shown(wrong[0])} is no text")
-    empty = [place for place, row in zip(places, texts, strict=True) if not all(map(str.strip, row))]
-    for place in empty[:5]:
-        warn(f"{place}: the text is empty; its answer is what the student says of no words")
-    if len(empty) > 5:
-        warn(f"{table}: {len(empty) - 5:,} more texts are empty")
+    if empty := [place for place, row in zip(places, texts, strict=True) if not all(map(str.strip, row))]:
+        warn(f"{len(empty):,} texts are empty, and predicted all the same: {', '.join(empty[:5])}")
     return Split(places, texts, [None] * len(texts)), ids
 
 
