@@ -49,7 +49,8 @@ def load(folder: Path) -> tuple[Predict, list[str], bool]:
     import methods.cmow  # noqa: F401  # makes its models known to the library, as does the next
     from common.layers import packed  # noqa: F401
 
-    config, kind = models.load_config(str(folder), "predict"), Kind.of("classification")
+    config: Any = models.load_config(str(folder), "predict")
+    kind = Kind.of("classification")
     if not any(part in name for part in kind.architectures for name in config.architectures or ()):
         raise BadInput(f"predict {folder}: {some(config.architectures or ['it'])} gives no class or score of a text")
     student: Any = models.load_model(str(folder), config, kind, head=True, argument="predict")
