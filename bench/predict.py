@@ -49,7 +49,8 @@ def load(folder: Path) -> tuple[Predict, list[str], bool]:
     import methods.cmow  # noqa: F401  # makes its models known to the library, as does the next
     from common.layers import packed  # noqa: F401
 
-    config, kind = models.load_config(str(folder), "predict"), Kind.of("classification")
+    config: Any = models.load_config(str(folder), "predict")
+    kind = Kind.of("classification")
     if not any(part in name for part in kind.architectures for name in config.architectures or ()):
         raise BadInput(f"predict {folder}: {some(config.architectures or ['it'])} gives no class or score of a text")
     student: Any = models.load_model(str(folder), config, kind, head=True, argument="predict")
@@ -90,11 +91,8 @@ def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] 
     for place, row in zip(places, texts, strict=True):
         if wrong := [one for one in row if not isinstance(one, str) or SURROGATE.search(one)]:
             raise BadInput(f"{place}: {shown(wrong[0])} is no text")
-    empty = [place for place, row in zip(places, texts, strict=True) if not all(map(str.strip, row))]
-    for place in empty[:5]:
-        warn(f"{place}: the text is empty; its answer is what the student says of no words")
-    if len(empty) > 5:
-        warn(f"{table}: {len(empty) - 5:,} more texts are empty")
+    if empty := [place for place, row in zip(places, texts, strict=True) if not all(map(str.strip, row))]:
+        warn(f"{len(empty):,} texts are empty, and predicted all the same: {', '.join(empty[:5])}")
     return Split(places, texts, [None] * len(texts)), ids
 
 

@@ -64,7 +64,7 @@ def test_every_kind_of_student(
     found = list(csv.DictReader(out.open()))
     assert [row["id"] for row in found] == ["r0", "r1", "r2", "r3"]
     told = capsys.readouterr().err
-    assert "texts.jsonl line 2: the text is empty" in told
+    assert f"1 texts are empty, and predicted all the same: {tmp_path / 'texts.jsonl'} line 2" in told
     assert "1 of 4 texts are longer than in training" in told
     for text, row in zip(TEXTS, found, strict=True):
         inputs = word_tokenizer()(text, truncation=True, max_length=16, return_tensors="pt")
