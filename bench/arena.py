@@ -15,7 +15,7 @@ trains the baselines. The score is the primary metric on the reported split, in 
 milliseconds are those of one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as
 arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice. It leaves out
 rows that have learnt nothing, corrects the others' gaps to the best for their number, and gives a tie to the linear
-model: `linear` sees as many labelled rows as a student sees examples, `linear-all` all of train."""
+model: `linear` sees as many labelled rows as a student sees, `linear-all` all of train."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
 PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
-DEFAULT = "linear,linear-all,undistilled,kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
+DEFAULT = "linear,linear-all,undistilled,kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
 def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labelled: bool) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
         if kind.windowed and row["name"] in BASELINES:  # every script has them
             row = row | {"method": "efficient_attention"}
         script = module_of(script_of(row["method"])).Args
-        # XTC, PKD and converted attention go on from the teacher's layers; a pool is of pocket teachers
+        # XTC, PKD and converted attention go on from the teacher's layers
         layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
         outputs_alone = bool(PLACES & given.keys())
         why = {

@@ -61,10 +61,9 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
                 source = models.source(name, task.task.kind)
                 tokenizer = models.load_tokenizer(source)
                 model = models.load_model(source, models.load_config(source), task.task.kind)
-            encoded = data.encode(tokenizer, task.splits["train"], task.task, args.max_length)
             N = model.config.num_hidden_layers
             pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
-            statistics = method.layer_statistics(model, tokenizer, encoded, pairs, args)
+            statistics = method.layer_statistics(args, task, "train", tokenizer, model, pairs)
             matrix = np.eye(N + 1)
             for (i, j), value in zip(pairs, statistics.svcca(), strict=True):
                 matrix[i, j] = matrix[j, i] = value

@@ -122,7 +122,7 @@ class Table:
         return [row for row in self.kinds()[kind] if row.start == start]
 
     def linear(self) -> list[Row]:
-        """The linear models: from as many labelled rows as a student sees examples, then from all."""
+        """The linear models: from as many labelled rows as a student sees, then from all."""
         return sorted((row for row in self.rows if row.method == LINEAR), key=lambda row: row.variant)
 
     def kinds(self) -> dict[str, list[Row]]:
@@ -667,7 +667,7 @@ def contrasts(table: Table) -> Grid:
         figure = one.interval.text() if one.interval else "-"
         each = [one.tasks[task].text() if task in one.tasks else "-" for task in table.tasks]
         lines.append([one.what, figure, p, *each, said])
-    return Grid(["planned", "points", "p (Holm)", *map(short, table.tasks), "said"], lines)
+    return Grid(["contrast", "points", "p (Holm)", *map(short, table.tasks), "said"], lines)
 
 
 def pair_table(table: Table) -> Grid:

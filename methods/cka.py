@@ -35,7 +35,7 @@ What the paper has -> code
     matched layers                            layer_map, `--layer-map`
     students of tables 2, 3, 5 and 6          student_settings
     distilBART's start, T5's warm start       `--init teacher --keep spread`; `--init FOLDER`, of a pre-trained student
-    figures 2-4, table 4                      watch; python -m bench figures cka, cka-size and cka-latency
+    figures 2-4                               watch; python -m bench figures cka and cka-size
 docs/cka.md lists what differs from the paper, and how its gaps are read.
 """
 

@@ -35,7 +35,7 @@ What the paper has -> code
     section 3.1: both orders               VARIANTS, before_the_task
     fine-tuning                            main
     sections 3.2 and 4.5: what to distil on    `--corpus`, passes_oscar
-    table 4; appendix A                    python -m bench speed and figures ner-data
+    table 4                                python -m bench speed --table lengths
 docs/efficient_attention.md lists what differs from the paper, and how its gaps are read.
 """
 
@@ -166,8 +166,8 @@ from common.train import Batch
 # --- the four attentions (sections 2 and 4) ------------------------------------------------------------------
 #
 # As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
-# common/layers/attention.py computes the same without them, for padded batches. That is what trains; a test compares
-# outputs and gradients.
+# common/layers/attention.py computes the same without them, for padded batches; short texts get full attention there.
+# That is what trains; a test compares outputs and gradients.
 
 
 def attend(Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Tensor:
@@ -198,8 +198,8 @@ def bigbird(Q: Tensor, K: Tensor, V: Tensor, block: int, drawn: Tensor) -> Tenso
 
 
 def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, globals: int) -> Tensor:
-    """Behind the global tokens, which see and are seen by everything, a block sees itself, its neighbours and, of the
-    `reach` blocks beyond these on each side, the `sparse` tokens whose keys have the largest norm."""
+    """Behind the global tokens, which see and are seen by everything, a block sees itself, its neighbours and, of
+    each of the `reach` blocks beyond these on each side, the `sparse` tokens whose keys have the largest norm."""
     i = torch.arange(Q.shape[1])
     of_token = (i - globals).div(block, rounding_mode="floor")  # negative for global tokens
     stands_out = torch.zeros(Q.shape[:2], dtype=torch.bool)  # (H, L)
@@ -213,8 +213,8 @@ def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, gl
 
 
 def nystromformer(Q: Tensor, K: Tensor, V: Tensor, landmarks: int, iterations: int = 6) -> Tensor:
-    """softmax(Q K~') A^+ softmax(Q~ K') V with A = softmax(Q~ K~'), where Q~ and K~ are means over M segments of the
-    text. (The fast one adds a convolution of V, which is 0 in a model that was just converted.)"""
+    """softmax(Q K~' / sqrt(d)) A^+ softmax(Q~ K' / sqrt(d)) V with A = softmax(Q~ K~' / sqrt(d)), where Q~ and K~ are
+    means over M segments of a text of more than M tokens. (The fast one adds a convolution of V, at first 0.)"""
     L, d = Q.shape[1:]
     segments = F.one_hot(torch.arange(L) * landmarks // L).to(Q)  # (L, M)
     means = (segments / segments.sum(0)).T
@@ -480,7 +480,9 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
     order = ", ".join(plan.stages)
     if staged and args.init == "random":
         order += " from random weights"
-    converts_own = args.convert_corpus is not None and "convert" in plan.stages
+    convert_corpus = None
+    if args.convert_corpus and "convert" in plan.stages:
+        convert_corpus = corpus.named(args.convert_corpus)
     return {
         "arguments": {
             "max_length": plan.length,
@@ -489,7 +491,7 @@ def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[st
         },
         "order": order,
         "corpus": texts.signature if staged else None,
-        "convert_corpus": corpus.named(args.convert_corpus) if converts_own else None,
+        "convert_corpus": convert_corpus,
         "document_length": args.max_length,
         "pattern": plan.pattern,
         "labels_alone": not plan.soft,

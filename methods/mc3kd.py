@@ -29,10 +29,10 @@ Equation -> code
     (1) vanilla KD                     baseline, of all scripts: common/losses.py
     (2) C_T(l), layer against layer    svcca, layer_correlations
     (3) the m smallest, in order       select_layers
-    (4)-(6) whitening, correlation     total_correlation, by `ccc`
+    (4)-(6) the total correlation      total_correlation, called by `ccc`
     (7), (8) the whole loss            step_loss
     tables 4 and 8: TAKD, DynaKD       bench/baselines/takd.py, dynakd.py
-    figures 2, 4-9                     python -m bench figures mc3kd; `--track`
+    figures 2, 4-9                     python -m bench figures mc3kd, mc3kd-track; `--track`
 docs/mc3kd.md lists what differs from the paper, and how its gaps are read.
 """
 
@@ -74,7 +74,7 @@ VARIANTS = {
     "mc3kd": Variant("selected", "ccc", 1.0),
 }
 PAPER_EPOCHS = 4
-# Appendix A, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 there is 77 here
+# Appendix A's values, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 there is 77 here
 GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
@@ -222,21 +222,21 @@ class LayerStatistics:
 
 
 @torch.no_grad()
-def svcca_of(args: Args, task: Any, split: str, teacher: Teacher, model: PreTrainedModel,
-             pairs: list[tuple[int, int]]) -> list[float]:  # fmt: skip
-    """Eq. 2 of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
-    encoded = encode(teacher.tokenizer, task.splits[split], task.task, args.max_length)
+def layer_statistics(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
+                     pairs: list[tuple[int, int]]) -> LayerStatistics:  # fmt: skip
+    """Of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
+    encoded = encode(tokenizer, task.splits[split], task.task, args.max_length)
     statistics, was_training = LayerStatistics(pairs), model.training
     model.eval()
     sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
     for start in range(0, len(sample), args.batch_size):
-        batch = collate(teacher.tokenizer, encoded, sample[start : start + args.batch_size])
+        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
         inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
         hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
         valid = inputs["attention_mask"].bool()
         statistics.update({i: hidden[i][valid] for i in statistics.layers})
     model.train(was_training)
-    return statistics.svcca()
+    return statistics
 
 
 @by_main
@@ -248,20 +248,22 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
         return [], cost
     pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
     with cost.clock():
-        sequence = svcca_of(args, task, "train", teacher, teacher.model, pairs)
+        sequence = layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs).svcca()
     cost.teacher_examples = min(args.selection_examples, len(task.splits["train"]))
     return sequence, cost
 
 
 @by_main
-def rccc_of(args: Args, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
+def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
     """SVCCA between a model's first and last layer, over training examples and over those of each reported split; of
     one layer nothing."""
     last = model.config.num_hidden_layers
     if last == 1:
         return {}
-    splits = {"rccc": "train"} | {f"rccc_{split}": split for split in task.reported}
-    return {key: svcca_of(args, task, split, teacher, model, [(1, last)])[0] for key, split in splits.items()}
+    found = {}
+    for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
+        (found[key],) = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()
+    return found
 
 
 # --- losses --------------------------------------------------------------------------------------------------
@@ -275,9 +277,9 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
     """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
 
-    With n <= D and a small ridge it is nearly n - 1, whatever the layers, of which a line warns; `shrinkage` sets a
-    ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds the batches before. Raises
-    `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
+    With n <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
+    `shrinkage` sets a ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds earlier
+    batches. Raises `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
     """
     n, D = len(S), max(S.shape[1], T.shape[1])
     if n < 2:
@@ -315,7 +317,7 @@ def total_correlation(
     else:
         (SS, TT, TS), n = memory.join(S, T)
     S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
-    # eq. 5: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
+    # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
     r_s: Any = ridge
     r_t: Any = ridge
     if shrinkage is not None:
@@ -362,8 +364,8 @@ class Memory(torch.nn.Module):
     def join(self, S: Tensor, T: Tensor) -> tuple[list[Tensor], float]:
         """S'S, T'T and T'S of a batch and of those before it, and the number of vectors that count.
 
-        The batch's own n vectors alone have a gradient. Theirs is n / count of what they would have alone: it is scaled
-        by count / n, so that beta means the same with a memory and without. No value changes.
+        The batch's own len(S) vectors alone have a gradient. Theirs is len(S) / n of what they would have alone: it is
+        scaled by n / len(S), so that beta means the same with a memory and without. No value changes.
         """
         n = len(S) + float(self.kept * self.n)
         S = torch.lerp(S.detach(), S, n / len(S))

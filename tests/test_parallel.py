@@ -138,10 +138,11 @@ def train_by(
     layers = mc3kd.partners(args.row(variant), [0.9, 0.1, 0.5, 0.3], 2)
     log, drawn = list[dict[str, Any]](), list[list[int]]()
     options: dict[str, Any] = {"parts": parts, "log": lambda **line: log.append(line)}
+    guide = None if variant == "finetune" else teacher
     with train.Loop({"s": student}, Texts(), steps, 5e-3, folder, variant, **options) as loop:
         for batch in loop:
             drawn.append(torch.randperm(4, generator=batch.generator).tolist())
-            loop.minimise(mc3kd.step_loss(args, args.row(variant), student, teacher, batch, layers))
+            loop.minimise(mc3kd.step_loss(args, args.row(variant), student, guide, batch, layers))
             if batch.last:
                 loop.notes.setdefault("losses", []).append(loop.loss)
     weights = train.weights_digest(student.state_dict())

@@ -310,7 +310,7 @@ def test_a_loss_that_is_not_finite_ends_with_step_and_ids(method: str, easy: lis
 WRONG = [
     ("mc3kd", "--variant mc3kd --student 5x16", "--student: 5 layers"),
     ("mc3kd", "--variant pkd-skip --student 2x16", "--student 2x32"),
-    ("mc3kd", "--init pocket --student 2x128", "--variant finetune,kd works"),
+    ("mc3kd", "--init pocket --student 2x128", "--init random works"),
     ("mc3kd", "--max-length 65", "--max-length 65: the teacher has 64 positions"),
     ("mc3kd", "--limit 5 --tune", "--tune: 5 training examples are too few"),
     ("dynakd", "--variant dynakd --pool /no/folder", "--teacher /no/folder"),

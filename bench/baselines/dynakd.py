@@ -61,18 +61,18 @@ from methods.mc3kd import rccc_of
 class TeacherChoice(torch.nn.Module):
     """DynaKD's categorical distribution over K teachers, in our reading: learned by the score function.
 
-    With p = softmax(logits) and k drawn from p, (loss_k - baseline) (onehot(k) - p) estimates the gradient of the
+    With p = softmax(logits) and k drawn from p, (loss_k - usual) (onehot(k) - p) estimates the gradient of the
     expected loss, sum_k p_k loss_k, with respect to the logits.
     """
 
     logits: Tensor
-    baseline: Tensor
-    RATE, MEMORY = 0.1, 0.9  # step size of the logits; share of the baseline that a step keeps
+    usual: Tensor  # the mean loss so far, REINFORCE's baseline
+    RATE, MEMORY = 0.1, 0.9  # step size of the logits; share of the usual loss that a step keeps
 
     def __init__(self, K: int) -> None:
         super().__init__()
         self.register_buffer("logits", torch.zeros(K))
-        self.register_buffer("baseline", torch.tensor(float("nan")))  # until the first loss
+        self.register_buffer("usual", torch.tensor(float("nan")))  # until the first loss
 
     def draw(self, generator: torch.Generator) -> int:
         """The teacher of a step."""
@@ -80,11 +80,11 @@ class TeacherChoice(torch.nn.Module):
 
     def learn(self, k: int, loss: float) -> None:
         """One step of stochastic gradient descent after teacher k gave this loss."""
-        if self.baseline.isnan():
-            self.baseline.fill_(loss)
+        if self.usual.isnan():
+            self.usual.fill_(loss)
         drawn = F.one_hot(torch.tensor(k), len(self.logits)).to(self.logits)
-        self.logits -= self.RATE * (loss - self.baseline) * (drawn - self.logits.softmax(0))
-        self.baseline.lerp_(torch.tensor(loss).to(self.baseline), 1 - self.MEMORY)
+        self.logits -= self.RATE * (loss - self.usual) * (drawn - self.logits.softmax(0))
+        self.usual.lerp_(torch.tensor(loss).to(self.usual), 1 - self.MEMORY)
 
 
 def teacher_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:

@@ -4,7 +4,8 @@
     python bench/baselines/linear.py --task tickets.csv --C 10  # less regularisation
 
 The model in three lines. A text is the TF-IDF of its words, pairs of words, and characters. Two texts are |a - b|,
-a * b and the cosine of both. Logistic regression maps these features to a class, ridge regression to a score.
+a * b and the sum of their cosines, by words and by characters. Logistic regression maps these features to a class,
+ridge regression to a score.
 
 `linear` sees the first `--budget` examples of the students' shuffled order, each once; `linear-all` sees all of train.
 Real tasks have batches of like length, so there a student of the same seed sees as many rows, not the same ones. The

@@ -58,7 +58,7 @@ def distil(run: Run, student: PreTrainedModel, teacher: Teacher | None, steps: i
 
 
 def train_assistant(args: Args, run: Run, shape: str, steps: int) -> Teacher:
-    """The assistant, as a teacher. It starts from the teacher's layers where the student does and the widths agree."""
+    """The assistant, as a teacher. It starts from the teacher's first layers if the student does and widths agree."""
     teacher, init, width = run.teacher, run.settings["init"], student_shape(shape)[1]
     if width != student_shape(args.student)[1]:
         copied = teacher.pretrained and args.init != "random" and width == teacher.model.config.hidden_size

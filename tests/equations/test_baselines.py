@@ -48,10 +48,10 @@ def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
     for k, loss in enumerate(losses.tolist()):
         choice = dynakd.TeacherChoice(3)
         choice.logits.copy_(logits.detach())
-        choice.baseline.fill_(5.0)
+        choice.usual.fill_(5.0)
         choice.learn(k, loss)
         step += logits.detach().softmax(0)[k] * (choice.logits - logits.detach())
-        assert choice.baseline.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
+        assert choice.usual.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
     torch.testing.assert_close(step, -choice.RATE * logits.grad)
     draws = [choice.draw(torch.Generator().manual_seed(step)) for step in range(2000)]
     # a share differs from its probability by less than 5 standard deviations
