@@ -79,10 +79,11 @@ def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] 
         """Our name -> the table's column."""
         others = [name for name in header if name.lower() not in ("id", "label", "split")]
         usual = [name for name in others if name.lower() in ("text", "sentence")] or others
-        if not (asked or trained or len(usual) == 1):
-            raise BadInput(f"{where}: --text COLUMN says which column holds the texts; it has {some(header)}")
-        found = {f"text{i}": name for i, name in enumerate(asked or trained or usual)}
-        return found | ({"id": "id"} if "id" in header else {})
+        known = asked or trained
+        if not ({*known} <= {*header} if known else len(usual) == 1):
+            needs = " and ".join(known) or "text"
+            raise BadInput(f"{where}: no column {needs}, it has {some(header)}; --text COLUMN names that of the texts")
+        return {f"text{i}": name for i, name in enumerate(known or usual)} | ({"id": "id"} if "id" in header else {})
 
     rows = tables.read(table, str(table), pick)
     ids = rows.columns.pop("id", None)
@@ -125,8 +126,8 @@ def main(argv: list[str]) -> None:
     if given.out and given.out.exists():
         raise BadInput(f"--out {given.out}: exists; give another name")
     parallel.start("auto", "fp32")
-    split, ids = read(given.table, given.folder, given.text)
     predict, names, several = load(given.folder)
+    split, ids = read(given.table, given.folder, given.text)
     with ExitStack() as files:
         file: Any = sys.stdout
         if given.out:
