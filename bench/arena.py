@@ -68,8 +68,8 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
         if kind.windowed and row["name"] in BASELINES:  # every script has them
             row = row | {"method": "efficient_attention"}
         script = module_of(script_of(row["method"])).Args
-        # XTC, PKD and converted attention go on from the teacher's layers
-        layered = row["method"] in ("xtc", "efficient_attention") or "pkd" in row["variant"]
+        # XTC and converted attention go on from the teacher's layers; the others compare states of one width
+        layered = row["method"] in ("xtc", "efficient_attention") or row["variant"] in ("pkd-skip", "mse", "cosine")
         outputs_alone = bool(PLACES & given.keys())
         why = {
             f": its script cannot do {kind}": not kind.among(script.KINDS),

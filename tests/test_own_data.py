@@ -790,7 +790,7 @@ def test_the_arena_of_outputs_alone(tmp_path: Path, backbone: Path, monkeypatch:
         ({"teacher_outputs": "p.csv", "init": model}, False, "kd,narrow-kd,cmow-kd"),
         ({"teacher_outputs": "p.csv", "tokenizer": model}, True,
          "linear,linear-all,undistilled,kd,narrow-kd,cmow-undistilled,cmow-kd"),
-        ({}, False, "kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-kd"),
+        ({}, False, "kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-kd"),
     ]:  # fmt: skip
         teacher = "pocket" if given else model
         plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"), labelled)
@@ -848,7 +848,8 @@ def test_the_arena_from_file_to_advice(
     arena.main([*words, "--student", "2x32"])
     said = capsys.readouterr().out
     assert all(part in said for part in says)
-    assert re.search(r"(undistilled|vanilla KD|kd|cmow-kd|longformer) has the highest score", said)
+    # after so few examples no row need have learnt anything
+    assert re.search(r"(undistilled|vanilla KD|kd|cmow-kd|longformer) has the highest score|No row gives several", said)
     if file == "t.conll":
         refused(lambda: arena.main([*words, "--student", "2x16"]), "no row is left for token classification")
         refused(lambda: arena.main(["pocket/xsum"]), "pocket/xsum: is summarisation")
