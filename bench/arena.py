@@ -160,12 +160,17 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
     gaps = {path: estimate([sample]) for path, sample in samples.items() if sample}
     p = dict(zip(gaps, holm([one.p for one in gaps.values()]), strict=True))
 
-    def gap(row: Row, side: str) -> str:
+    def tie(row: Row) -> str:
+        """What a tie with the best is called; "" without one."""
         one = gaps.get(row.path)
         if one is None or (p[row.path] >= 0.05 and not math.isnan(one.p)):
             return "within the noise of"
-        if abs(one.mean) < 5e-4:
-            return "level with"
+        return "level with" * (abs(one.mean) < 5e-4)
+
+    def gap(row: Row, side: str) -> str:
+        if said := tie(row):
+            return said
+        one = gaps[row.path]
         return f"{100 * one.mean:.1f} points {side}" + " (one seed: it may be noise)" * math.isnan(one.p)
 
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
@@ -179,7 +184,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
             said += f"; it is {what}: no network is worth it"
         else:
             said += f"; it is {gap(linear, 'above')} {linear.place}, {what}"
-            said += ", to which a tie goes" * (gap(linear, "") in ("within the noise of", "level with"))
+            said += ", to which a tie goes" * bool(tie(linear))
     told = {best.path}
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
         row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))

@@ -26,7 +26,7 @@ bench/results/FILE_trials.json holds all trials with every score, and the winner
 then runs the rows. It is written after each command, and what it holds is not run again, on whatever machine, if
 settings and data are the same.
 
-Of a script, the grid is the one that it declares (`GRID`, the paper's). Every variant has as many trials as the
+A script declares its grid, the paper's, as `GRID`. Every variant has as many trials as the
 smallest of their grids has points, 12 at most; or as `--trials` says, so far as its own grid has points. The table is
 OUT/sweep/trials.json. Trials run as the commands of `python -m bench run` do: several at a time, and stopped and
 started again the sweep goes on.

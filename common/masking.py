@@ -34,7 +34,7 @@ class Masked:
 
     `smoothing`: how much more readily rare tokens are masked, by count^-smoothing in `batches.encoded`. With
     `everywhere`, labels also hold the tokens that were not masked: for a loss at every token that is not padding.
-    What is masked is drawn from torch's global generator: a batch that is asked for twice differs.
+    Masked tokens are drawn from torch's global generator: a batch that is asked for twice differs.
     """
 
     def __init__(self, batches: data.Batches | StreamBatches, tokenizer: Any, smoothing: float = 0.0,

@@ -123,6 +123,8 @@ def main(args: Args) -> None:
         settings = {name: {"pool": [t.signature for t in teachers[name][1:]]} for name in args.variants}
         for run in task_runs(args, "dynakd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
             student = run.student()
+            if run.variant == "kd":  # what one teacher says of an example is computed once, where that pays
+                teachers["kd"] = [run.kept_teacher()]
             chosen = distil(run, student, teachers[run.variant])
             run.finish(student, analysis=rccc_of(args, task, teacher, student) | {"teachers": chosen})
 

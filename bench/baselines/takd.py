@@ -78,11 +78,11 @@ def main(args: Args) -> None:
         settings = {name: {"assistant": shape if name == "takd" else None} for name in args.variants}
         for run in task_runs(args, "takd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
             guide, steps = None, run.steps
-            if run.variant == "takd":
-                if run.kind != "paper":
-                    steps = run.steps // 2
+            if run.variant == "takd" and run.kind == "paper":  # all epochs for each of the two
                 guide = train_assistant(args, run, shape, steps)
-                steps = run.steps if run.kind == "paper" else run.left
+            elif run.variant == "takd":
+                guide = train_assistant(args, run, shape, steps // 2)
+                steps = run.left
             elif run.variant == "kd":
                 guide = run.kept_teacher()
             student = run.student()

@@ -2,7 +2,7 @@
 
     python -m bench.studies.migrate        # after older code has written into bench/results/
 
-What no matrix asks for any more stays as it is. Run again it changes nothing.
+Entries that no matrix asks for any more stay as they are. A second run changes nothing.
 """
 
 from __future__ import annotations
