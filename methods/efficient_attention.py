@@ -56,7 +56,7 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 # torch is imported below the arguments, so that a wrong one is answered at once.
 
 
-# --- the four attentions (sections 2 and 4) ------------------------------------------------------------------
+# --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
 #
 # As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
 # common/layers/attention.py computes the same without them, for padded batches; short texts get full attention there.
@@ -126,9 +126,6 @@ def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
         AZ = A @ Z
         Z = 0.25 * Z @ (13 * I - AZ @ (15 * I - AZ @ (7 * I - AZ)))
     return Z
-
-
-# --- the loss before the task (appendix B) -------------------------------------------------------------------
 
 
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, over_tokens: Any) -> Tensor:
@@ -236,8 +233,6 @@ from common.run import Loading, Run, task_runs
 from common.tasks import TaskData
 from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
-
-# --- what becomes of a row -----------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
