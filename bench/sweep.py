@@ -123,8 +123,8 @@ class Search:
 
     def mean(self, trial: Trial) -> float | None:
         """Of a trial over tasks and seeds; minus infinity if it has failed, None if it is not over."""
-        for job in (job for job in trial.lacking() if run.done(self.out, job)):
-            path, *others = run.read_note(self.out, job)["results"]
+        for job in (job for job in trial.lacking() if run.made_by(self.out, job)):
+            path, *others = run.made_by(self.out, job)
             if others:
                 raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
             record = by_token(results.load(self.out / path))

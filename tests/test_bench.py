@@ -104,7 +104,7 @@ def test_all_students_of_a_command_are_cells(tmp_path: Path) -> None:
     first.unlink()
     (left,), (said,) = records.cells_of(plan.out)
     assert (left, said.split(": ")[1]) == (second, f"{first.relative_to(plan.out)} is gone")
-    assert not run.done(plan.out, plan.jobs[0])
+    assert not run.made_by(plan.out, plan.jobs[0])
 
 
 def test_a_command_that_fails_costs_one_cell(tmp_path: Path, capsys: Capture) -> None:
@@ -159,19 +159,6 @@ def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
     after = cells(plan.out)
     assert len(after) == 4
     assert {name: after[name] for name in before} == before
-
-
-def test_an_orphan_is_stopped_and_no_stranger(tmp_path: Path) -> None:
-    plan = stand_in(tmp_path, seconds=60, variants="kd")
-    orphan = subprocess.Popen([sys.executable, *plan.jobs[0].words])
-    run.write_note(plan.out, plan.jobs[0], "running", pid=orphan.pid, born=run.born(orphan.pid))
-    while not (plan.out / "starts.txt").exists():  # it listens to signals now
-        time.sleep(0.02)
-    run.stop_commands(plan.out, plan.jobs)
-    orphan.wait()
-    assert not cells(plan.out)
-    run.write_note(plan.out, plan.jobs[0], "running", pid=os.getpid(), born=1.0)  # one that has the number by now
-    run.stop_commands(plan.out, plan.jobs)
 
 
 def test_no_two_commands_make_one_teacher() -> None:
@@ -509,9 +496,9 @@ class Trials:
                 comparable = f"task:{job.task}|data:pocket#{self.fingerprint}|schema:2"
                 made = write(plan.out, self.score(job), job.seed, task=job.task, method=f"{job.row}-{job.part}",
                              comparable=comparable)  # fmt: skip
-                run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
+                run.write_note(plan.out, job, results=[str(made.relative_to(plan.out))])
             else:
-                run.write_note(plan.out, job, "failed")
+                run.write_note(plan.out, job, error="broken")
                 failed.append(job)
             waiting += plan.more(job, well)
         return failed
@@ -690,7 +677,7 @@ def test_cells_that_were_kept_are_left_out(
     for i, job in enumerate(plan.jobs):
         made = write(plan.out / job.row, 0.1 * i, job.seed, task=job.task, variant=f"kd{job.args.budget}",
                      fingerprint=data[0])  # fmt: skip
-        run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
+        run.write_note(plan.out, job, results=[str(made.relative_to(plan.out))])
     results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     records.save([plan.out], kept)
     old, new = change
