@@ -2,6 +2,7 @@
 
     ./run_all.sh bench               # all, in an environment of their own: `python -m bench speed`
     pytest bench/benchmarks.py       # each once, at a tiny size: a part of the tests, steps of the slow ones
+    pytest bench/benchmarks.py --benchmark-enable --benchmark-group-by=param:name      # what each contender needs
 
 pytest-benchmark measures one contender after the other. Here all contenders of a case take turns first, so that a noisy
 machine is noisy for all of them, and its tables show what they needed. Ratios are taken turn by turn.
@@ -14,7 +15,6 @@ import functools
 import io
 import itertools
 import json
-import os
 import random
 import statistics
 import tempfile
@@ -314,19 +314,6 @@ def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:
                       "unbound": one_by_one(lambda M: M.unbind(1))}, M)  # fmt: skip
 
 
-def pages(folder: Path, tiny: bool) -> Contenders:
-    """CMOW's step at the paper's size, whose gradients have 30,522 rows of matrices, in processes of their own: how
-    large the pages of its tensors are, PyTorch asks once."""
-    sizes, student, steps = (SMALL, "bidirectional-3-9", 2) if tiny else (MINILM, "bidirectional", 10)
-    words = [*material(folder, sizes, 32 * steps), "--student", student, "--variant", "finetune"]
-
-    def step(large: str) -> float:
-        with mock.patch.dict(os.environ, THP_MEM_ALLOC_ENABLE=large):
-            return speed.in_own_process(script, "cmow", words, steps)
-
-    return {"pages of 4 KB": partial(step, "0"), "pages of 2 MB": partial(step, "1")}
-
-
 # --- attentions and packed layers ----------------------------------------------------------------------------
 
 
@@ -364,7 +351,6 @@ CASES = {
     "cka loss": Case(alignments, (("grams", "fast"),), 15),
     "cmow product (pooled)": Case(partial(compositions, "ordered_product"), COMPOSED, 15),
     "cmow product (prefix)": Case(partial(compositions, "prefix_products"), COMPOSED, 15),
-    "cmow step (paper's size)": Case(pages, (("pages of 2 MB", "pages of 4 KB"),), 4),
     **{f"efficient_attention ({name})": Case(partial(attentions, name), LIBRARY, 7)
        for name in ("longformer", "bigbird", "nystromformer")},
     **{f"xtc packed layers ({bits}-bit; batch of {batch})": Case(partial(packed_layers, bits, batch), PACKED, 10)
@@ -379,6 +365,12 @@ def measured(name: str, tiny: bool) -> dict[str, list[float]]:
         return in_turn(CASES[name].make(Path(folder), tiny), 1 if tiny else CASES[name].turns)
 
 
+def ratios(name: str) -> dict[str, float]:
+    """What the case finds, by its name and what is divided."""
+    spent = measured(name, False)
+    return {f"{name}, {a} / {b}": ratio(spent[a], spent[b]) for a, b in CASES[name].ratios}
+
+
 @pytest.mark.parametrize(
     ("name", "contender"),
     [pytest.param(name, one, marks=[pytest.mark.slow] * ("step" in name)) for name in CASES
@@ -390,5 +382,3 @@ def test_in_turn(name: str, contender: str, benchmark: Any) -> None:
     benchmark.pedantic(bool)
     if not benchmark.disabled:  # what was measured stands in the place of this call
         benchmark.stats.stats.data[:] = spent[contender]
-    benchmark.extra_info |= {f"{name}, {a} / {b}": ratio(spent[a], spent[b]) for a, b in CASES[name].ratios
-                             if a == contender}  # fmt: skip

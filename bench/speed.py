@@ -4,7 +4,7 @@
     python -m bench speed mc3kd loop           # those whose name holds a word; `--save` keeps them
     python -m bench speed --table peers        # our distillation beside the library's Trainer, and TextBrewer
     python -m bench speed --table packed       # BERT-base packed in 2 and 1 bits beside float32 and others' int8
-    python -m bench speed --table lengths      # attentions and windows by length, 2x256 and 12x768, with a plot
+    python -m bench speed --table lengths      # attentions and windows by length, 2x256 and 12x768
 
 Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases and peers are medians over the
 turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all threads,
@@ -19,7 +19,6 @@ onnx onnxscript onnxruntime`), and named with their versions.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import math
 import multiprocessing
 import statistics
@@ -37,7 +36,7 @@ import transformers
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from bench import FOLDER, Parser, report, saved
+from bench import FOLDER, Parser, saved
 from bench.table import Grid
 from common import models, results, train
 from common.args import BadInput
@@ -308,13 +307,6 @@ def lengths() -> dict[str, Any]:
     """One forward pass of one text, without padding; at two sizes."""
     shapes = {"2x256": read_by_length(2, 256, FULL, LENGTHS),
               "12x768": read_by_length(12, 768, ("sdpa", "windows"), (512, 4096))}  # fmt: skip
-    table = shapes["2x256"]["attentions"]
-    series: dict[str, report.Line] = {
-        name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
-    }
-    marks = [length for length in shapes["2x256"]["faster_than_sdpa_from"].values() if length is not None]
-    title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
-    report.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
     return {"shapes": shapes}
 
 
@@ -377,18 +369,11 @@ def peers_text(report: dict[str, Any]) -> str:
 # --- the command ---------------------------------------------------------------------------------------------
 
 
-def peers() -> dict[str, Any]:
-    """Of bench/benchmarks.py, which has the material."""
-    from bench import benchmarks
-
-    return benchmarks.peers()
-
-
-# --table -> its measurement, its text, and its file under bench/results
-TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
-    "peers": (peers, peers_text, "peers"),
-    "packed": (packed_models, packed_text, "xtc_inference"),
-    "lengths": (lengths, lengths_text, "attention_profile"),
+# --table -> its text, and its file under bench/results
+TABLES: dict[str, tuple[Callable[[dict[str, Any]], str], str]] = {
+    "peers": (peers_text, "peers"),
+    "packed": (packed_text, "xtc_inference"),
+    "lengths": (lengths_text, "attention_profile"),
 }
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
 
@@ -413,45 +398,33 @@ def ratios_text(report: dict[str, Any]) -> str:
     return Grid(["measured", "what is divided", *report["machines"]], rows).markdown()
 
 
-def benchmarked(words: list[str]) -> Ratios:
-    """The ratios that pytest-benchmark finds, of the cases whose name holds a word."""
-    import pytest
-
-    from bench.benchmarks import CASES
-
-    for wrong in (word for word in words if not any(word in name for name in CASES)):
-        raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
-    chosen = {name: case for name, case in CASES.items() if not words or any(word in name for word in words)}
-    tests = [f"{results.ROOT}/bench/benchmarks.py::test_in_turn[{name}-{contender}]"
-             for name, case in chosen.items() for contender in case.contenders]  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder, "benchmarks.json")
-        shown = ["--benchmark-enable", "--benchmark-group-by=param:name", "--benchmark-columns=median,iqr,rounds"]
-        if code := pytest.main([*shown, f"--benchmark-json={kept}", f"--rootdir={results.ROOT}", *tests]):
-            raise SystemExit(int(code))
-        report = json.loads(kept.read_text(encoding="utf-8"))
-    return {name: value for one in report["benchmarks"] for name, value in one["extra_info"].items()}
-
-
 def main(argv: list[str]) -> None:
     parser = Parser("speed", __doc__)
     parser.add_argument("names", nargs="*", help="words of the cases' names; default: all")
     parser.add_argument("--table", choices=TABLES, help="measure this table instead of the ratios")
     parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
     given = parser.parse_args(argv)
+    from bench import benchmarks  # which imports this module
+
     if given.table is not None:
-        measured, text, name = TABLES[given.table]
-        report = measured() | {"environment": results.environment(on_cpu=given.table != "lengths")}
+        measure = {"peers": benchmarks.peers, "packed": packed_models, "lengths": lengths}[given.table]
+        text, name = TABLES[given.table]
+        report = measure() | {"environment": results.environment(on_cpu=given.table != "lengths")}
         print(text(report))
         if given.save:
             results.write_json(FOLDER / f"{name}.json", report)
         return
+    for wrong in (word for word in given.names if not any(word in name for name in benchmarks.CASES)):
+        raise BadInput(f"{wrong}: no case has this word; there is {', '.join(benchmarks.CASES)}")
     machines, environment = saved("kernels")["machines"], results.environment(on_cpu=True)
     here = "{device}, {instructions}".format(**environment["hardware"])
     own = machines.get(here, {}).get("ratios", {})
     beside = here if own else next(iter(machines))  # another machine, if there is nothing of this one
     before = machines[beside]["ratios"]
-    found = benchmarked(given.names)
+    found: Ratios = {}
+    for name in benchmarks.CASES:
+        if not given.names or any(word in name for word in given.names):
+            found |= benchmarks.ratios(name)
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
     print(results.columns(rows, ["ratio", f"now, {here}", f"checked in, {beside}"]))
     if given.save:
