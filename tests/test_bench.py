@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import gzip
 import itertools
 import json
 import math
@@ -47,7 +46,7 @@ from bench import table as compared
 from bench.arena import measure as profiled
 from bench.matrix import Job, Matrix
 from bench.report import frontier
-from bench.studies import migrate, transfer
+from bench.studies import transfer
 from bench.table import Grid
 from common import data, folders, results, tasks
 from common.args import BadInput, CommonArgs
@@ -345,28 +344,6 @@ def test_bad_arguments_are_one_line(capsys: Capture, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(ROOT)
     monkeypatch.delattr(run, "execute")  # what is not refused would run for hours
     assert said in refused(capsys, *line.split())
-
-
-def test_what_older_code_has_asked_is_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials and results that know scripts by a path; run again nothing changes."""
-    (tmp_path / "xtc_few.toml").symlink_to(matrix.MATRICES / "xtc_few.toml")
-    monkeypatch.setattr(matrix, "MATRICES", tmp_path)
-    older = {new: old for old, new in migrate.renamed().items()}
-    assert len(older) >= 25 + 4
-    trials, kept = tmp_path / "xtc_few_trials.json", tmp_path / "xtc_few.jsonl.gz"
-    today = {path.name: (matrix.FOLDER / path.name).read_bytes() for path in (trials, kept)}
-    today[kept.name] = gzip.decompress(today[kept.name])
-
-    def as_before(text: bytes) -> bytes:
-        return re.sub(r"[0-9a-f]{12}", lambda found: older.get(found[0], found[0]), text.decode()).encode()
-
-    before = {name: as_before(text) for name, text in today.items()}
-    assert before[trials.name] != today[trials.name]
-    trials.write_bytes(before[trials.name])
-    kept.write_bytes(gzip.compress(before[kept.name]))
-    for _ in range(2):
-        migrate.main(tmp_path)
-        assert {trials.name: trials.read_bytes(), kept.name: gzip.decompress(kept.read_bytes())} == today
 
 
 def test_every_script_is_found_and_a_papers_declares_a_grid() -> None:
