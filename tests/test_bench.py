@@ -1020,7 +1020,7 @@ def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
         assert sorted(columns) == sorted(set(columns) & set(claims.COLUMNS)), claim
         for answer in answers:
             rows = [name for key in ("more", "less", "than") if key in answer for name in answer[key].split(" - ")]
-            if "figure" in answer or "once" in answer:
+            if "figure" in answer:
                 assert claims.judged(answer)[0] in claims.WORDS[:3], answer
             else:  # in the result, or in the matrix of which it holds a part so far
                 path = ROOT / f"bench/matrices/{answer['results']}.toml"
@@ -1035,15 +1035,12 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
     made: claims.Scores = {name: {"x": dict(enumerate(values))} for name, values in rows.items()}
     made |= {"t/a": {"x": {0: 1.0}}, "t/b": {"x": {0: 2.0}}}
     made |= {"d": {"x": {0: 0.9, 1: 0.91}, "y": {0: 0.5, 1: 0.51}}, "e": {t: {0: 0.7, 1: 0.711} for t in "xy"}}
-    once = {"theirs": dict.fromkeys("xyz", 1.1), "slow": dict.fromkeys("xyz", 2.0)}
-    once["ours"] = {"x": 1.0, "y": 1.2, "z": 0.9}
     for seed in range(3):  # within each seed the score falls as the analysis rises
         for i, name in enumerate(("r/1", "r/2", "r/3", "r/4")):
             made.setdefault(name, {}).setdefault("x", {})[seed] = 0.9 - 0.1 * i
             order = i if (seed, i) != (0, 3) else 1.5
             made.setdefault(f"{name}/rccc", {}).setdefault("x", {})[seed] = order
     monkeypatch.setattr(claims, "scores", lambda name: made if name == "made" else {})
-    monkeypatch.setattr(claims, "cases", lambda name: once)
     gap = compared.interval([0.10, 0.12, 0.09])
     for answer, said, figure in (
         ({"more": "a", "than": "b"}, "held", gap.text()),
@@ -1058,9 +1055,6 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
         ({"more": "b", "than": "a", "times": 0.8}, "held", "0.87 ["),
         ({"more": "b", "than": "a", "times": 0.95}, "did not hold", "0.87 ["),
         ({"more": "a - b", "than": "a - a"}, "held", "+10.3"),
-        ({"less": "ours", "than": "slow", "once": True}, "held", "0.45 to 0.60 times, 3 cases"),
-        ({"less": "ours", "than": "theirs", "once": True}, "not distinguishable", "0.82 to 1.09 times"),
-        ({"more": "ours", "than": "slow", "once": True}, "did not hold", "0.45 to 0.60 times"),
         ({"more": "d", "than": "e"}, "not distinguishable", "by task: x +20.0"),
         ({"less": "t/a", "than": "t/b", "times": 1, "tasks": ["x"]}, "not tested", "0.50 times (one seed)"),
         ({"falls": "r/", "with": "rccc"}, "held", "-0.93 ["),
