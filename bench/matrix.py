@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,19 +174,11 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     return whole | (own if "tune" in table else {}) | table | {"rows": [rows[name] for name in names]}
 
 
-def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, Any]:
-    """A table with those of its rows that `--rows` names, with commas, in the file's order; None: all."""
-    known, wanted = named(table, where), split_list(rows or "")
+def chosen(option: str, text: str, known: Iterable[str], where: str) -> list[str]:
+    """What an option names, with commas; `BadInput` for a name that is not known."""
+    known, wanted = list(known), split_list(text)
     if wrong := [name for name in wanted if name not in known]:
-        raise BadInput(f"--rows {wrong[0]}: {where} has {', '.join(known)}")
-    return table | {"rows": [row for name, row in known.items() if rows is None or name in wanted]}
-
-
-def tasks_of(tasks: str, known: set[str], where: str) -> set[str]:
-    """The tasks that `--tasks` names, with commas; `BadInput` for one that no row has."""
-    wanted = set(split_list(tasks))
-    if wrong := sorted(wanted - known):
-        raise BadInput(f"--tasks {wrong[0]}: {where} has {', '.join(sorted(known))}")
+        raise BadInput(f"{option} {wrong[0]}: {where} has {', '.join(known)}")
     return wanted
 
 

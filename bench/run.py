@@ -59,7 +59,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench import Parser, at_least
-from bench.matrix import Job, Matrix, build, out_of, part_of, path_of, read_file, tasks_of
+from bench.matrix import Job, Matrix, build, chosen, named, out_of, path_of, read_file
 from common import results
 from common.args import BadInput, Interrupted, split_list
 
@@ -339,7 +339,10 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     options = parser.parse_args(argv)
     path = path_of(options.file) or Path(options.file)
-    table, changes = part_of(read_file(path), options.rows, options.file), dict[str, Any]()
+    table, changes = read_file(path), dict[str, Any]()
+    if options.rows is not None:
+        rows = named(table, options.file)
+        table["rows"] = [rows[name] for name in chosen("--rows", options.rows, rows, options.file)]
     if options.budget is not None:
         ladder = [budget for budget in table.pop("budgets", []) if str(budget) == options.budget]
         changes = {"budgets": ladder} if ladder else {"budget": options.budget}
@@ -347,7 +350,7 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         changes["seeds"] = seeds_of(options.seeds)
     plan = build(table | changes, out_of(path, options.out), options.file)
     if options.tasks is not None:
-        only = tasks_of(options.tasks, {job.task for job in plan.jobs}, options.file)
+        only = chosen("--tasks", options.tasks, sorted({job.task for job in plan.jobs}), options.file)
         plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if job.task in only])
     if options.kept is not None:
         from bench import records  # which imports torch
