@@ -27,7 +27,6 @@ from stand_in import cells, stand_in, starts
 
 from bench import (
     FOLDER,
-    benchmarks,
     claims,
     figures,
     matrix,
@@ -1074,8 +1073,8 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
 
 def test_another_machines_ratios_have_its_name(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "saved", lambda _: {"machines": {"Abacus": {"ratios": {"x, loop / bare": 1.0}}}})
-    monkeypatch.setattr(benchmarks, "CASES", {"x": None})
-    monkeypatch.setattr(benchmarks, "ratios", lambda _: {"x, loop / bare": 9.0})
+    monkeypatch.setattr(speed, "CASES", {"x": None})
+    monkeypatch.setattr(speed, "ratios", lambda _: {"x, loop / bare": 9.0})
     speed.main([])
     assert "checked in, Abacus" in capsys.readouterr().out
 
