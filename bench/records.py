@@ -105,7 +105,7 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
             if note["asked"] != asked:  # before a winner changed
                 missing.append(f"{key}: never run with these settings")
                 continue
-            made = note["results"] if note["status"] == "done" else []
+            made = note.get("results", [])
             missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
             for name in made:
                 if (folder / name).is_file():
