@@ -335,12 +335,12 @@ WITH_PAIRS = ("attention_pocket", "attention_kinds", "attention_short", "attenti
               "mc3kd_claims", "mc3kd_lm", "mc3kd_factors", "pocket_suite", "real_few")  # fmt: skip
 TABLES: dict[str, Callable[[], str]] = {
     "findings": findings,
-    "arena-whole": of("arena", table.scores),
+    "arena-whole": of("arena", table.markdown),
     "arena-trials": trials,
     "arena-planned": of("arena", planned),
     "arena-contrasts": of("arena", table.contrasts),
     "arena-halves": of("arena", halves),
-    "real-whole": of("real_arena", table.scores),
+    "real-whole": of("real_arena", table.markdown),
     "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
