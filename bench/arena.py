@@ -37,7 +37,7 @@ from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.stats import Interval, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
-from common import data, models, results
+from common import data, evaluate, models, results
 from common.args import BadInput, parse_model, split_list, student_shape
 from common.kinds import Kind
 from common.tasks import Columns, is_data_set
@@ -134,7 +134,8 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
     said = advice(found, task, order, of_row, own)
-    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "labelled rows", "seeds"], rows), said
+    titles = evaluate.TITLES[first], "/".join(evaluate.TITLES[name] for name in others)
+    return Grid(["row", "student", *titles, "MB", "ms a text", "labelled rows", "seeds"], rows), said
 
 
 def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
