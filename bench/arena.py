@@ -55,7 +55,7 @@ NOISE = 0.02  # scores of trials that differ by less say nothing of the rate
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
-RATES, SEED = (1 / 3, 1, 3), 100  # of trials: times the middle one; their seed
+RATES, SEED = (1, 1 / 3, 3), 100  # of trials: times the middle one, to which a tie goes; their seed
 PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "linear,linear-all,undistilled,kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
@@ -119,8 +119,8 @@ def table_of(options: Any, kind: Kind, given: dict[str, str], labelled: bool = T
 
 
 def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
-    """The trials of a matrix's rows: of the rate that has won the arena's own trials a third, once and three times; a
-    wider student's is lower, as the default rate is. Linear models try their C likewise."""
+    """The trials of a matrix's rows: the rate that has won the arena's own trials, a third of it and three times as much;
+    in units of the default rate, which knows the width and the kind. Linear models try their C likewise."""
     unit, amount = parse_budget(wanted["budget"])
     if unit == "paper":
         raise BadInput("--budget paper: is in epochs, of which trials take no part; --rates 1 leaves them out")
@@ -130,13 +130,13 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
     for row in wanted["rows"]:
         name, usual = "C" if row["method"] == LINEAR else "lr", shapes[row["name"]]
         middle = won[row["name"]]["winner"][name]
-        if row["student"] != usual:
-            now, then = (kind.default_lr(student_shape(shape)[1], "random" if usual == NARROW else "")
-                         for shape in (row["student"], usual))  # fmt: skip
-            middle *= now / then
+        if usual in (MAIN, NARROW):
+            start, (_, width), (_, then) = "random" * (usual == NARROW), *map(student_shape, (row["student"], usual))
+            middle *= kind.default_lr(width, start) / Kind.of("classification").default_lr(then, start)
         rows.append(row | {"tune": {name: [float(f"{middle * times:.3g}") for times in RATES]}})
-    part = min(1 / 4, len(wanted["seeds"]) / 8)
-    tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(max(1, round(part * amount)))}
+    part = round(min(1 / 4, len(wanted["seeds"]) / 8) * amount)
+    budget = max(part, int(wanted.get("batch_size", 32)))
+    tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(budget)}
     return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)
 
 
@@ -197,8 +197,8 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
     said = advice(found, task, order, of_row, own, trials)
-    titles = evaluate.TITLES[first], "/".join(evaluate.TITLES[name] for name in others)
-    return Grid(["row", "student", *titles, "MB", "ms a text", "labelled rows", "seeds"], rows), said
+    title, *more = (evaluate.TITLES.get(name, name) for name in (first, *others))
+    return Grid(["row", "student", title, "/".join(more), "MB", "ms a text", "labelled rows", "seeds"], rows), said
 
 
 def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:

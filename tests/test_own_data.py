@@ -885,8 +885,8 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
     wanted = arena.table_of(options(task=task, **known), CLASSES, {}, True)
     search = arena.search_of(wanted, CLASSES, str(tmp_path / "out"))
     assert {name: next(iter(row.grid.values())) for name, row in search.rows.items()} == {
-        "linear": [1, 3, 9], "kd": [8.33e-05, 0.00025, 0.00075], "narrow-kd": [0.000333, 0.001, 0.003],
-        "cmow-kd": [0.00167, 0.005, 0.015],
+        "linear": [3, 1, 9], "kd": [0.00025, 8.33e-05, 0.00075], "narrow-kd": [0.001, 0.000333, 0.003],
+        "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
     jobs = [job for row in search.rows.values() for job in search.left(row)]
     assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("1600", True, 100)}
