@@ -32,6 +32,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
 from bench import Parser, run, sweep, table
@@ -43,8 +44,10 @@ from bench.stats import Interval, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
 from common.args import BadInput, parse_budget, parse_model, split_list, student_shape
+from common.errors import warn
 from common.kinds import Kind
-from common.tasks import Columns, is_data_set
+from common.tasks import TASKS, Columns, is_data_set, permutation
+from common.teacher import Teacher, get_teacher
 from common.values import expanded
 from pocket.models import POCKET
 
@@ -55,6 +58,7 @@ NOISE = 0.02  # scores of trials that differ by less say nothing of the rate
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
+SEEN = 500  # train rows on which a teacher is asked whether it knows them
 RATES, SEED = (1, 1 / 3, 3), 100  # of trials: times the middle one, to which a tie goes; their seed
 PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "linear,linear-all,undistilled,kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
@@ -119,8 +123,8 @@ def table_of(options: Any, kind: Kind, given: dict[str, str], labelled: bool = T
 
 
 def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
-    """The trials of a matrix's rows: the rate that has won the arena's own trials, a third of it and three times as much;
-    in units of the default rate, which knows the width and the kind. Linear models try their C likewise."""
+    """The trials of a matrix's rows: the rate that has won the arena's own trials, a third and three times of it, in
+    units of the default rate, which knows the width and the kind. Linear models try their C likewise."""
     unit, amount = parse_budget(wanted["budget"])
     if unit == "paper":
         raise BadInput("--budget paper: is in epochs, of which trials take no part; --rates 1 leaves them out")
@@ -197,8 +201,24 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
     said = advice(found, task, order, of_row, own, trials)
-    title, *more = (evaluate.TITLES.get(name, name) for name in (first, *others))
-    return Grid(["row", "student", title, "/".join(more), "MB", "ms a text", "labelled rows", "seeds"], rows), said
+    title, *titles = (evaluate.TITLES.get(name, name) for name in (first, *others))
+    return Grid(["row", "student", title, "/".join(titles), "MB", "ms a text", "labelled rows", "seeds"], rows), said
+
+
+def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) -> None:
+    """Say where a teacher that came fine-tuned is right on train rows more often than on held-out ones, as if it had
+    seen the former: Fisher's exact test, one-sided."""
+    kind, name = task.task.kind, task.reported[0]
+    if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))):
+        return
+    chosen = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
+    encoded = data.encode(teacher.tokenizer, chosen, task.task, max_length)
+    logits, _ = kind.predict(teacher.model, encoded, teacher.tokenizer, max_length, evaluate.forward)
+    said = {"train": (logits, chosen), "held-out": (teacher.predictions[name], task.splits[name])}
+    right = {where: z.argmax(1) == np.array(split.labels) for where, (z, split) in said.items()}
+    if (p := fisher_exact([[hits.sum(), (~hits).sum()] for hits in right.values()], "greater").pvalue) < 0.01:
+        both = " but ".join(f"{100 * hits.mean():.1f}% of {len(hits):,} {where} rows" for where, hits in right.items())
+        warn(f"teacher {teacher.name}: is right on {both} (p {p:.1g}), as if it had been trained on the former")
 
 
 def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
@@ -412,6 +432,9 @@ def main(argv: list[str]) -> None:
         wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
+    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
+    if networks and task.task.name not in TASKS:
+        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     found = load([plan.out])
     _, students = chosen(found, task.name)
     grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)

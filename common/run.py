@@ -307,8 +307,9 @@ class Run:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hold()
-        columns = self.args.source["columns"].text or (self.task.task.fields if self.task.task.name in TASKS else ())
-        told = {"signature": self.signature, "settings": self.settings, "text": columns}
+        columns = self.args.source["columns"]
+        text = columns.text or (self.task.task.fields if self.task.task.name in TASKS else ())
+        told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label}
         results.write_json(self.folder / "args.json", told)
         for name in split_list(self.args.report_to or "") if not self.trackers else ():
             integration: Any = LOGGER_TYPE_TO_CLASS[name]
