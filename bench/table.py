@@ -118,7 +118,7 @@ class Table:
     def arena(self) -> list[Row]:
         """The largest group of rows that all compare with each other: of one kind and one start."""
         counts = Counter((row.kind, row.start) for row in self.rows)
-        kind, start = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
+        kind, start = max(sorted(counts), key=lambda group: counts[group])
         return [row for row in self.kinds()[kind] if row.start == start]
 
     def linear(self) -> list[Row]:
@@ -293,16 +293,15 @@ def by_token(record: dict[str, Any]) -> dict[str, Any]:
     of which more is better, as of all other scores. Other results are as they were."""
     if record["primary"]["name"] != "perplexity":
         return record
-    metrics, own = (
-        {split: {"token_probability": 1 / values["perplexity"]} for split, values in splits.items()}
-        for splits in (record["metrics"], record["teacher"]["metrics"])
-    )
+
+    def inverse(splits: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        return {split: {"token_probability": 1 / values["perplexity"]} for split, values in splits.items()}
+
+    metrics, teacher = inverse(record["metrics"]), record["teacher"]
     value = float(np.mean([values["token_probability"] for values in metrics.values()]))
-    return record | {
-        "primary": record["primary"] | {"name": "token_probability", "value": value},
-        "metrics": metrics,
-        "teacher": record["teacher"] | {"metrics": own},
-    }
+    primary = record["primary"] | {"name": "token_probability", "value": value}
+    teacher = teacher | {"metrics": inverse(teacher["metrics"])}
+    return record | {"primary": primary, "metrics": metrics, "teacher": teacher}
 
 
 def load(sources: Iterable[Path], budget: int | None = None) -> Table:
