@@ -313,7 +313,7 @@ def lengths() -> dict[str, Any]:
         name: (LENGTHS, [1000 * value for value in row["seconds"].values()]) for name, row in table.items()
     }
     marks = [length for length in shapes["2x256"]["faster_than_sdpa_from"].values() if length is not None]
-    title, image = "forward pass, 2x256; dotted: faster than sdpa from here", "efficient_attention/lengths.png"
+    title, image = "forward pass, 2x256; dotted: faster than sdpa", "efficient_attention/lengths.png"
     report.lines(series, Path("runs/figures", image), title, "tokens", "ms", marks, log=True)
     return {"shapes": shapes}
 
