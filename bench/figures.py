@@ -388,9 +388,9 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
     for axes, (name, weights) in zip(grid.flat, panels.items(), strict=False):
         axes.axis("on")
         axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(1e-3, 0.3), cmap="viridis")
-        axes.set(title=f"{name}: {(weights > 1e-6).mean():.0%} of pairs", xticks=[], yticks=[])
+        axes.set(title=f"{name}: {(weights > 1e-6).mean():.0%}", xticks=[], yticks=[])
     figure.supylabel("query token", fontsize=9)
-    figure.supxlabel("key token; bright: much, white: not at all", fontsize=9)
+    figure.supxlabel("key token; white: not seen; above: share of pairs", fontsize=9)
     save(figure, folder / "attention" / "masks.png")
 
 

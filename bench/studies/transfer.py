@@ -158,7 +158,7 @@ def crosses(points: dict[str, Any]) -> None:
         for line in (axes.axhline, axes.axvline):
             line(0, color="grey", linewidth=0.6, zorder=0)
         axes.set(title="Points over vanilla KD", xlabel="mean of the small tasks", ylabel="mean of SST-2, STS-B, QQP")
-        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
 
 
 def answer(arena: Table, real: Table) -> dict[str, Any]:
