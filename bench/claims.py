@@ -1,8 +1,8 @@
 """The papers' claims: which of them held here. The tables of docs/claims.md, from bench/published/claims.toml.
 
 The head of that file says what its keys mean; `python -m bench pages` writes the tables. The word of a claim follows
-from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases with
-one median each, which have to agree. A † cell decides nothing.
+from a 95% interval over seeds, and test items where predictions are kept. Counts, and times that are medians, stand
+there with their word. A † cell decides nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import FOLDER, saved, stats
+from bench import FOLDER, stats
 from bench.records import KEPT
-from bench.speed import FULL
 from bench.table import Grid, Row, Table, load, on_matched, short, teacher_score
 from common import results
 from common.args import BadInput
@@ -76,28 +75,6 @@ def scores(name: str) -> Scores:
     return found
 
 
-@functools.cache
-def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, files."""
-    report = saved(name)
-    found: dict[str, dict[str, float]] = {}
-    for machine, entry in report.get("machines", {}).items():
-        for key, value in entry["ratios"].items():
-            what, _, pair = key.rpartition(", ")
-            found.setdefault(pair, {})[f"{what}, {machine}"] = value
-    for shape, entry in report.get("shapes", {}).items():
-        efficient = [name for name in entry["attentions"] if name not in FULL]
-        for attention, measured in entry["attentions"].items():
-            start, named = (f"{attention}/", efficient) if attention in FULL else ("", [attention])
-            for quantity in ("seconds", "bytes"):
-                for length, value in measured[quantity].items():
-                    line = found.setdefault(f"{start}{quantity}/{length}", {})
-                    line |= {f"{one}, {shape}": value for one in named}
-    for model, entry in report.get("models", {}).items():
-        found[f"{model}/disk"] = {"": entry["disk"]}
-    return found
-
-
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
@@ -106,18 +83,6 @@ def word(low: float, high: float, more: bool, bound: float = 0.0) -> str:
     if low <= bound <= high:
         return WORDS[2]
     return WORDS[0] if (low > bound) == more else WORDS[1]
-
-
-def compared(answer: dict[str, Any]) -> tuple[str, str]:
-    """Of an answer the word and the cases, those of one side over the other's: all of them have to lie on one side."""
-    found, bound = cases(answer["results"]), answer.get("times", 1.0)
-    left = found.get(answer.get("more") or answer["less"], {})
-    right = found.get(answer["than"], {}) if "than" in answer else dict.fromkeys(left, 1.0)
-    ratios = [value / right[case] for case, value in left.items() if case in right]
-    low, high = min(ratios), max(ratios)
-    ends = f"{low:.2f}" if len(ratios) == 1 else f"{low:.2f} to {high:.2f}"
-    count = "" if len(ratios) == 1 else f", {len(ratios)} cases, one median each"
-    return word(low, high, "more" in answer, bound), f"{ends} times{count}"
 
 
 def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
@@ -184,9 +149,6 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
     if "figure" in answer:
         return answer["said"], answer["figure"]
     name = answer["results"]
-    if answer.get("once"):
-        said, figure = compared(answer)
-        return said, f"{figure}; `{name}`"
     said, figure = estimated(answer)
     other = said
     if (whole := kept(name)) and "mnli" in map(short, whole.tasks):
@@ -216,7 +178,7 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Column -> (word, figure). Times and counts, which have no interval, need no other column."""
-    exact = any("figure" in answer or answer.get("once") for answer in claim.get("answers", []))
+    exact = any("figure" in answer for answer in claim.get("answers", []))
     found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
         found["pocket"] = WORDS[3], f"takes {claim['takes']}"

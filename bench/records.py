@@ -7,6 +7,8 @@ labels, labels.safetensors.gz: from these anybody can compute the intervals, or 
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import functools
 import gzip
 import json
@@ -22,12 +24,17 @@ from safetensors.numpy import load as parse
 from safetensors.numpy import load_file
 from safetensors.numpy import save as dump
 
-from bench import matrix, reading, stats
+from bench import dashed, matrix, reading, stats
 from common import data, results
 from common.errors import BadInput, refused
+from common.tasks import Columns
+from common.values import split_list
 
 KEPT = ".jsonl.gz"  # how files of `--save` end
 Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
+SOURCE = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # of what a run's command says of its data
+for _name in ("task", "data_dir", "text", "label", "kind", "metric", "teacher", "label_map", "teacher_outputs"):
+    SOURCE.add_argument(f"--{dashed(_name)}")
 
 
 @dataclass(eq=False)
@@ -105,7 +112,7 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
             if note["asked"] != asked:  # before a winner changed
                 missing.append(f"{key}: never run with these settings")
                 continue
-            made = note["results"] if note["status"] == "done" else []
+            made = note.get("results", [])
             missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
             for name in made:
                 if (folder / name).is_file():
@@ -129,20 +136,20 @@ def items_of(folder: Path, record: dict[str, Any]) -> tuple[Splits, Splits]:
     if not (path := folder / "predictions.safetensors").is_file():
         return {}, {}
     found = {split: values.argmax(1) if values.ndim == 2 else values for split, values in load_file(path).items()}
-    words = shlex.split(record["command"])
-    return found, labels_of(
-        record["task"], words[words.index("--data-dir") + 1] if "--data-dir" in words[:-1] else None
-    )
+    given, _ = SOURCE.parse_known_args(shlex.split(record["command"]))
+    return found, labels_of(record["task"], tuple(vars(given).items()))
 
 
 @functools.cache
-def labels_of(task: str, folder: str | None) -> Splits:
-    """The labels of the reported splits; nothing where the data are no longer there."""
-    try:
-        found = data.load(task, folder)
-    except BadInput:
-        return {}
-    return {split: np.asarray(found.splits[split].labels) for split in found.reported}
+def labels_of(task: str, source: tuple[tuple[str, str | None], ...]) -> Splits:
+    """The labels of the reported splits; nothing where the data are no longer there, or are others now."""
+    given = dict(source)
+    for name in (task, *split_list(given["task"] or "")):
+        with contextlib.suppress(BadInput):
+            found = data.load(name, given["data_dir"], columns=Columns.of(given))
+            if found.name == task:
+                return {split: np.asarray(found.splits[split].labels) for split in found.reported}
+    return {}
 
 
 def predictions_of(path: Path, place: str) -> Path:

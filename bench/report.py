@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -30,8 +31,8 @@ from bench.table import ROLES, Table, load, short, teacher_score
 from common import results
 
 FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
-FOLDED = ("Failed or missing", "Agreement", "Differences by task", "Learning curves", "Made with", "The runs",
-          "The rules")  # fmt: skip
+FOLDED = ("Failed or missing", "By class", "Agreement", "Differences by task", "Learning curves", "Made with",
+          "The runs", "The rules")  # fmt: skip
 Item = tuple[str, Any]  # a macro of report.html, and what it shows
 
 
@@ -340,6 +341,28 @@ def made_with(found: Table) -> list[str]:
 # --- the page: what the macros of report.html show -----------------------------------------------------------
 
 
+def by_class(found: Table) -> table.Grid:
+    """Each class's precision, recall and F1 in percent, and what it was taken for: means over seeds, of results on data
+    of one's own."""
+    lines = []
+    for row in (row for members in found.kinds().values() for row in members):
+        of_split: dict[str, list[dict[str, Any]]] = {}
+        for record in row.records():
+            for split, classes in record["analysis"].get("by_class", {}).items():
+                of_split.setdefault(f"{row.label}, {short(record['task'])} {split}", []).append(classes)
+        for heading, seeds in of_split.items():
+            lines.append([heading])
+            for name, first in seeds[0].items():
+                each = [classes[name] for classes in seeds]
+                figures = [table.percent(fmean(one[key] for one in each)) for key in ("precision", "recall", "f1")]
+                wrong = Counter[str]()
+                for other, count in (pair for one in each for pair in one["answered"].items()):
+                    wrong[other] += count / len(each) * (other != name)
+                taken = ", ".join(f"{other} {count:.3g}" for other, count in wrong.most_common() if count)
+                lines.append([name, f"{first['count']:,}", *figures, taken or "-"])
+    return table.Grid(["class", "rows", "precision", "recall", "F1", "taken for"], lines)
+
+
 def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     """Every row's runs, task by task: their cards, seen from the page, and a signature; the other seeds differ in the
     seed alone."""
@@ -378,6 +401,7 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
         f"Failed or missing: {len(found.missing)}": [("items", table.missing(found, 100))] * bool(found.missing),
         "The kinds": [("grid", table.scores(found, others))] if others else [],
         "Score against cost": figures("frontier"),
+        "By class": [("grid", classes)] if (classes := by_class(found)).rows else [],
         "By budget": [("grid", table.ladder(found))] if found.ladder else [],
         "Agreement with the teacher, and log loss":
             [("grid", table.fidelity(found))] if table.agrees(found) else [],

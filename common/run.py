@@ -307,8 +307,9 @@ class Run:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hold()
-        columns = self.args.source["columns"].text or (self.task.task.fields if self.task.task.name in TASKS else ())
-        told = {"signature": self.signature, "settings": self.settings, "text": columns}
+        columns = self.args.source["columns"]
+        text = columns.text or (self.task.task.fields if self.task.task.name in TASKS else ())
+        told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label}
         results.write_json(self.folder / "args.json", told)
         for name in split_list(self.args.report_to or "") if not self.trackers else ():
             integration: Any = LOGGER_TYPE_TO_CLASS[name]
@@ -397,7 +398,7 @@ class Run:
                 "speed": found.speed,
             },
             "ledger": asdict(self.ledger),
-            "analysis": (analysis or {}) | skills(task, said),
+            "analysis": (analysis or {}) | skills(task, said) | by_class(task, said),
             "settings": self.settings,
             "environment": results.environment(),
             "command": shlex.join(["python", *sys.argv]),
@@ -423,14 +424,28 @@ def skills(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict
     return {"skills": {skill: float(np.mean(right[skill])) for skill in sorted(right)}} if right else {}
 
 
+def by_class(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """What is known of each class, by split, of a data set of one's own with labels."""
+    if task.task.name in TASKS or task.task.metrics == ("agreement",):
+        return {}
+    each = {name: task.task.kind.by_class(task.task, task.splits[name], predictions[name]) for name in predictions}
+    return {"by_class": each} if any(each.values()) else {}
+
+
 def runs(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
     """A command's runs, task by task and variant by variant, without those that were finished before.
 
     Whoever takes one trains its student and calls its `finish`. A task's table is shown after its last run.
     """
+    for task, teacher in taught_tasks(args):
+        yield from task_runs(args, method, task, teacher, paper_epochs=paper_epochs)
+
+
+def taught_tasks(args: CommonArgs) -> Iterator[tuple[TaskData, Teacher]]:
+    """A command's tasks, each with its teacher."""
     for name in args.tasks:
         task = data.load(name, **args.source)
-        yield from task_runs(args, method, task, get_teacher(args, task), paper_epochs=paper_epochs)
+        yield task, get_teacher(args, task)
 
 
 def task_runs(

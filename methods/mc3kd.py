@@ -45,11 +45,124 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
+
+# Shapes: n vectors (valid tokens of a batch), D width (D_S student, D_T teacher); m student layers, N teacher layers.
+# torch is imported below the arguments, so that a wrong one is answered at once.
+
+
+# --- how alike two layers are, and which ones lead (sections 3.2 and 5.1) ------------------------------------
+
+
+def svcca(S_xx: Tensor, S_yy: Tensor, S_xy: Tensor) -> float:
+    """Eq. 2: the mean canonical correlation of two layers, from their (D_x, D_x), (D_y, D_y) and (D_x, D_y)
+    covariances: in [0, 1], 0 for a constant layer."""
+    correlations = torch.linalg.svdvals(whitening(S_xx).T @ S_xy @ whitening(S_yy)).clamp(max=1)
+    return float(correlations.mean()) if len(correlations) else 0.0
+
+
+def whitening(S: Tensor) -> Tensor:
+    """(D, D) -> (D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
+    values, directions = torch.linalg.eigh(S)
+    values, directions = values.flip(0).clamp(min=0), directions.flip(1)
+    share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
+    k = int((share < 0.99).sum()) + 1
+    values, directions = values[:k], directions[:, :k]
+    return directions[:, values > 0] / values[values > 0].sqrt()
+
+
+def select_layers(sequence: list[float], m: int) -> list[int]:
+    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
+    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
+    return sorted(order[:m])
+
+
+# --- losses --------------------------------------------------------------------------------------------------
+
+
+def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None,
+                      memory: Memory | None = None) -> Tensor:  # fmt: skip
+    """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
+    if S.device.type == "mps":  # Apple's GPUs have no float64
+        S, T = S.cpu(), T.cpu()
+    S, T = S.double(), T.double()
+    S, T = S - S.mean(0), T - T.mean(0)
+    if memory is None:
+        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), float(len(S))
+    else:
+        (SS, TT, TS), n = memory.join(S, T)
+    S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
+    # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
+    r_s: Any = ridge
+    r_t: Any = ridge
+    if shrinkage is not None:
+        r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
+    S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
+    S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
+    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
+    # symmetric roots by rotations, which change no singular value
+    L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
+    W = torch.linalg.solve_triangular(L_t, S_ts, upper=False)
+    W = torch.linalg.solve_triangular(L_s.T, W, upper=True, left=False)
+    # eq. 6: ||W||_tr, the sum of its singular values
+    return torch.linalg.matrix_norm(W, "nuc")
+
+
+def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
+    """S'S, T'T and T'S of centred vectors."""
+    return [S.T @ S, T.T @ T, T.T @ S]
+
+
+def in_row_space(X: Tensor) -> Tensor:
+    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
+
+    The basis needs no gradient: moved out of that space, a vector changes no correlation to first order.
+    """
+    if len(X) >= X.shape[1]:
+        return X
+    return X @ torch.linalg.qr(X.detach().T).Q
+
+
+def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
+    """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
+
+    With n <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
+    `shrinkage` sets a ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds earlier
+    batches. Raises `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
+    """
+    n, D = len(S), max(S.shape[1], T.shape[1])
+    if n < 2:
+        return S.sum() * 0.0  # one vector has no covariance
+    if memory is not None:
+        n = round(n / (1 - memory.kept))
+    if n <= D and shrinkage is None:
+        warn_of_few_vectors(D)
+    with torch.autocast(S.device.type, enabled=False):
+        try:
+            return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
+        except torch.linalg.LinAlgError as error:
+            if S.isfinite().all() and T.isfinite().all():
+                larger = max(1e-3, 10 * ridge)
+                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; try {larger:g}") from error
+            return S.sum() * math.nan  # the loop says at which batch
+
+
+@cache
+def warn_of_few_vectors(D: int) -> None:
+    warn(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
+         " --shrinkage 1, or a larger --batch-size")  # fmt: skip
+
+
+def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """PKD: the squared distance of (n, D) vectors, each scaled to length 1; mean over D, (n,)."""
+    return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
+
+
+# --- rows and arguments --------------------------------------------------------------------------------------
 
 
 class Variant(NamedTuple):
@@ -73,9 +186,6 @@ VARIANTS = {
     "only-mc3": Variant("skip", "ccc", 1.0),
     "mc3kd": Variant("selected", "ccc", 1.0),
 }
-PAPER_EPOCHS = 4
-# Appendix A's values, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 there is 77 here
-GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
 @dataclass
@@ -84,7 +194,8 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "language modelling")
     VARIANTS = VARIANTS
-    GRID = GRID
+    # Appendix A's values, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 is 77 here
+    GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
@@ -128,42 +239,77 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.data import collate, encode, load
+from common.data import collate, encode
 from common.errors import warn
 from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
-from common.run import Run, task_runs
-from common.teacher import Teacher, get_teacher
+from common.run import Run, task_runs, taught_tasks
+from common.teacher import Teacher
 from common.train import Batch, Ledger, Loop
 
-# Shapes: n vectors (valid tokens of a batch), D width (D_S student, D_T teacher); m student layers, N teacher layers.
+PAPER_EPOCHS = 4
 
 
-# --- how alike two layers are, and which ones lead (sections 3.2 and 5.1) -----------------------------------------
+# --- a step's loss -------------------------------------------------------------------------------------------
 
 
-def svcca(S_xx: Tensor, S_yy: Tensor, S_xy: Tensor) -> float:
-    """Eq. 2: the mean canonical correlation of two layers, from their (D_x, D_x), (D_y, D_y) and (D_x, D_y)
-    covariances: in [0, 1], 0 for a constant layer."""
-    correlations = torch.linalg.svdvals(whitening(S_xx).T @ S_xy @ whitening(S_yy)).clamp(max=1)
-    return float(correlations.mean()) if len(correlations) else 0.0
+class Memory(torch.nn.Module):
+    """`--memory`: S'S, T'T and T'S of the batches before, with which a batch of few vectors is judged.
+
+    A batch multiplies them by `kept` before it joins: of n vectors a batch, n / (1 - kept) count in the end. Each is
+    centred by its own mean.
+    """
+
+    n: Tensor
+
+    def __init__(self, kept: float, D_S: int, D_T: int) -> None:
+        super().__init__()
+        self.kept = kept
+        for name, shape in (("SS", (D_S, D_S)), ("TT", (D_T, D_T)), ("TS", (D_T, D_S)), ("n", ())):
+            self.register_buffer(name, torch.zeros(shape))
+
+    def join(self, S: Tensor, T: Tensor) -> tuple[list[Tensor], float]:
+        """S'S, T'T and T'S of a batch and of those before it, and the number of vectors that count.
+
+        The batch's own len(S) vectors alone have a gradient. Theirs is len(S) / n of what they would have alone: it is
+        scaled by n / len(S), so that beta means the same with a memory and without. No value changes.
+        """
+        n = len(S) + float(self.kept * self.n)
+        S = torch.lerp(S.detach(), S, n / len(S))
+        past: list[Tensor] = [self.SS, self.TT, self.TS]  # type: ignore[list-item]
+        joined = [now + self.kept * before.to(now) for now, before in zip(scatters(S, T), past, strict=True)]
+        for before, now in zip([*past, self.n], [*joined, torch.tensor(n)], strict=True):
+            before.copy_(now.detach())
+        return joined, n
 
 
-def whitening(S: Tensor) -> Tensor:
-    """(D, D) -> (D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
-    values, directions = torch.linalg.eigh(S)
-    values, directions = values.flip(0).clamp(min=0), directions.flip(1)
-    share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    k = int((share < 0.99).sum()) + 1
-    values, directions = values[:k], directions[:, :k]
-    return directions[:, values > 0] / values[values > 0].sqrt()
+def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
+              layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
+    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone.
+
+    `layers[i - 1]` guides student layer i; with `--memory`, `memories[i - 1]` has the covariances of earlier batches.
+    """
+    s = student(**batch.inputs, output_hidden_states=bool(layers))
+    t: Any = teacher(batch, layers) if teacher else None
+    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper leaves out T^2 and the direction, KL(teacher || student)
+    loss = baseline(args, batch, s, t)
+    if row.hidden == "none":
+        return loss
+    compared = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)
+    pairs = [(compared(s.hidden_states[i]), compared(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
+    if row.hidden == "pkd":
+        distances = torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)
+        return loss + row.beta * mean(term("PKD", distances))
+    # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value, whatever the width
+    L_CCC: Any = 0.0
+    for (S, T), memory in zip(pairs, memories or [None] * len(pairs), strict=True):
+        L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
+    # eq. 8
+    return loss + row.beta * term("CCC", L_CCC)
 
 
-def select_layers(sequence: list[float], m: int) -> list[int]:
-    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
-    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
-    return sorted(order[:m])
+# --- which layers lead ---------------------------------------------------------------------------------------
 
 
 def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
@@ -181,7 +327,9 @@ def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
         "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
         "selected": select_layers(sequence, m),
     }[variant.layers]
-    return layers[:-1] if variant.last == "out" else layers
+    if variant.last == "out":
+        layers.pop()
+    return layers
 
 
 class LayerStatistics:
@@ -260,145 +408,11 @@ def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> d
     last = model.config.num_hidden_layers
     if last == 1:
         return {}
-    found = {}
-    for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
-        (found[key],) = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()
-    return found
-
-
-# --- losses --------------------------------------------------------------------------------------------------
-
-
-def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """PKD: the squared distance of (n, D) vectors, each scaled to length 1; mean over D, (n,)."""
-    return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
-
-
-def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
-    """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
-
-    With n <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
-    `shrinkage` sets a ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds earlier
-    batches. Raises `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
-    """
-    n, D = len(S), max(S.shape[1], T.shape[1])
-    if n < 2:
-        return S.sum() * 0.0  # one vector has no covariance
-    if memory is not None:
-        n = round(n / (1 - memory.kept))
-    if n <= D and shrinkage is None:
-        warn_of_few_vectors(D)
-    with torch.autocast(S.device.type, enabled=False):
-        try:
-            return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
-        except torch.linalg.LinAlgError as error:
-            if S.isfinite().all() and T.isfinite().all():
-                larger = max(1e-3, 10 * ridge)
-                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; try {larger:g}") from error
-            return S.sum() * math.nan  # the loop says at which batch
-
-
-@cache
-def warn_of_few_vectors(D: int) -> None:
-    warn(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
-         " --shrinkage 1, or a larger --batch-size")  # fmt: skip
-
-
-def total_correlation(
-    S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None
-) -> Tensor:
-    """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
-    if S.device.type == "mps":  # Apple's GPUs have no float64
-        S, T = S.cpu(), T.cpu()
-    S, T = S.double(), T.double()
-    S, T = S - S.mean(0), T - T.mean(0)
-    if memory is None:
-        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), float(len(S))
-    else:
-        (SS, TT, TS), n = memory.join(S, T)
-    S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
-    # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
-    r_s: Any = ridge
-    r_t: Any = ridge
-    if shrinkage is not None:
-        r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
-    S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
-    S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
-    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
-    # symmetric roots by rotations, which change no singular value
-    L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
-    W = torch.linalg.solve_triangular(L_t, S_ts, upper=False)
-    W = torch.linalg.solve_triangular(L_s.T, W, upper=True, left=False)
-    # eq. 6: ||W||_tr, the sum of its singular values
-    return torch.linalg.matrix_norm(W, "nuc")
-
-
-def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
-    """S'S, T'T and T'S of centred vectors."""
-    return [S.T @ S, T.T @ T, T.T @ S]
-
-
-def in_row_space(X: Tensor) -> Tensor:
-    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
-
-    The basis needs no gradient: moved out of that space, a vector changes no correlation to first order.
-    """
-    return X if len(X) >= X.shape[1] else X @ torch.linalg.qr(X.detach().T).Q
-
-
-class Memory(torch.nn.Module):
-    """`--memory`: S'S, T'T and T'S of the batches before, with which a batch of few vectors is judged.
-
-    A batch multiplies them by `kept` before it joins: of n vectors a batch, n / (1 - kept) count in the end. Each is
-    centred by its own mean.
-    """
-
-    n: Tensor
-
-    def __init__(self, kept: float, D_S: int, D_T: int) -> None:
-        super().__init__()
-        self.kept = kept
-        for name, shape in (("SS", (D_S, D_S)), ("TT", (D_T, D_T)), ("TS", (D_T, D_S)), ("n", ())):
-            self.register_buffer(name, torch.zeros(shape))
-
-    def join(self, S: Tensor, T: Tensor) -> tuple[list[Tensor], float]:
-        """S'S, T'T and T'S of a batch and of those before it, and the number of vectors that count.
-
-        The batch's own len(S) vectors alone have a gradient. Theirs is len(S) / n of what they would have alone: it is
-        scaled by n / len(S), so that beta means the same with a memory and without. No value changes.
-        """
-        n = len(S) + float(self.kept * self.n)
-        S = torch.lerp(S.detach(), S, n / len(S))
-        past: list[Tensor] = [self.SS, self.TT, self.TS]  # type: ignore[list-item]
-        joined = [now + self.kept * before.to(now) for now, before in zip(scatters(S, T), past, strict=True)]
-        for before, now in zip([*past, self.n], [*joined, torch.tensor(n)], strict=True):
-            before.copy_(now.detach())
-        return joined, n
-
-
-def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
-              layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone.
-
-    `layers[i - 1]` guides student layer i; with `--memory`, `memories[i - 1]` has the covariances of earlier batches.
-    """
-    s = student(**batch.inputs, output_hidden_states=bool(layers))
-    t: Any = teacher(batch, layers) if teacher else None
-    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper leaves out T^2 and the direction, KL(teacher || student)
-    loss = baseline(args, batch, s, t)
-    if row.hidden == "none":
-        return loss
-    compared = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)
-    pairs = [(compared(s.hidden_states[i]), compared(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
-    if row.hidden == "pkd":
-        distances = torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)
-        return loss + row.beta * mean(term("PKD", distances))
-    # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value, whatever the width
-    L_CCC: Any = 0.0
-    for (S, T), memory in zip(pairs, memories or [None] * len(pairs), strict=True):
-        L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
-    # eq. 8
-    return loss + row.beta * term("CCC", L_CCC)
+    rccc = {}
+    for split in ("train", *task.reported):
+        statistics = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)])
+        rccc[f"rccc_{split}".removesuffix("_train")] = statistics.svcca()[0]
+    return rccc
 
 
 # --- training ------------------------------------------------------------------------------------------------
@@ -439,21 +453,17 @@ def check_widths(args: Args, teacher: Teacher) -> None:
 
 
 def main(args: Args) -> None:
-    for task in (load(name, **args.source) for name in args.tasks):
-        teacher = get_teacher(args, task)
+    rows = {name: args.row(name) for name in args.variants}
+    settings = {name: {"beta": row.beta, "tokens": row.tokens, "last": row.last} for name, row in rows.items()}
+    for task, teacher in taught_tasks(args):
         check_widths(args, teacher)
         sequence, cost = layer_correlations(args, task, teacher)
         of_teacher: dict[str, Any] = {}
         if sequence:
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
-        settings = {}
-        for name in args.variants:
-            row = args.row(name)
-            settings[name] = {"beta": row.beta, "tokens": row.tokens, "last": row.last}
         for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            row = args.row(run.variant)
-            layers = partners(row, sequence, student_shape(args.student)[0])
-            if row.layers == "selected":  # choosing the layers is part of the method and of its cost
+            layers = partners(rows[run.variant], sequence, student_shape(args.student)[0])
+            if rows[run.variant].layers == "selected":  # choosing the layers is part of the method and of its cost
                 run.ledger.add(cost)
             student = run.student()
             distil(args, run, student, layers)

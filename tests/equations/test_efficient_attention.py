@@ -20,6 +20,7 @@ from transformers import BertForMaskedLM
 
 from common import models
 from common.layers import attention, long
+from common.parallel import mean
 from common.run import Run
 from common.tasks import TASKS
 from common.text import Texts
@@ -37,7 +38,7 @@ def outputs(seed: int) -> tuple[Tensor, Tensor]:
 
 def loss_of(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor] | None) -> Tensor:
     s, t = (x and SimpleNamespace(logits=x[0], hidden_states=(None, x[1])) for x in (student, teacher))
-    return ea.pretraining_loss(s, t, LABELS, MASK)
+    return ea.pretraining_loss(s, t, LABELS, MASK, mean)
 
 
 def test_loss_by_hand() -> None:
