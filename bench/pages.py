@@ -340,7 +340,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-planned": of("arena", planned),
     "arena-contrasts": of("arena", table.contrasts),
     "arena-halves": of("arena", halves),
-    "real-whole": of("real_arena", table.markdown),
+    "real-whole": of("real_arena", table.scores),
     "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
