@@ -189,7 +189,8 @@ def laid_out(layout: dict[str, Any]) -> str:
     shown = Grid([layout.get("title", ""), *layout["columns"]], lines).markdown()
     marks = f"Beside *{over}*: ↑ better, ↓ worse, ≈ not distinguishable" + ", ~ the tasks disagree" * ("~" in shown)
     dagger = "†: [excluded](../bench/RULES.md#intervals-and-words-rules-8-to-11)."
-    return paragraphs(shown, " ".join([f"{marks}."] * bool(over) + [dagger] * ("†" in shown)))
+    said = [f"{marks}."] * bool(over) + [dagger] * ("†" in shown) + [table.remarks(found)]
+    return paragraphs(shown, " ".join(filter(None, said)))
 
 
 def taught(found: Table, rows: list[Row], tasks: list[str]) -> str:
@@ -318,11 +319,15 @@ def precision(real: Table) -> str:
 # --- the pages -----------------------------------------------------------------------------------------------
 
 
+def every_row(found: Table) -> str:
+    return paragraphs(table.remarks(found), table.scores(found).markdown())
+
+
 def planned(found: Table) -> Grid:
     """The planned contrasts, without each task's figures."""
     whole = table.contrasts(found)
-    short_of = Grid(whole.header, [[line[0].partition(" (")[0], *line[1:]] for line in whole.rows[: len(stats.PLANNED)]])
-    return short_of.columns([0, 1, 2, len(whole.header) - 1])
+    lines = [[line[0].partition(" (")[0], *line[1:]] for line in whole.rows[: len(stats.PLANNED)]]
+    return Grid(whole.header, lines).columns([0, 1, 2, len(whole.header) - 1])
 
 
 def order(which: slice) -> Callable[[], str]:
@@ -335,12 +340,12 @@ WITH_PAIRS = ("attention_pocket", "attention_kinds", "attention_short", "attenti
               "mc3kd_claims", "mc3kd_lm", "mc3kd_factors", "pocket_suite", "real_few")  # fmt: skip
 TABLES: dict[str, Callable[[], str]] = {
     "findings": findings,
-    "arena-whole": of("arena", table.markdown),
+    "arena-whole": of("arena", every_row),
     "arena-trials": trials,
     "arena-planned": of("arena", planned),
     "arena-contrasts": of("arena", table.contrasts),
     "arena-halves": of("arena", halves),
-    "real-whole": of("real_arena", table.scores),
+    "real-whole": of("real_arena", every_row),
     "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),

@@ -210,8 +210,8 @@ def test_the_package_has_every_file_that_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_pictures_are_there(page: Path) -> None:
-    """And headings: of another page, or of its own. A page has at most 200 lines, but claims.md and tables.md; README.md
-    100 beside its findings."""
+    """And headings: of another page, or of its own. A page has at most 200 lines, but claims.md and tables.md, and
+    README.md 100 beside its findings."""
     text = page.read_text(encoding="utf-8")
     own = re.sub(r"<!-- table .*?<!-- end -->\n", "", text, flags=re.DOTALL)
     assert len(own.splitlines()) <= 100 or page.name != "README.md"
