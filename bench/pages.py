@@ -222,29 +222,15 @@ def effects(layout: dict[str, Any]) -> str:
 # --- tables of rows as their matrices call them: the appendix ------------------------------------------------
 
 
-def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
-    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
-    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
-    for trial in trials:
-        if trial["mean"] is not None and "lr" in trial["point"]:
-            others = {key: value for key, value in trial["point"].items() if key != "lr"}
-            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
-    return dict(sorted(max(lines.values(), key=len, default={}).items()))
-
-
 def trials() -> str:
-    """Of each row whose trials are over the scores by rate, what has won, and where in its grid."""
+    """Of each row whose trials are over what has won, and where in its grid."""
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
         if row["winner"]:
-            means, end = by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
-            each = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
-            each = "-" if "C" in row["winner"] else each  # a linear model has no rate
-            best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
-            lines.append([name, f"{len(row['trials'])}", each, matrix.words_of(row["winner"]), end, best])
-    rates = "on dev by rate, each twice the one before"
-    header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
-    return Grid(header, lines).markdown()
+            best = max(trial["mean"] for trial in row["trials"] if trial["mean"] is not None)
+            end = ", ".join(row["at_edge"]) or "-"
+            lines.append([name, f"{len(row['trials'])}", matrix.words_of(row["winner"]), end, f"{100 * best:.1f}"])
+    return Grid(["row", "trials", "won", "at an end of what was tried", "its mean on dev"], lines).markdown()
 
 
 def halves(found: Table) -> str:
@@ -345,6 +331,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-planned": of("arena", planned),
     "arena-contrasts": of("arena", table.contrasts),
     "arena-halves": of("arena", halves),
+    "arena-pairs": of("arena", table.pair_table),
     "real-whole": of("real_arena", every_row),
     "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
