@@ -114,8 +114,9 @@ def megabytes(words: str) -> str:
 def at_the_end(words: str) -> str:
     """The rows of the arena whose weight has won at the end of what was tried, and could go on."""
     tried = saved("arena_trials")["rows"]
-    named = [row for row in kept("arena").arena() if row.name in tried]
-    return ", ".join(row.label for row in named if "beta" in tried[row.name]["at_edge"])
+    titles = {row: title for title, row in LAYOUT["tables"]["arena"]["lines"].items()}
+    named = [row.name for row in kept("arena").arena() if row.name in tried]
+    return ", ".join(titles[name] for name in named if "beta" in tried[name]["at_edge"])
 
 
 def transfer(column: str) -> str:
