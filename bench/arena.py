@@ -5,22 +5,26 @@
     python -m bench arena pocket/rte --rows undistilled,kd,cmow-kd --max-length 32    # further arguments of the scripts
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
+Each row first tries three learning rates (linear models three regularisations), scored on a tenth of train that is held
+out besides, at a quarter of the budget or less; --rates 1 takes the scripts' defaults.
+
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
-bench/matrices/arena.toml gives it, the scripts' learning rates and the budget; rows of its main shape have --student,
-those of half its width half of that. If the student is as wide as the teacher, rows start from the teacher's layers,
-those before it was fine-tuned where they are known, else from random weights; rows that cannot are left out. So are,
-where the teacher is its outputs alone (docs/teacher_as_data.md), rows that read its layers, and without labels the
-undistilled; rows that start from random weights take the tokenizer of --init. Of tags and spans efficient_attention.py
-trains the baselines. The score is the primary metric on the reported split, in percent, with a 95% interval over seeds;
-milliseconds are those of one text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as
-arena.json; the same command goes on where it was stopped. Where a command has failed there is no advice. It leaves out
-rows that have learnt nothing, corrects the others' gaps to the best for their number, and gives a tie to the linear
+bench/matrices/arena.toml gives it, and the budget; rows of its main shape have --student, those of half its width half
+of that. If the student is as wide as the teacher, rows start from the teacher's layers, those before it was fine-tuned
+where they are known, else from random weights; rows that cannot are left out. So are, where the teacher is its outputs
+alone (docs/teacher_as_data.md), rows that read its layers, and without labels the undistilled; rows that start from
+random weights take the tokenizer of --init. Of tags and spans efficient_attention.py trains the baselines. The score is
+the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of one
+text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same command
+goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows that have learnt
+nothing, with the likely cause, corrects the others' gaps to the best for their number, and gives a tie to the linear
 model: `linear` sees as many labelled rows as a student sees, `linear-all` all of train."""
 
 from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,28 +32,34 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
-from bench import Parser, run, table
-from bench.matrix import MATRICES, Matrix, build, module_of, read_file, script_of
+from bench import Parser, run, sweep, table
+from bench.matrix import MATRICES, NOTHING_TRIED, Job, Matrix, build, module_of, read_file, script_of, trials
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.stats import Interval, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
-from common import data, models, results
-from common.args import BadInput, parse_model, split_list, student_shape
+from common import data, evaluate, models, results
+from common.args import BadInput, parse_budget, parse_model, split_list, student_shape
+from common.errors import warn
 from common.kinds import Kind
-from common.tasks import Columns, is_data_set
+from common.tasks import TASKS, Columns, is_data_set, permutation
+from common.teacher import Teacher, get_teacher
 from common.values import expanded
 from pocket.models import POCKET
 
 FILE = MATRICES / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
+NOISE = 0.02  # scores of trials that differ by less say nothing of the rate
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
+SEEN = 500  # train rows on which a teacher is asked whether it knows them
+RATES, SEED = (1, 1 / 3, 3), 100  # of trials: times the middle one, to which a tie goes; their seed
 PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "linear,linear-all,undistilled,kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
@@ -90,8 +100,13 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
     return rows
 
 
-def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled: bool = True) -> Matrix:
-    """The matrix, in memory; its commands run in the repository, so that places are whole."""
+def base_of(given: dict[str, str], teacher: str) -> str:
+    """The checkpoint whose tokens students read, and whose family they are of."""
+    return given.get("init") or given.get("tokenizer") or models.source(teacher)
+
+
+def table_of(options: Any, kind: Kind, given: dict[str, str], labelled: bool = True) -> dict[str, Any]:
+    """The matrix, as a file would say it; its commands run in the repository, so that places are whole."""
 
     def whole(name: str) -> str:  # a hub id stays as it is
         return str(path.resolve()) if (path := expanded(name)).exists() else name
@@ -100,15 +115,67 @@ def plan_of(options: Any, kind: Kind, given: dict[str, str], out: str, labelled:
     teacher = options.teacher if options.teacher in POCKET else whole(options.teacher)
     given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
     given |= {name: str(expanded(given[name]).resolve()) for name in FOLDERS & given.keys()}
-    base = given.get("init") or given.get("tokenizer") or models.source(teacher)
-    rows = rows_for(options, models.load_config(base).hidden_size, kind, given, labelled)
+    width = models.load_config(base_of(given, teacher)).hidden_size
+    rows = rows_for(options, width, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
     given.pop("init", None)  # it is in the rows
-    return build(given | settings | {"rows": rows}, out, "arena")
+    return given | settings | {"rows": rows}
 
 
-def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
-    """The table that answers the question, the best first, and one sentence that follows from it."""
+def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
+    """The trials of a matrix's rows: the rate that has won the arena's own trials, a third and three times of it, in
+    units of the default rate, which knows the width and the kind. Linear models try their C likewise."""
+    unit, amount = parse_budget(wanted["budget"])
+    if unit == "paper":
+        raise BadInput("--budget paper: is in epochs, of which trials take no part; --rates 1 leaves them out")
+    file = read_file(FILE)
+    shapes, won = {row["name"]: row.get("student", MAIN) for row in file["rows"]}, trials(file)["rows"]
+    rows = []
+    for row in wanted["rows"]:
+        name, usual = "C" if row["method"] == LINEAR else "lr", shapes[row["name"]]
+        middle = won[row["name"]]["winner"][name]
+        if usual in (MAIN, NARROW):
+            start, (_, width), (_, then) = "random" * (usual == NARROW), *map(student_shape, (row["student"], usual))
+            middle *= kind.default_lr(width, start) / Kind.of("classification").default_lr(then, start)
+        rows.append(row | {"tune": {name: [float(f"{middle * times:.3g}") for times in RATES]}})
+    part = round(min(1 / 4, len(wanted["seeds"]) / 8) * amount)
+    budget = max(part, int(wanted.get("batch_size", 32)))
+    tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(budget)}
+    return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)
+
+
+def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> float:
+    """About what an example takes: a teacher with random weights reads a few batches, a student trains on them."""
+    kind, config = task.task.kind, models.load_config(base)
+    config.update(kind.settings(task.task))
+    teacher = models.build(config, kind).requires_grad_(False)
+    student = models.build(models.student_config(config, *student_shape(shape)), kind)
+    inputs = batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES)
+    started = time.perf_counter()
+    forward(teacher, inputs)
+    for batch in inputs:
+        student(**batch).logits.sum().backward()
+    return (time.perf_counter() - started) / sum(len(batch["input_ids"]) for batch in inputs)
+
+
+def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> dict[str, Any]:
+    """Row -> its trials and their winner. What they, and the rows after them, will take is told first; `each`: seconds
+    of an example."""
+    jobs = [job for row in search.rows.values() for job in search.left(row)]
+    before, after = (
+        sum(parse_budget(job.args.budget)[1] for job in some if Path(job.words[0]).stem != LINEAR) * each / 60
+        for some in (jobs, rows)
+    )
+    print(f"{len(jobs)} runs try rates, about {before:.0f} minutes; {len(rows)} follow, about {after:.0f}. Fine-tuning"
+          " the teacher comes on top; --rates 1 leaves the trials out", flush=True)  # fmt: skip
+    search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
+    found = search.found()
+    sweep.show(found)
+    return found["rows"]
+
+
+def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict[str, Any]) -> tuple[Grid, str]:
+    """The table that answers the question, the best first, and one sentence that follows from it; `trials`: of rows."""
     record = found.tasks[task]
     of_row = {line["row"]: line for line in measured}
     order = [(row, interval(row.values(task))) for row in found.rows if row.path in of_row]
@@ -133,8 +200,25 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Gri
         more = f"{known['milliseconds']['1']:.2f}", found.labelled(row), f"{len(row.values(task))}"
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
-    said = advice(found, task, order, of_row, own)
-    return Grid(["row", "student", first, "/".join(others), "MB", "ms a text", "labelled rows", "seeds"], rows), said
+    said = advice(found, task, order, of_row, own, trials)
+    title, *titles = (evaluate.TITLES.get(name, name) for name in (first, *others))
+    return Grid(["row", "student", title, "/".join(titles), "MB", "ms a text", "labelled rows", "seeds"], rows), said
+
+
+def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) -> None:
+    """Say where a teacher that came fine-tuned is right on train rows more often than on held-out ones, as if it had
+    seen the former: Fisher's exact test, one-sided."""
+    kind, name = task.task.kind, task.reported[0]
+    if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))):
+        return
+    chosen = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
+    encoded = data.encode(teacher.tokenizer, chosen, task.task, max_length)
+    logits, _ = kind.predict(teacher.model, encoded, teacher.tokenizer, max_length, evaluate.forward)
+    said = {"train": (logits, chosen), "held-out": (teacher.predictions[name], task.splits[name])}
+    right = {where: z.argmax(1) == np.array(split.labels) for where, (z, split) in said.items()}
+    if (p := fisher_exact([[hits.sum(), (~hits).sum()] for hits in right.values()], "greater").pvalue) < 0.01:
+        both = " but ".join(f"{100 * hits.mean():.1f}% of {len(hits):,} {where} rows" for where, hits in right.items())
+        warn(f"teacher {teacher.name}: is right on {both} (p {p:.1g}), as if it had been trained on the former")
 
 
 def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
@@ -146,15 +230,32 @@ def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
     return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
 
 
+def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> str:
+    """Why a row has learnt nothing, as its trials say: its best rate is the first or the last of those that differ; or
+    others, that learn, start from a teacher's layers and it does not; or it has seen too few examples."""
+    scores = [trial["mean"] for trial in trials["trials"] if trial["mean"] is not None] if trials else []
+    if len(scores) < 2:
+        return "the rate, of which one was tried"
+    if trials and trials["at_edge"] and max(scores) - min(scores) > NOISE:
+        ((name, value),) = trials["winner"].items()
+        side = "highest" if value == max(trial["point"][name] for trial in trials["trials"]) else "lowest"
+        return f"the rate: {value:g} was the {side} and the best"
+    if row.start == "random" and any(other.start != "random" and other.method != LINEAR for other in others):
+        return "the start, random weights"
+    return "the budget"
+
+
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
-           teacher: float | None) -> str:  # fmt: skip
+           teacher: float | None, trials: dict[str, Any]) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
     which a tie goes; what the fastest and the smallest cost in points, and who has to learn for longer. Rows that have
     learnt nothing are named and take no part; of the others' gaps to the best p values have Holm's correction."""
-    nothing = [row.place for row, score in order if has_learnt_nothing(row, task, score)]
-    order = [(row, score) for row, score in order if row.place not in nothing]
+    dead = [row for row, score in order if has_learnt_nothing(row, task, score)]
+    order = [(row, score) for row, score in order if row not in dead]
+    causes = [f"{row.place} ({likely_cause(row, trials.get(row.place), [one for one, _ in order])})" for row in dead]
     if not order:
-        return "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
+        said = "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
+        return f"{said} Likely causes: {', '.join(causes)}."
     (best, score), *_ = order
     samples = {row.path: found.sample([(best, 1.0), (row, -1.0)], task) for row, _ in order[1:]}
     gaps = {path: estimate([sample]) for path, sample in samples.items() if sample}
@@ -192,8 +293,9 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, 'below')} it"
-    if nothing:
-        said += f". {', '.join(nothing)} learnt nothing (one answer, or not above the largest class): left out of this"
+    if dead:
+        said += ". These learnt nothing (one answer, or not above the largest class), are left out of this, and the"
+        said += f" likely cause is: {', '.join(causes)}"
     if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:
@@ -308,6 +410,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--rows", default=DEFAULT, help=f"of bench/matrices/arena.toml, or all (default: {DEFAULT})")
     parser.add_argument("--budget", default="6400", help="examples through each student (default: 6400)")
     parser.add_argument("--seeds", default="0,1,2", help="with commas (default: 0,1,2)")
+    parser.add_argument("--rates", type=int, choices=(1, 3), default=3, help="that each row tries (default: 3)")
     parser.add_argument("--out", default="runs/arena", help="where the task's folder is put (default: runs/arena)")
     add_engine(parser)
     options, others = parser.parse_known_args(argv)
@@ -321,17 +424,27 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
     out = f"{Path(options.out).resolve()}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}"
-    plan = plan_of(options, task.task.kind, given, out, len(task.labelled) > 0)
+    wanted, of_rows = table_of(options, task.task.kind, given, len(task.labelled) > 0), dict[str, Any]()
+    if options.rates > 1 and "lr" not in given:
+        each = seconds_of(base_of(given, options.teacher), options.student, task, int(given.get("max_length", 128)))
+        search = search_of(wanted, task.task.kind, out)
+        of_rows = tried(search, build(wanted, out, "arena").jobs, each, options)
+        wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
+    plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
+    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
+    if networks and task.task.name not in TASKS:
+        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     found = load([plan.out])
     _, students = chosen(found, task.name)
-    grid, said = answer(found, task.name, measure(students, task, memory=False))
+    grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
     comparable = found.tasks[task.name]["comparable"]
     report = {"comparable": comparable, **grid._asdict(), "said": said, "environment": results.environment()}
     results.write_json(plan.out / "arena.json", report)
     print(f"\n{comparable}\n{results.columns(grid.rows, grid.header)}\n\n{said}")
+    print(f"class by class: python -m bench report {plan.out}")
     for line in found.missing:
         print(f"failed or missing: {line}")
     if found.missing:

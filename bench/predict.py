@@ -3,10 +3,14 @@
     python -m bench predict FOLDER tickets.csv --out answers.csv
     python -m bench predict FOLDER pairs.jsonl --text question,answer | head    # its columns have other names
 
+    python -m bench predict FOLDER tickets.csv --against OLDER    # which one is better on rows that neither has seen
+
 FOLDER is that of a run on classes, scores or several labels, of any script. The table is CSV, TSV, JSON, JSON lines or
 Parquet. Its texts are in the columns that the student was trained with, or those of --text, and are cut as in training.
 The answers are CSV, in the table's order: its `id`, where it has one, the label, and for each class a column with its
-probability, as `--teacher-outputs` reads them; or the score.
+probability, as `--teacher-outputs` reads them; or the score. With --against the table has labels, and both students are
+scored on the rows that a run holds out of it. Last month's student has not seen them either, if it was trained on the
+same table when it had fewer rows.
 """
 
 from __future__ import annotations
@@ -21,12 +25,14 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
+from scipy.stats import binomtest
 
 from bench import Parser
-from common import evaluate, models, parallel, tables
+from common import data, evaluate, models, parallel, tables
 from common.errors import BadInput, shown, some, warn
 from common.kinds import Kind, Split, Task
 from common.kinds.base import SURROGATE
+from common.kinds.sentences import label_order
 from common.results import replacing
 from common.tasks import Columns
 from common.values import check_place
@@ -67,11 +73,15 @@ def load(folder: Path) -> tuple[Predict, list[str], bool]:
     return predict, names, config.problem_type == "multi_label_classification"
 
 
+def trained_with(folder: Path) -> dict[str, Any]:
+    """What a run's folder says of its arguments; {} where it says nothing."""
+    file = folder / "args.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
 def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] | None]:
     """The texts of a table, and its column `id`, if it has one; a warning names texts that are empty, or null."""
-    asked, trained = Columns.of({"text": text}).text, ()
-    if (folder / "args.json").exists():
-        trained = tuple(json.loads((folder / "args.json").read_text(encoding="utf-8")).get("text", ()))
+    asked, trained = Columns.of({"text": text}).text, tuple(trained_with(folder).get("text", ()))
     if trained and len(asked) not in (0, len(trained)):
         raise BadInput(f"--text {text}: {len(trained)} are needed, in training they were {', '.join(trained)}")
 
@@ -115,17 +125,42 @@ def answers(predict: Predict, names: list[str], several: bool, split: Split) -> 
         warn(f"{cut:,} of {len(split):,} texts are longer than in training and lose their ends")
 
 
+def compare(folders: tuple[Path, Path], table: Path, text: str | None) -> None:
+    """Print both students' scores on the held-out rows of a table and, of classes, McNemar's exact test."""
+    known = trained_with(folders[0])
+    columns = Columns(Columns.of({"text": text}).text or tuple(known.get("text", ())), known.get("label"))
+    task = data.load(str(table), columns=columns)
+    split, kind, right = task.splits[task.reported[0]], task.task.kind, []
+    for folder in folders:
+        predict, names, several = load(folder)
+        if several or bool(names) != kind.among(("classification",)):
+            raise BadInput(f"predict {folder}: answers otherwise than {task.name} has labels, which are {kind}")
+        order = label_order(dict(enumerate(names)), task.task, f"predict {folder}") if names else [0]
+        logits = predict(split)[0][:, order or list(range(len(names)))]
+        scores = kind.scores(task.task, split, None, logits)
+        print(f"{folder}: {', '.join(f'{evaluate.TITLES[name]} {100 * one:.1f}' for name, one in scores.items())}")
+        right.append(logits.argmax(1) == np.array(split.labels))
+    if task.task.labels:
+        alone = [int((one & ~other).sum()) for one, other in (right, right[::-1])]
+        p = binomtest(alone[0], sum(alone)).pvalue if sum(alone) else 1.0
+        print(f"of {len(split):,} held-out rows the first alone is right on {alone[0]:,}, the second alone on"
+              f" {alone[1]:,}: p {p:.2g} (McNemar's exact test)")  # fmt: skip
+
+
 def main(argv: list[str]) -> None:
     parser = Parser("predict", __doc__)
     parser.add_argument("folder", type=Path, help="of a run, with its student")
     parser.add_argument("table", type=Path, help="of texts")
     parser.add_argument("--text", help="the column of the texts, or A,B of pairs (default: as in training)")
     parser.add_argument("--out", type=Path, help="a new file (default: printed)")
+    parser.add_argument("--against", type=Path, metavar="OLDER", help="the folder of another student to compare with")
     given = parser.parse_args(argv)
     check_place("--out", given.out, file=True)
     if given.out and given.out.exists():
         raise BadInput(f"--out {given.out}: exists; give another name")
     parallel.start("auto", "fp32")
+    if given.against:
+        return compare((given.folder, given.against), given.table, given.text)
     predict, names, several = load(given.folder)
     split, ids = read(given.table, given.folder, given.text)
     with ExitStack() as files:

@@ -7,6 +7,8 @@ labels, labels.safetensors.gz: from these anybody can compute the intervals, or 
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import functools
 import gzip
 import json
@@ -22,12 +24,17 @@ from safetensors.numpy import load as parse
 from safetensors.numpy import load_file
 from safetensors.numpy import save as dump
 
-from bench import matrix, reading, stats
+from bench import dashed, matrix, reading, stats
 from common import data, results
 from common.errors import BadInput, refused
+from common.tasks import Columns
+from common.values import split_list
 
 KEPT = ".jsonl.gz"  # how files of `--save` end
 Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
+SOURCE = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # of what a run's command says of its data
+for _name in ("task", "data_dir", "text", "label", "kind", "metric", "teacher", "label_map", "teacher_outputs"):
+    SOURCE.add_argument(f"--{dashed(_name)}")
 
 
 @dataclass(eq=False)
@@ -94,24 +101,21 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
     if not (folder / "matrix.json").is_file():
         return dict.fromkeys(sorted(folder.rglob("result.json")), ""), []
     with reading(folder / "matrix.json", "the list of commands of `python -m bench run`, which writes it anew") as text:
-        wanted = {key: (asked, folder / "jobs" / f"{key}.json") for key, asked in json.loads(text).items()}
+        wanted = {**json.loads(text)}
     paths, missing = dict[Path, str](), []
-    for key, (asked, path) in wanted.items():
-        if not path.is_file():
-            missing.append(f"{key}: never run")
-            continue
-        with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
-            note = json.loads(text)
-            if note["asked"] != asked:  # before a winner changed
-                missing.append(f"{key}: never run with these settings")
-                continue
-            made = note["results"] if note["status"] == "done" else []
-            missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
-            for name in made:
-                if (folder / name).is_file():
-                    paths[folder / name] = asked
-                else:
-                    missing.append(f"{key}: {name} is gone")
+    for key, asked in wanted.items():
+        note: dict[str, Any] = {}
+        if (path := folder / "jobs" / f"{key}.json").is_file():
+            with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
+                found = json.loads(text)
+                note = found if found["asked"] == asked else {}  # of before a winner changed
+        made = note.get("results", [])
+        missing += [] if made else [f"{key}: {note.get('error', 'not run with these settings')}"]
+        for name in made:
+            if (folder / name).is_file():
+                paths[folder / name] = asked
+            else:
+                missing.append(f"{key}: {name} is gone")
     return dict(sorted(paths.items())), missing
 
 
@@ -129,20 +133,20 @@ def items_of(folder: Path, record: dict[str, Any]) -> tuple[Splits, Splits]:
     if not (path := folder / "predictions.safetensors").is_file():
         return {}, {}
     found = {split: values.argmax(1) if values.ndim == 2 else values for split, values in load_file(path).items()}
-    words = shlex.split(record["command"])
-    return found, labels_of(
-        record["task"], words[words.index("--data-dir") + 1] if "--data-dir" in words[:-1] else None
-    )
+    given, _ = SOURCE.parse_known_args(shlex.split(record["command"]))
+    return found, labels_of(record["task"], tuple(vars(given).items()))
 
 
 @functools.cache
-def labels_of(task: str, folder: str | None) -> Splits:
-    """The labels of the reported splits; nothing where the data are no longer there."""
-    try:
-        found = data.load(task, folder)
-    except BadInput:
-        return {}
-    return {split: np.asarray(found.splits[split].labels) for split in found.reported}
+def labels_of(task: str, source: tuple[tuple[str, str | None], ...]) -> Splits:
+    """The labels of the reported splits; nothing where the data are no longer there, or are others now."""
+    given = dict(source)
+    for name in (task, *split_list(given["task"] or "")):
+        with contextlib.suppress(BadInput):
+            found = data.load(name, given["data_dir"], columns=Columns.of(given))
+            if found.name == task:
+                return {split: np.asarray(found.splits[split].labels) for split in found.reported}
+    return {}
 
 
 def predictions_of(path: Path, place: str) -> Path:
@@ -170,13 +174,11 @@ def save_predictions(cells: list[Cell], path: Path) -> None:
     files = {}
     for place, of_row in found.items():
         files[place] = {f"{key}|{','.join(map(str, one))}": np.stack(list(one.values())) for key, one in of_row.items()}
-    old = {*predictions_of(path, "").parent.rglob("*.safetensors.gz")}
+    for before in predictions_of(path, "").parent.rglob("*.safetensors.gz"):
+        before.unlink()
     for place, arrays in (files | {"labels": labels} if files else {}).items():
         (beside := predictions_of(path, place)).parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(gzip.compress(dump(arrays), mtime=0))
-        old.discard(beside)
-    for gone in old:
-        gone.unlink()
     arrays_of.cache_clear()
 
 

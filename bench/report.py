@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -30,8 +31,8 @@ from bench.table import ROLES, Table, load, short, teacher_score
 from common import results
 
 FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
-FOLDED = ("Failed or missing", "Agreement", "Differences by task", "Learning curves", "Made with", "The runs",
-          "The rules")  # fmt: skip
+FOLDED = ("Failed or missing", "By class", "Agreement", "Differences by task", "Learning curves", "Made with",
+          "The runs", "The rules")  # fmt: skip
 Item = tuple[str, Any]  # a macro of report.html, and what it shows
 
 
@@ -160,6 +161,8 @@ def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
             axes[max(0, rows - 2), 1].tick_params(labelbottom=True)
         for name, (colour, line) in styles.items():
             axes.flat[0].plot([], [], color=colour, linestyle=line, label=name)
+        if marked:
+            axes.flat[0].plot([], [], color="grey", linestyle="-.", linewidth=0.8, label="teacher")
         if len(names) > 1:
             figure.legend(loc="outside lower center", ncols=3, fontsize=6, frameon=False)
         for axis in axes[-1]:
@@ -201,8 +204,9 @@ MARKS = {  # what a row is called beside vanilla KD -> shape, colour, legend
 }
 
 
-def draw_arena(found: Table, path: Path) -> bool:
-    """A dot and a bar for each row of the arena, from above, and a line at each baseline; whether there is a row."""
+def draw_arena(found: Table, path: Path, title: str = "") -> bool:
+    """A dot and a bar for each row of the arena, from above, and a line at each baseline and at the teacher; whether
+    there is a row. Without a `title` it is the student's kind."""
     rows = [row for row in found.arena() if found.mean(row) is not None]
     if not rows:
         return False
@@ -218,24 +222,28 @@ def draw_arena(found: Table, path: Path) -> bool:
         for role, line in zip(ROLES.values(), ("--", ":"), strict=True):
             if baseline := next((row for row in rows if row.role == role), None):
                 value = 100 * found.mean(baseline).mean  # type: ignore[union-attr]
-                axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=role, zorder=0)
+                axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=baseline.label, zorder=0)
+        if all(record["teacher"]["metrics"] for record in found.tasks.values()):
+            value = 100 * fmean(map(teacher_score, found.tasks.values()))
+            axes.axvline(value, color="grey", linestyle="-.", linewidth=1, label="teacher", zorder=0)
         axes.set_yticks(range(len(rows)), [row.label for row in rows])
-        axes.set(xlabel=f"mean score over {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
+        axes.set(xlabel=f"mean of {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
         for shape, colour, said in (mark for called, mark in MARKS.items() if called in used):
             axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
-        figure.suptitle(rows[0].kind, fontsize=9)
+        figure.suptitle(title or rows[0].kind, fontsize=9)
         figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
         axes.grid(axis="x", alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return True
 
 
-def draw_ladder(found: Table, path: Path) -> bool:
-    """Score by budget, a panel for each task and a line for each row of the arena; whether there is a ladder."""
+def draw_ladder(found: Table, path: Path, only: Sequence[str] = ()) -> bool:
+    """Score by budget, a panel for each task and a line for each row of the arena, or for those called `only`; whether
+    there is a ladder."""
     groups: dict[str, dict[str, Line]] = {}
     marked = {}
     for task, record in found.tasks.items():
-        for row in found.arena():
+        for row in (row for row in found.arena() if not only or row.name in only):
             rungs = {amount: 100 * fmean(values) for amount, values in found.rungs(row, task).items() if values}
             if rungs:
                 groups.setdefault(short(task), {})[row.label] = list(rungs), list(rungs.values())
@@ -333,6 +341,28 @@ def made_with(found: Table) -> list[str]:
 # --- the page: what the macros of report.html show -----------------------------------------------------------
 
 
+def by_class(found: Table) -> table.Grid:
+    """Each class's precision, recall and F1 in percent, and what it was taken for: means over seeds, of results on data
+    of one's own."""
+    lines = []
+    for row in (row for members in found.kinds().values() for row in members):
+        of_split: dict[str, list[dict[str, Any]]] = {}
+        for record in row.records():
+            for split, classes in record["analysis"].get("by_class", {}).items():
+                of_split.setdefault(f"{row.label}, {short(record['task'])} {split}", []).append(classes)
+        for heading, seeds in of_split.items():
+            lines.append([heading])
+            for name, first in seeds[0].items():
+                each = [classes[name] for classes in seeds]
+                figures = [table.percent(fmean(one[key] for one in each)) for key in ("precision", "recall", "f1")]
+                wrong = Counter[str]()
+                for other, count in (pair for one in each for pair in one["answered"].items()):
+                    wrong[other] += count / len(each) * (other != name)
+                taken = ", ".join(f"{other} {count:.3g}" for other, count in wrong.most_common() if count)
+                lines.append([name, f"{first['count']:,}", *figures, taken or "-"])
+    return table.Grid(["class", "rows", "precision", "recall", "F1", "taken for"], lines)
+
+
 def runs(found: Table, to: Path) -> list[dict[str, Any]]:
     """Every row's runs, task by task: their cards, seen from the page, and a signature; the other seeds differ in the
     seed alone."""
@@ -371,6 +401,7 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
         f"Failed or missing: {len(found.missing)}": [("items", table.missing(found, 100))] * bool(found.missing),
         "The kinds": [("grid", table.scores(found, others))] if others else [],
         "Score against cost": figures("frontier"),
+        "By class": [("grid", classes)] if (classes := by_class(found)).rows else [],
         "By budget": [("grid", table.ladder(found))] if found.ladder else [],
         "Agreement with the teacher, and log loss":
             [("grid", table.fidelity(found))] if table.agrees(found) else [],

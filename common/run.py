@@ -307,8 +307,9 @@ class Run:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hold()
-        columns = self.args.source["columns"].text or (self.task.task.fields if self.task.task.name in TASKS else ())
-        told = {"signature": self.signature, "settings": self.settings, "text": columns}
+        columns = self.args.source["columns"]
+        text = columns.text or (self.task.task.fields if self.task.task.name in TASKS else ())
+        told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label}
         results.write_json(self.folder / "args.json", told)
         for name in split_list(self.args.report_to or "") if not self.trackers else ():
             integration: Any = LOGGER_TYPE_TO_CLASS[name]
@@ -397,7 +398,7 @@ class Run:
                 "speed": found.speed,
             },
             "ledger": asdict(self.ledger),
-            "analysis": (analysis or {}) | skills(task, said),
+            "analysis": (analysis or {}) | skills(task, said) | by_class(task, said),
             "settings": self.settings,
             "environment": results.environment(),
             "command": shlex.join(["python", *sys.argv]),
@@ -421,6 +422,14 @@ def skills(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict
             if skill := pocket.skill_of(example):
                 right.setdefault(skill, []).append(logits.argmax() == label)
     return {"skills": {skill: float(np.mean(right[skill])) for skill in sorted(right)}} if right else {}
+
+
+def by_class(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """What is known of each class, by split, of a data set of one's own with labels."""
+    if task.task.name in TASKS or task.task.metrics == ("agreement",):
+        return {}
+    each = {name: task.task.kind.by_class(task.task, task.splits[name], predictions[name]) for name in predictions}
+    return {"by_class": each} if any(each.values()) else {}
 
 
 def runs(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:

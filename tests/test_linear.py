@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import module_of, ran, records, stopped
 from safetensors.numpy import load_file
+from sklearn.metrics import classification_report
 
+from bench import report
 from bench.speed import load_student
 from bench.table import load as table_of
-from common import own
+from common import data, own
 
 linear = module_of("linear")
 
@@ -62,3 +65,29 @@ def test_what_it_refuses(easy: list[str], tmp_path: Path) -> None:
     task = own.from_lists([f"this is text {i}" for i in range(60)], [0] * 30 + [1] * 30)
     with pytest.raises(Exception, match="rows have one class; give more --budget"):
         linear.fit(task, task.splits["train"].rows(range(5)), 3.0)
+
+
+def test_each_class_has_its_figures(tmp_path: Path) -> None:
+    """Of one's own data, in the result and in the report; the counts of the answers are the confusion matrix."""
+    rng, words = random.Random(0), ("late", "early", "lost")
+    rows = [(rng.choice(words), rng.choice(words), words[min(i % 7, 2)]) for i in range(300)]
+    lines = "\n".join(
+        f"{one} and {other} {label if i % 3 else one} {i},{label}" for i, (one, other, label) in enumerate(rows)
+    )
+    (tmp_path / "t.csv").write_text(f"text,label\n{lines}\n")
+    ran("linear", "--task", tmp_path / "t.csv", "--variant", "linear-all", "--out-dir", tmp_path / "runs")
+    (record,), (path,) = records(tmp_path), tmp_path.rglob("predictions.safetensors")
+    task, found = data.load(str(tmp_path / "t.csv")), record["analysis"]["by_class"]["dev"]
+    answers, labels = load_file(path)["dev"].argmax(1), np.array(task.splits["dev"].labels)
+    wanted = classification_report(labels, answers, target_names=task.task.labels, output_dict=True)
+    for i, name in enumerate(task.task.labels):
+        figures = {
+            key.replace("f1-score", "f1").replace("support", "count"): value for key, value in wanted[name].items()
+        }
+        assert {key: found[name][key] for key in figures} == pytest.approx(figures)
+        assert found[name]["answered"] == {
+            task.task.labels[j]: n for j in range(3) if (n := int(sum((labels == i) & (answers == j))))
+        }
+    grid = report.by_class(table_of([tmp_path / "runs"]))
+    assert [row[:2] for row in grid.rows[1:]] == [[name, str(one["count"])] for name, one in found.items()]
+    assert report.sections(table_of([tmp_path / "runs"]), {}, tmp_path)["By class"] == [("grid", grid)]

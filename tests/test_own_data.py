@@ -26,7 +26,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 from test_input import refused, write
 
-from bench import arena, speed
+from bench import arena, matrix, speed
 from bench import table as compared
 from bench.records import Cell
 from common import data, models, own
@@ -756,13 +756,17 @@ def options(**changes: Any) -> argparse.Namespace:
     return argparse.Namespace(**given | changes)
 
 
+def planned(given: dict[str, str], kind: Any = CLASSES, labelled: bool = True, **changes: Any) -> matrix.Matrix:
+    return matrix.build(arena.table_of(options(**changes), kind, given, labelled), "out", "arena")
+
+
 def test_the_arena_of_a_file(tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands have the file's whole place, its columns and the student; what cannot be is left out, or refused."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", sheet().replace("text,label", "body,team"))
     given = arena.arguments(["--text", "body", "--label", "team", "--max-length", "16", "--cache-dir", "kept"])
     teacher = str(backbone)  # 32 wide
-    plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"))
+    plan = planned(given, teacher=teacher)
     assert [job.row for job in plan.jobs[::2]] == arena.DEFAULT.split(",")
     for job in plan.jobs:
         assert (job.task, job.args.cache_dir) == (str(tmp_path / "t.csv"), str(tmp_path / "kept"))
@@ -770,12 +774,12 @@ def test_the_arena_of_a_file(tmp_path: Path, backbone: Path, monkeypatch: pytest
     shapes = {job.row: job.args.student for job in plan.jobs}
     assert (shapes["kd"], shapes["narrow-kd"], shapes["cmow-kd"]) == ("2x32", "2x16", "bidirectional-10-100")
     assert {job.args.init for job in plan.jobs if job.row in ("kd", "1bit-xtc")} == {"auto"}
-    plan = arena.plan_of(options(teacher=teacher, student="2x64"), CLASSES, given, str(tmp_path / "out"))
+    plan = planned(given, teacher=teacher, student="2x64")
     assert not {"1bit-xtc", "2bit-xtc"} & {job.row for job in plan.jobs}
     for wrong, says in (({"rows": "kd,best"}, "--rows best: must be all"), ({"seeds": "a"}, "--seeds a")):
-        refused(lambda wrong=wrong: arena.plan_of(options(teacher=teacher, **wrong), CLASSES, given, "out"), says)
+        refused(lambda wrong=wrong: planned(given, teacher=teacher, **wrong), says)
     refused(lambda: arena.arguments(["--text"]), "--name value")
-    tags = arena.plan_of(options(teacher=teacher, rows="all"), TAGS, given, "out")
+    tags = planned(given, TAGS, teacher=teacher, rows="all")
     assert {(job.row, job.words[0]) for job in tags.jobs} == {
         (row, "methods/efficient_attention.py") for row in ("undistilled", "kd", "distilbert", "longformer")
     }
@@ -793,7 +797,7 @@ def test_the_arena_of_outputs_alone(tmp_path: Path, backbone: Path, monkeypatch:
         ({}, False, "kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-kd"),
     ]:  # fmt: skip
         teacher = "pocket" if given else model
-        plan = arena.plan_of(options(teacher=teacher), CLASSES, given, str(tmp_path / "out"), labelled)
+        plan = planned(given, labelled=labelled, teacher=teacher)
         assert [job.row for job in plan.jobs[::2]] == rows.split(",")
         for job in plan.jobs:
             assert job.args.teacher_outputs == (str(stored) if given else None)
@@ -807,7 +811,7 @@ def test_there_is_no_advice_where_commands_have_failed(
     task = str(write(tmp_path / "t.csv", sheet()))
     name = data.load(task).name
     found = argparse.Namespace(missing=["kd: exit code 2"], tasks={name: {"comparable": "c"}})
-    monkeypatch.setattr(arena.run, "carry_out", lambda *_: None)
+    monkeypatch.setattr(arena.run, "carry_out", lambda *_: [])
     monkeypatch.setattr(arena, "load", lambda _: found)
     monkeypatch.setattr(arena, "chosen", lambda *_: (name, []))
     monkeypatch.setattr(arena, "measure", lambda *_, **__: [])
@@ -871,6 +875,38 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
     return sorted(made, key=lambda pair: -pair[1].mean)
 
 
+def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
+    tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wider student's are lower; the trials have a part of the budget, and a tenth of train held out."""
+    monkeypatch.chdir(tmp_path)
+    task = str(write(tmp_path / "t.csv", sheet()))
+    known = {"rows": "linear,kd,narrow-kd,cmow-kd", "student": "2x256", "budget": "6400", "teacher": str(backbone)}
+    wanted = arena.table_of(options(task=task, **known), CLASSES, {}, True)
+    search = arena.search_of(wanted, CLASSES, str(tmp_path / "out"))
+    assert {name: next(iter(row.grid.values())) for name, row in search.rows.items()} == {
+        "linear": [3, 1, 9], "kd": [0.00025, 8.33e-05, 0.00075], "narrow-kd": [0.001, 0.000333, 0.003],
+        "cmow-kd": [0.005, 0.00167, 0.015],
+    }  # fmt: skip
+    jobs = [job for row in search.rows.values() for job in search.left(row)]
+    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("1600", True, 100)}
+    assert len(jobs) == 12
+    refused(lambda: arena.search_of(wanted | {"budget": "paper"}, CLASSES, "out"), "--rates 1 leaves them out")
+
+    def trials(*means: float | None) -> dict[str, Any]:
+        points = [{"point": {"lr": lr}, "mean": mean} for lr, mean in zip((1e-4, 3e-4, 9e-4), means, strict=True)]
+        best = max(points, key=lambda one: one["mean"] or 0)["point"]
+        return {"winner": best, "at_edge": ["lr"] * (best["lr"] != 3e-4), "trials": points}
+
+    (dead, _), (warm, _) = rows(dead=[0.4], warm=[0.9])
+    warm.start = "first 2 layers of T"
+    assert arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm]) == "the rate: 0.0009 was the highest and the best"
+    assert arena.likely_cause(dead, trials(0.5, 0.4, None), [warm]) == "the rate: 0.0001 was the lowest and the best"
+    assert arena.likely_cause(dead, trials(0.4, 0.4, 0.4), [warm]) == "the start, random weights"
+    assert arena.likely_cause(dead, trials(0.4, 0.5, 0.4), []) == "the budget"
+    assert arena.likely_cause(dead, None, [warm]) == "the rate, of which one was tried"
+
+
 def test_advice_follows_from_the_figures() -> None:
     def said(teacher: float = 0.92, **scores: list[float]) -> str:
         measured, of_row = rows(**scores), dict[str, Any]()
@@ -879,7 +915,7 @@ def test_advice_follows_from_the_figures() -> None:
             of_row[row.path] = {"milliseconds": {"1": milliseconds}, "bytes": size}
         every = [row for row, _ in (*measured, *rows(kd=[0.1]))]  # a KD that was not measured
         table = compared.Table({"t": {}}, every, [])
-        return arena.advice(table, "t", measured, of_row, teacher)
+        return arena.advice(table, "t", measured, of_row, teacher, {})
 
     close = {"best": [0.80, 0.84], "kd": [0.81, 0.82], "fast": [0.77, 0.81], "small": [0.64, 0.66]}
     assert said(0.83, **close) == (
@@ -898,7 +934,10 @@ def test_advice_follows_from_the_figures() -> None:
     assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row gives several answers and is above the largest")
     # one that is above the largest class by luck alone is named, and is neither fastest nor smallest
     dead = said(0.9, **other, fast=[0.3, 0.7]).partition("cmow_kd. ")[2]
-    assert dead == "fast learnt nothing (one answer, or not above the largest class): left out of this."
+    says = (
+        "These learnt nothing (one answer, or not above the largest class), are left out of this, and the likely cause"
+    )
+    assert dead == f"{says} is: fast (the rate, of which one was tried)."
     linear, model = {"linear": [0.88, 0.88], "kd": [0.8, 0.8]}, "a linear model from 1,600 labelled rows"
     assert said(best=[0.91, 0.91], **linear).endswith(f"; it is 3.0 points above linear, {model}.")
     tie = said(best=[0.86, 0.92], **linear)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tickets
 import torch
 from conftest import blocks, ran, sentences, tiny_bert, word_tokenizer
 from safetensors.numpy import load_file
@@ -16,7 +17,7 @@ from scipy.special import softmax
 from transformers import BertForTokenClassification
 
 from bench import predict
-from common import models, outputs, parallel
+from common import data, models, outputs, parallel, results
 from common.errors import BadInput
 from common.layers import attention, packed
 from common.tasks import Columns
@@ -92,6 +93,37 @@ def test_a_runs_folder(method: str, easy: list[str], tmp_path: Path, monkeypatch
     kept = softmax(load_file(folder / "predictions.safetensors")["dev"].astype(float), axis=-1)
     assert found.names == ("negative", "positive")
     np.testing.assert_allclose(found.values, kept, atol=1e-4)
+
+
+def test_this_months_student_against_last_months(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the held-out rows of the longer table, of which the older student has seen none."""
+    folders, table, seen = [], tmp_path / "t.csv", list[set[Any]]()
+    for rows in (300, 400):
+        tickets.write(table, rows)
+        task = data.load(str(table), columns=Columns(("body",), "team"))
+        seen.append({*task.splits["train"].texts})
+        ran("linear", "--task", table, "--text", "body", "--label", "team", "--variant", "linear-all",
+            "--out-dir", tmp_path / str(rows))  # fmt: skip
+        folders.append(next((tmp_path / str(rows)).rglob("result.json")).parent)
+    held = task.splits["dev"]
+    assert not {*held.texts} & seen[0]
+    capsys.readouterr()
+    said(monkeypatch, folders[1], table, "--against", folders[0])
+    new, old, test = capsys.readouterr().out.splitlines()
+    figures = [results.load(folder / "result.json")["metrics"]["dev"]["accuracy"] for folder in folders]
+    assert new.startswith(f"{folders[1]}: Acc {100 * figures[1]:.1f}, macro F1 ")
+    predicted = [predict.load(folder)[0](held)[0].argmax(1) for folder in folders]
+    right = [answers == np.array(held.labels) for answers in predicted]
+    assert old.startswith(f"{folders[0]}: Acc {100 * right[0].mean():.1f}, ")
+    alone = [int((one & ~other).sum()) for one, other in (right[::-1], right)]
+    assert (
+        f"{len(held)} held-out rows the first alone is right on {alone[0]}, the second alone on {alone[1]}" in test
+    )
+    models.save(student("scores"), word_tokenizer(), tmp_path / "scores", "", max_length=16)
+    with pytest.raises(BadInput, match="answers otherwise than"):
+        said(monkeypatch, folders[1], table, "--against", tmp_path / "scores")
 
 
 def test_a_table_of_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

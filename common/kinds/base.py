@@ -470,6 +470,10 @@ class Kind(str):
         """The mean loss of the labels under what is kept; None where these are no labels of the kind."""
         raise NotImplementedError
 
+    def by_class(self, task: Task, split: Split, kept: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Class -> what is known of it; {} of kinds without classes."""
+        return {}
+
     # --- a teacher's outputs as data ---
 
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:

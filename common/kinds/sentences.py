@@ -114,6 +114,20 @@ class Classification(_Sentence):
             return None
         return float(-log_softmax(kept.astype("float64"), axis=1)[range(len(kept)), labels].mean())
 
+    def by_class(self, task: Task, split: Split, kept: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Each class's precision, recall, F1 and count, and its row of the confusion matrix: answer -> how often."""
+        from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+        labels, answers, every = split.labels, kept.argmax(1), list(range(len(task.labels)))
+        figures = precision_recall_fscore_support(labels, answers, labels=every, zero_division=0.0)
+        found = {}
+        for c, answered in enumerate(confusion_matrix(labels, answers, labels=every)):
+            precision, recall, f1, count = (float(one[c]) for one in figures)
+            others = {task.labels[i]: int(answered[i]) for i in answered.nonzero()[0]}
+            found[task.labels[c]] = {"precision": precision, "recall": recall, "f1": f1, "count": int(count)}
+            found[task.labels[c]]["answered"] = others
+        return found
+
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """Probabilities where all numbers lie in 0..1, or half of the rows sum to 1: then every row has to."""
         inside, sums = ((values >= 0) & (values <= 1)).all(1), values.sum(1)
