@@ -705,7 +705,6 @@ init = "{tmp_path}"
     assert re.search(r"^dist .* \d+\.\d", shown, re.MULTILINE)
     assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
     monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
-    (made.parent / "model.onnx").touch()  # docs/ship.md writes one; it is no rival's
     entry.main(["profile", str(out), "--data-dir", str(glue)])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
     assert row["row"] == "dist/dist/dist/student 2x16/random/expert"
