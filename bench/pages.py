@@ -114,8 +114,9 @@ def megabytes(words: str) -> str:
 def at_the_end(words: str) -> str:
     """The rows of the arena whose weight has won at the end of what was tried, and could go on."""
     tried = saved("arena_trials")["rows"]
-    named = [row for row in kept("arena").arena() if row.name in tried]
-    return ", ".join(row.label for row in named if "beta" in tried[row.name]["at_edge"])
+    titles = {row: title for title, row in LAYOUT["tables"]["arena"]["lines"].items()}
+    named = [row.name for row in kept("arena").arena() if row.name in tried]
+    return ", ".join(titles[name] for name in named if "beta" in tried[name]["at_edge"])
 
 
 def transfer(column: str) -> str:
@@ -189,7 +190,8 @@ def laid_out(layout: dict[str, Any]) -> str:
     shown = Grid([layout.get("title", ""), *layout["columns"]], lines).markdown()
     marks = f"Beside *{over}*: ↑ better, ↓ worse, ≈ not distinguishable" + ", ~ the tasks disagree" * ("~" in shown)
     dagger = "†: [excluded](../bench/RULES.md#intervals-and-words-rules-8-to-11)."
-    return paragraphs(shown, " ".join([f"{marks}."] * bool(over) + [dagger] * ("†" in shown)))
+    said = [f"{marks}."] * bool(over) + [dagger] * ("†" in shown) + [table.remarks(found)]
+    return paragraphs(shown, " ".join(filter(None, said)))
 
 
 def taught(found: Table, rows: list[Row], tasks: list[str]) -> str:
@@ -221,29 +223,15 @@ def effects(layout: dict[str, Any]) -> str:
 # --- tables of rows as their matrices call them: the appendix ------------------------------------------------
 
 
-def by_rate(trials: list[dict[str, Any]]) -> dict[float, float]:
-    """A row's mean scores, in percent, by learning rate, in order: of the weight that was tried at most of them."""
-    lines: dict[str, dict[float, float]] = {}  # by what else was given: a weight is tried at one rate alone
-    for trial in trials:
-        if trial["mean"] is not None and "lr" in trial["point"]:
-            others = {key: value for key, value in trial["point"].items() if key != "lr"}
-            lines.setdefault(str(others), {})[trial["point"]["lr"]] = 100 * trial["mean"]
-    return dict(sorted(max(lines.values(), key=len, default={}).items()))
-
-
 def trials() -> str:
-    """Of each row whose trials are over the scores by rate, what has won, and where in its grid."""
+    """Of each row whose trials are over what has won, and where in its grid."""
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
         if row["winner"]:
-            means, end = by_rate(row["trials"]), ", ".join(row["at_edge"]) or "-"
-            each = f"{min(means):g}: {', '.join(f'{mean:.0f}' for mean in means.values())}"
-            each = "-" if "C" in row["winner"] else each  # a linear model has no rate
-            best = f"{100 * max(trial['mean'] for trial in row['trials'] if trial['mean'] is not None):.1f}"
-            lines.append([name, f"{len(row['trials'])}", each, matrix.words_of(row["winner"]), end, best])
-    rates = "on dev by rate, each twice the one before"
-    header = ["row", "trials", rates, "won", "at an end of what was tried", "its mean"]
-    return Grid(header, lines).markdown()
+            best = max(trial["mean"] for trial in row["trials"] if trial["mean"] is not None)
+            end = ", ".join(row["at_edge"]) or "-"
+            lines.append([name, f"{len(row['trials'])}", matrix.words_of(row["winner"]), end, f"{100 * best:.1f}"])
+    return Grid(["row", "trials", "won", "at an end of what was tried", "its mean on dev"], lines).markdown()
 
 
 def halves(found: Table) -> str:
@@ -318,11 +306,15 @@ def precision(real: Table) -> str:
 # --- the pages -----------------------------------------------------------------------------------------------
 
 
+def every_row(found: Table) -> str:
+    return paragraphs(table.remarks(found), table.scores(found).markdown())
+
+
 def planned(found: Table) -> Grid:
     """The planned contrasts, without each task's figures."""
     whole = table.contrasts(found)
-    short_of = Grid(whole.header, [[line[0].partition(" (")[0], *line[1:]] for line in whole.rows[: len(stats.PLANNED)]])
-    return short_of.columns([0, 1, 2, len(whole.header) - 1])
+    lines = [[line[0].partition(" (")[0], *line[1:]] for line in whole.rows[: len(stats.PLANNED)]]
+    return Grid(whole.header, lines).columns([0, 1, 2, len(whole.header) - 1])
 
 
 def order(which: slice) -> Callable[[], str]:
@@ -335,12 +327,13 @@ WITH_PAIRS = ("attention_pocket", "attention_kinds", "attention_short", "attenti
               "mc3kd_claims", "mc3kd_lm", "mc3kd_factors", "pocket_suite", "real_few")  # fmt: skip
 TABLES: dict[str, Callable[[], str]] = {
     "findings": findings,
-    "arena-whole": of("arena", table.markdown),
+    "arena-whole": of("arena", every_row),
     "arena-trials": trials,
     "arena-planned": of("arena", planned),
     "arena-contrasts": of("arena", table.contrasts),
     "arena-halves": of("arena", halves),
-    "real-whole": of("real_arena", table.markdown),
+    "arena-pairs": of("arena", table.pair_table),
+    "real-whole": of("real_arena", every_row),
     "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),

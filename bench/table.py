@@ -642,12 +642,6 @@ def missing(table: Table, most: int = 12) -> list[str]:
     return [*lines, f"and {len(table.missing) - most} more"] if len(table.missing) > most else lines
 
 
-def markdown(table: Table) -> str:
-    lines = "\n".join(f"- {line}" for line in missing(table))
-    parts = [how(table), scores(table).markdown(), footnote(table)]
-    return "\n\n".join(filter(None, [*parts, f"Failed or missing:\n\n{lines}" * bool(lines)]))
-
-
 def budget_of(names: Sequence[str]) -> int | None:
     """The budget that the files of matrices report, the first of several, where they agree on a number of examples."""
     files = [matrix.read_file(path) for name in names if (path := matrix.path_of(name)) is not None]

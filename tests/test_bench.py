@@ -54,6 +54,11 @@ RECORD = json.loads((ROOT / "tests/result.json").read_text())  # of a run on rea
 Capture = pytest.CaptureFixture[str]
 
 
+def printed(found: table.Table) -> str:
+    """What `bench table` says of scores, as Markdown."""
+    return "\n\n".join([table.how(found), table.scores(found).markdown(), table.footnote(found)])
+
+
 def refused(capsys: Capture, *argv: str) -> str:
     """What a command says that ends with one line and exit code 2."""
     with pytest.raises(SystemExit) as stop:
@@ -790,7 +795,7 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     rival = apart.baseline(row(apart, "pkd"), "vanilla KD")
     assert (rival.place, rival.method) == (".", "mc3kd")
     assert list(found.kinds())[-1].endswith(", 1 bit")
-    text = table.markdown(found)
+    text = printed(found)
     assert re.search(r"\| vanilla KD \(mc3kd\) \| [^|]+ \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
     assert re.search(r"\| vanilla KD \(mc3kd\) .* \| \+10\.1 \[\+\S+, \+\S+\], higher \(over undistilled\) \|", text)
     assert re.search(r"\| mc3kd .* \| -0\.1 \[.*\], not distinguishable \|", text)
@@ -810,7 +815,7 @@ def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
     assert found.baseline(row(found, "distil"), "vanilla KD") is row(found, "kd")
     assert row(found, "convert-distil").kind == f"{row(found, 'kd').kind}, bigbird"
     assert found.baseline(row(found, "convert-distil"), "undistilled") is row(found, "finetune")
-    assert " (of full attention) (mean of 1 of 2 tasks)" in table.markdown(found)
+    assert " (of full attention) (mean of 1 of 2 tasks)" in printed(found)
     arena = [one.variant for one in found.arena()]
     assert arena == ["finetune", "kd", "mc3kd", "distil"]  # baselines first, then by mean, without a mean last
     assert next(iter(found.kinds())) == row(found, "kd").kind
@@ -818,9 +823,9 @@ def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
 
 
 def test_a_cell_that_was_not_trained_is_marked(folder: Path) -> None:
-    assert "†" not in table.markdown(table.load([folder]))
+    assert "†" not in printed(table.load([folder]))
     write(folder, 0.95, 0, "mc3kd", "rte")
-    text = table.markdown(table.load([folder]))
+    text = printed(table.load([folder]))
     assert re.search(r"\| mc3kd \|[^\n]* ± \S+ † \|", text)
     assert "† Decides nothing. The seeds differ too much (standard deviation above 8 points)" in text
 
@@ -830,7 +835,7 @@ def test_one_file_for_a_matrix(folder: Path, tmp_path_factory: Any, capsys: Capt
     write(folder / "named", 0.7, 0, "takd", "rte", settings={"seed": 0, "alpha": 1})
     path = tmp_path_factory.mktemp("kept") / "some.jsonl.gz"
     records.save([folder], path)
-    assert table.markdown(table.load([path])) == table.markdown(table.load([folder]))
+    assert printed(table.load([path])) == printed(table.load([folder]))
     kept, whole = (records.read(source)[0] for source in (path, folder))
     assert {(one.place, one.record["signature"]) for one in kept} == {(o.place, o.record["signature"]) for o in whole}
     assert all({one.record["settings"] == other.record["settings"] for other in whole} for one in kept)
@@ -856,7 +861,7 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     gain = found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found
     assert gain.mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
     assert found.mean(row(found, "mc3kd")) is None
-    assert "(mean of 1 of 2 tasks)" in table.markdown(found)
+    assert "(mean of 1 of 2 tasks)" in printed(found)
 
 
 def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
@@ -868,10 +873,10 @@ def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
 
 def test_a_teacher_that_was_fine_tuned_twice_is_named(folder: Path) -> None:
     """Rows of one table whose teachers differ, though none of their settings does."""
-    assert "fine-tuned more than once" not in table.markdown(table.load([folder]))
+    assert "fine-tuned more than once" not in printed(table.load([folder]))
     write(folder, 0.5, 0, "pkd", "rte", teacher={"metrics": {"dev": {"accuracy": 0.91}}})
     said = "rte: its teacher was fine-tuned more than once, on unlike processors, to 90.00 and 91.00"
-    assert said in table.markdown(table.load([folder]))
+    assert said in printed(table.load([folder]))
 
 
 def test_less_perplexity_is_more_in_a_table(tmp_path: Path) -> None:
@@ -881,7 +886,7 @@ def test_less_perplexity_is_more_in_a_table(tmp_path: Path) -> None:
             write(tmp_path, value, seed, variant, "lm", teacher={"metrics": {"dev": {"perplexity": 5.0}}})
     found = table.load([tmp_path])
     assert found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found.mean == pytest.approx(0.125 - 0.09)
-    page = table.markdown(found)
+    page = printed(found)
     assert all(shown in page for shown in ("| lm 1/PPL |", "| 9.0 ± 1.4 |", "| 20.0 |"))
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import FOLDER, report
+from bench import FOLDER, pages, report
 from bench.records import KEPT
 from bench.stats import Sample, corrected
 from bench.table import Grid, Row, Table, load, short
@@ -160,8 +160,8 @@ def crosses(points: dict[str, Any]) -> None:
             axes.errorbar(across[0], up[0], ends[1], ends[0], fmt=mark, markersize=3, linewidth=0.8, label=name)
         for line in (axes.axhline, axes.axvline):
             line(0, color="grey", linewidth=0.6, zorder=0)
-        axes.set(title="Points over vanilla KD", xlabel="arena", ylabel="real_arena")
-        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+        axes.set(title="Points over vanilla KD", xlabel="mean of the small tasks", ylabel="mean of SST-2, STS-B, QQP")
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
 
 
 def answer(arena: Table, real: Table) -> dict[str, Any]:
@@ -197,7 +197,8 @@ def main() -> None:
     arena, real = (load([FOLDER / f"{name}{KEPT}"]) for name in ("arena", "real_arena"))
     results.write_json(FOLDER / "transfer.json", answer(arena, real))
     one, two = both(arena, real)
-    crosses({row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)})
+    titles = {row: title for title, row in pages.LAYOUT["tables"]["arena"]["lines"].items()}
+    crosses({titles[row.name]: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)})
 
 
 if __name__ == "__main__":
