@@ -330,8 +330,7 @@ def lengths() -> dict[str, Any]:
 
 
 def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
-    """Each attention, and full attention of the names `full`, in turn: seconds, bytes beyond the model's; and from
-    which length it is faster than full attention over the whole text."""
+    """Each attention, and full attention of the names `full`, in turn: seconds, bytes beyond the model's."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     table: dict[str, Any] = {}
     for name in (*attention.ATTENTIONS, *full):
@@ -342,21 +341,19 @@ def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tupl
         for name, value in medians(calls).items():
             table[name]["seconds"][str(length)] = value
             table[name]["bytes"][str(length)] = memory_of(attention_reader, name, layers, width, length, device)
-    whole = table["sdpa"]["seconds"]
-    crossings = {name: crossing(table[name]["seconds"], whole) for name in attention.ATTENTIONS}
-    return {"attentions": table, "faster_than_sdpa_from": crossings}
+    return {"attentions": table}
 
 
-def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
-    """The length from which `own` stays below `full`, by length: on a straight line of logs between two."""
+def crossing(own: dict[str, float], full: dict[str, float]) -> str:
+    """The length from which `own` stays below `full`, by length: on a straight line of logs between two; "-": none."""
     lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
     if gaps[-1] >= 0:
-        return None
+        return "-"
     last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
     if last is None:
-        return float(lengths[0])
+        return str(lengths[0])
     share = gaps[last] / (gaps[last] - gaps[last + 1])
-    return round(math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])))
+    return f"{math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])):.0f}"
 
 
 def lengths_text(report: dict[str, Any]) -> str:
@@ -367,10 +364,9 @@ def lengths_text(report: dict[str, Any]) -> str:
         for name, row in entry["attentions"].items():
             cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" if L in row["seconds"] else ""
                      for L in map(str, LENGTHS)]  # fmt: skip
-            found = entry["faster_than_sdpa_from"].get(name)
-            start = "-" if found is None else f"{found:.0f}"
-            if name in FULL or len(windows) < 3:  # two lengths far apart do not say where the lines cross
-                start = ""
+            start = ""
+            if name not in FULL and len(windows) > 2:  # two lengths far apart do not say where the lines cross
+                start = crossing(row["seconds"], entry["attentions"]["sdpa"]["seconds"])
             share = row["seconds"][list(windows)[-1]] / list(windows.values())[-1]
             rows.append([shape, name, f"{row['parameters'] / 1e6:.2f}M", *cells, start, f"{share:.2f}"])
     header = ["shape", "attention", "parameters", *(f"{L}: ms, MB" for L in LENGTHS)]
