@@ -212,12 +212,16 @@ def sign(one: Contrast) -> str:
     return " ~" if one.disagree else SIGNS.get(one.interval.word or "", "")
 
 
+def signed(one: Contrast) -> str:
+    return one.interval.text() + sign(one) if one.interval else "†"
+
+
 def effects(layout: dict[str, Any]) -> str:
     """What each factor of a matrix does: the mean of some rows over that of others, by task."""
     tasks = layout["tasks"]
-    lines = [[title, *(difference(f"{layout['matrix']} {rows}, {task}").verdict for task in tasks)]
+    lines = [[title, *(signed(difference(f"{layout['matrix']} {rows}, {task}")) for task in tasks)]
              for title, rows in layout["effects"].items()]  # fmt: skip
-    return Grid(["points", *tasks], lines).markdown()
+    return paragraphs(Grid(["points", *tasks], lines).markdown(), "↑ higher, ↓ lower, ≈ not distinguishable from zero.")
 
 
 # --- tables of rows as their matrices call them: the appendix ------------------------------------------------
@@ -255,7 +259,7 @@ def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
     tasks, rows = sorted(found.tasks, key=short), []
     for a, b in (pair.split(" - ") for pair in pairs):
         if a in named and b in named:
-            each = [found.over(named[a], named[b], [task]).verdict
+            each = [signed(found.over(named[a], named[b], [task]))
                     if task in named[a].cells and task in named[b].cells else "-" for task in tasks]  # fmt: skip
             rows.append([f"{a} over {b}", *each])
     return Grid(["points", *map(short, tasks)], rows).markdown() if rows else ""
@@ -334,7 +338,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", table.pair_table),
     "real-whole": of("real_arena", every_row),
-    "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": order(slice(5)),
