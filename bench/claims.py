@@ -78,13 +78,6 @@ def scores(name: str) -> Scores:
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
-def word(low: float, high: float, more: bool, bound: float = 0.0) -> str:
-    """What a claim is called that something is more, or less, than a bound."""
-    if low <= bound <= high:
-        return WORDS[2]
-    return WORDS[0] if (low > bound) == more else WORDS[1]
-
-
 def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
     """The rows that a difference is made of, each with its sign: "A - B" is a difference itself."""
     first, than = answer.get("more") or answer["less"], answer.get("than")
@@ -172,8 +165,10 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
     each = stats.by_task(samples)
     if all(stats.sides(each, bound)):  # tasks that contradict each other have no common answer
         return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
-    said = word(interval.low, interval.high, "more" in answer, bound)
-    return said, figure + (stats.only_on(each, bound, interval.low > bound) if said in WORDS[:2] else "")
+    if interval.low <= bound <= interval.high:
+        return WORDS[2], figure
+    said = WORDS[0] if (interval.low > bound) == ("more" in answer) else WORDS[1]
+    return said, figure + stats.only_on(each, bound, interval.low > bound)
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:

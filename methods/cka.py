@@ -396,14 +396,16 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
     """Distil on unlabelled text from the teacher's pre-trained checkpoint, and give `student` the weights of that; the
     validation curve."""
     teacher, written = run.teacher, run.task.task.kind.written
-    config, family = teacher.model.config, AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
+    config, outputs, family = teacher.model.config, "teacher", AutoModelForMaskedLM
+    if written:  # it also learns the true text
+        outputs, family = "both", AutoModelForSeq2SeqLM
     if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:
         raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
     check_length(length, config, teacher.tokenizer, "--pretraining-max-length")
     texts, examples = pretraining_texts(args, run)
-    objective = Objective(args, "both" if written else "teacher", hidden, student.config, config)
+    objective = Objective(args, outputs, hidden, student.config, config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:
         """The student at the start of this stage, and new projections, from `--seed`."""

@@ -221,6 +221,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import models, text
 from common.data import load
+from common.errors import refused
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import batch_norm, mean
 from common.run import Loading, Run, task_runs
@@ -228,7 +229,7 @@ from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
 
-# --- the student: embeddings ---------------------------------------------------------------------------------
+# --- the student ---------------------------------------------------------------------------------------------
 
 
 class MatrixEmbeddingConfig(PreTrainedConfig):
@@ -293,8 +294,10 @@ class MatrixEmbeddings(nn.Module):
     def sequence(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, L) -> (B, L, i), every token's [vector, matrix] per direction, for the BiLSTM."""
         v, M, R = self.tokens(ids, mask)
-        directions = [v, M.flatten(2), v, R.flatten(2)]
-        return torch.cat(directions[: 2 + 2 * self.bidirectional], -1)
+        parts = [v, M.flatten(2)]
+        if self.bidirectional:
+            parts += [v, R.flatten(2)]
+        return torch.cat(parts, -1)
 
 
 @torch.compiler.disable
@@ -303,9 +306,6 @@ def moved_to_front(ids: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
     longest = max(1, int(part.sum(1).max()))
     tokens_first = part.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # by their places in ids
     return ids.gather(1, tokens_first), part.gather(1, tokens_first)
-
-
-# --- the student: classifiers (appendix A) -------------------------------------------------------------------
 
 
 def cnn(c: int, s: int, classes: int) -> nn.Sequential:
@@ -366,9 +366,6 @@ def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
     if config.vector_size and not config.diffcat:
         return BiLstm(i, 512, C, ends=True)
     return BiLstm(i, i, C, ends=False)
-
-
-# --- the student: whole models, in the library's form --------------------------------------------------------
 
 
 class MatrixEmbeddingModel(PreTrainedModel):
@@ -503,13 +500,10 @@ def general_distillation(args: Args, run: Run) -> Path:
 
 def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
     """Take over the embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
-    try:
-        weights = load_file(Path(folder) / "model.safetensors")
-        prefix = "embeddings."
+    what = f"--init {folder}: holds no matrix embeddings of this --student and this --teacher's vocabulary"
+    with refused(what, OSError, RuntimeError, SafetensorError):
+        weights, prefix = load_file(Path(folder) / "model.safetensors"), "embeddings."
         embeddings.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise BadInput(f"--init {folder}: holds no matrix embeddings of this --student and this --teacher's vocabulary"
-                       f" ({' '.join(str(error).split())[:200]})") from error  # fmt: skip
 
 
 def stsb_classes(task: TaskData) -> TaskData:

@@ -28,14 +28,14 @@ little. A corpus of long and short texts is the best to distil on. Distil-then-c
 a variant here.
 
 What the paper has -> code
-    sections 2 and 4: four attentions      longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
-    section 3.1: convert                   convert; common/layers/long.py: published long teachers
-    section 3.1: every other layer         depth, distil
-    appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
-    section 3.1: both orders               VARIANTS, before_the_task
-    fine-tuning                            main
-    sections 3.2 and 4.5: what to distil on    `--corpus`, passes_oscar
-    table 4                                python -m bench speed --table lengths
+    sections 2, 4: four attentions     longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
+    section 3.1: convert               convert; common/layers/long.py: published long teachers
+    section 3.1: every other layer     depth, distil
+    section 3.1: both orders           VARIANTS, before_the_task
+    appendix B: the loss               pretraining_loss
+    fine-tuning                        fine_tune
+    sections 3.2, 4.5: texts           `--corpus`, passes_oscar
+    table 4                            python -m bench speed --table lengths
 docs/efficient_attention.md lists what differs from the paper, and how its gaps are read.
 """
 
@@ -46,7 +46,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -56,7 +56,7 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 # torch is imported below the arguments, so that a wrong one is answered at once.
 
 
-# --- the four attentions (sections 2 and 4) ------------------------------------------------------------------
+# --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
 #
 # As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
 # common/layers/attention.py computes the same without them, for padded batches; short texts get full attention there.
@@ -128,9 +128,6 @@ def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
     return Z
 
 
-# --- the loss before the task (appendix B) -------------------------------------------------------------------
-
-
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, over_tokens: Any) -> Tensor:
     """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
 
@@ -162,8 +159,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "distil-convert": ("distil", "convert"),
     "convert-distil-kd": ("convert", "distil", "kd"),
 }
-# The paper names no range: BERT's rates, and for distillation DistilBERT's and half of it
-GRID = {"lr": (2e-5, 3e-5, 5e-5), "distil_lr": (5e-4, 2.5e-4)}
 PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
 
 
@@ -173,7 +168,8 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "token classification", "span QA")
     OUTPUTS_ALONE = ()  # its stages go on from the teacher
-    GRID = GRID
+    # the paper names no range: BERT's rates, and for distillation DistilBERT's and half of it
+    GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "distil_lr": (5e-4, 2.5e-4)}
 
     variant: str = variants("finetune,kd,convert-distil", VARIANTS)
     task: str = "pocket/rte"
@@ -181,7 +177,7 @@ class Args(CommonArgs):
     attention: Literal["longformer", "bigbird", "lsg", "nystromformer"] = arg("longformer", "what to convert to")
     max_length: int = arg(128, "tokens kept of an example by converted models", low=4)
     short_length: int = arg(512, "tokens kept of an example, or of a window, by models with full attention", low=4)
-    window: int | None = arg(None, "tokens on each side, of a block, or landmarks (default: the paper's)", low=1)
+    window: int | None = arg(None, "tokens on each side (256), of a block (64, LSG: 128), or landmarks (64)", low=1)
     global_tokens: int = arg(1, "Longformer, LSG: tokens that see everything", low=1, high=512)
     random_blocks: int = arg(3, "BigBird: random blocks that a block sees", low=0)
     corpus: str | None = arg(None, f"text of the stages before fine-tuning, {CORPUS} (default: task, and pocket texts)")
@@ -237,29 +233,10 @@ from common.tasks import TaskData
 from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
 
-# --- what becomes of a row -----------------------------------------------------------------------------------
 
-
-class Plan(NamedTuple):
-    """What becomes of a row: a variant, once arguments and teacher are known."""
-
-    layers: int  # of the student
-    keep: str  # which of the teacher's these are, as `--keep` names them
-    stages: tuple[str, ...]  # before the task: convert, distil
-    soft: bool  # whether the fine-tuned teacher's soft labels fine-tune it
-    length: int  # tokens that it reads of an example of the task
-    pattern: dict[str, Any] | None  # settings of its attention; None: full attention
-
-
-def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
-    """`BadInput` for a student of another width than the teacher's."""
-    stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
-    length, pattern = min(args.short_length, args.max_length), None
-    if attention.kind_of(teacher.model.config):  # a teacher that is long already keeps its attention
-        length, pattern = args.max_length, teacher.model.config.efficient_attention
-    elif "convert" in stages:
-        length, pattern = args.max_length, attention_settings(args)
-    return Plan(*depth(args, teacher, variant), stages, "kd" in VARIANTS[variant], length, pattern)
+def stages_of(variant: str) -> list[str]:
+    """The stages before the task, convert and distil, in their order."""
+    return [stage for stage in VARIANTS[variant] if stage != "kd"]
 
 
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
@@ -277,7 +254,7 @@ def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
 
 
 def attention_settings(args: Args) -> dict[str, Any]:
-    """The arguments of the attention's class that the command line names."""
+    """The arguments of the attention's class that the command line names; a pocket teacher's window is 64."""
     window = args.window
     if window is None and args.teacher in models.POCKET:
         window = 64
@@ -348,15 +325,14 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
     return str(text.pretrain(run, "efficient", recipe, build, pretraining_step, source).folder)
 
 
-def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
+def before_the_task(args: Args, run: Run, texts: Any) -> str:
     """A row's stages, one after the other, each on the masked LM that the one before it left; the folder (or hub id) of
     the last one. Every row is charged for all of its stages, those that it shares with other rows too."""
     short = min(args.short_length, args.max_length)  # tokens of a piece, with full attention
     long_ = args.stage_length or args.max_length  # with an efficient one
     is_long = attention.kind_of(run.teacher.model.config) is not None
-    stages = [name for name in plan.stages if not (name == "convert" and is_long)]  # which needs no conversion
+    stages = [name for name in stages_of(run.variant) if not (name == "convert" and is_long)]  # it needs no conversion
     shares = {"convert": args.convert_share, "distil": args.distil_share}
-
     source = run.teacher.pretrained or run.teacher.name
     if any(shares[name] for name in stages):  # something is trained: a missing masked-LM head comes first
         source = long.with_lm_head(run, source, texts, min(64, short))
@@ -365,32 +341,30 @@ def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
             source = convert(args, run, source, texts, long_)
             is_long = True
         else:
-            source = distil(args, run, source, texts, long_ if is_long else short, plan.layers, plan.keep)
+            layers, keep = depth(args, run.teacher, run.variant)
+            source = distil(args, run, source, texts, long_ if is_long else short, layers, keep)
     return source
 
 
-def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> PreTrainedModel:
+def build_student(args: Args, run: Run, texts: Any) -> PreTrainedModel:
     """A row's student before it is fine-tuned: the teacher's layers, or what its stages have made of them."""
-    if not plan.stages:
-        return run.student(keep=plan.keep)
-    teacher = run.teacher
-    source = before_the_task(args, run, plan, texts)
+    teacher, stages = run.teacher, stages_of(run.variant)
+    layers, keep = depth(args, teacher, run.variant)
+    if not stages:
+        return run.student(keep=keep)
+    source = before_the_task(args, run, texts)
     tuned = None if teacher.pretrained else teacher.model  # whose head the student takes over
     student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
     if run.shared_steps and attention.kind_of(student.config) == "longformer":
         attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
-    run.started_from = start_of(plan, teacher)
-    return student
-
-
-def start_of(plan: Plan, teacher: Teacher) -> str:
-    """The cell "starts from" of a table: "layers 1,3 of bert then convert then distil"."""
+    # as a table names it: "layers 1,3 of bert then convert then distil"
     which, name = "all layers", teacher.name
-    if "distil" in plan.stages:
-        which = models.named_layers(plan.keep, plan.layers)
+    if "distil" in stages:
+        which = models.named_layers(keep, layers)
     if not attention.kind_of(teacher.model.config):
         name = teacher.pretrained or name
-    return " then ".join((f"{which} of {Path(name).name}", *plan.stages))
+    run.started_from = " then ".join((f"{which} of {Path(name).name}", *stages))
+    return student
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------
@@ -453,43 +427,52 @@ def default_corpus(task: TaskData) -> str:
     """Long texts for tasks over documents, and a mixture for those over sentences."""
     if task.source != "pocket":
         return "task"
-    return "pocket-long" if task.task.kind.windowed else "task,pocket-short"
+    if task.task.kind.windowed:
+        return "pocket-long"
+    return "task,pocket-short"
 
 
-def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[str, Any]:
-    """A row's settings besides the arguments, and its own `arguments`."""
+def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[str, Any]:
+    """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width than the
+    teacher's."""
+    stages, config = stages_of(variant), teacher.model.config
+    layers, _ = depth(args, teacher, variant)
+    length, pattern = min(args.short_length, args.max_length), None  # full attention
+    if attention.kind_of(config):  # a teacher that is long already keeps its attention
+        length, pattern = args.max_length, config.efficient_attention
+    elif "convert" in stages:
+        length, pattern = args.max_length, attention_settings(args)
     start = args.init
-    if plan.stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
+    if stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
         start = "pretrained" if teacher.pretrained else "teacher"
-    shape = f"{plan.layers}x{teacher.model.config.hidden_size}"
     settings = {
-        "arguments": {"max_length": plan.length, "student": shape, "init": start},
-        "order": ", ".join(plan.stages),
+        "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": start},
+        "order": ", ".join(stages),
         "corpus": None,
         "convert_corpus": None,
         "document_length": args.max_length,
-        "pattern": plan.pattern,
-        "labels_alone": not plan.soft,
+        "pattern": pattern,
+        "labels_alone": "kd" not in VARIANTS[variant],
     }
-    if plan.stages:
+    if stages:
         settings["corpus"] = texts.signature
-    if plan.stages and args.init == "random":
+    if stages and args.init == "random":
         settings["order"] += " from random weights"
-    if args.convert_corpus and "convert" in plan.stages:
+    if args.convert_corpus and "convert" in stages:
         settings["convert_corpus"] = corpus.named(args.convert_corpus)
     return settings
 
 
-def fine_tune(args: Args, run: Run, plan: Plan, texts: Any) -> None:
+def fine_tune(args: Args, run: Run, texts: Any) -> None:
     """Train the student of a row on the task, on its labels or by vanilla KD, and write its record."""
-    student, teacher, loading = build_student(args, run, plan, texts), None, None
-    if plan.soft:
+    student, teacher, loading = build_student(args, run, texts), None, None
+    if "kd" in VARIANTS[run.variant]:
         teacher = run.kept_teacher()
     with run.loop({"student": student}, run.lr) as loop:
         for batch in loop:
             t = teacher(batch) if teacher else None
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
-    if plan.pattern is not None:
+    if run.settings["pattern"] is not None:
         loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
     run.finish(student, loading=loading)
 
@@ -498,11 +481,10 @@ def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = load_teacher(args, task)
         texts = text.open_texts(args.corpus or default_corpus(task), task, passes=passes_oscar)
-        plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
-        rows = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
+        rows = {variant: settings_of(args, variant, teacher, texts) for variant in args.variants}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)
         for run in task_runs(args, "efficient_attention", task, teacher, rows, paper_epochs=epochs):
-            fine_tune(args, run, plans[run.variant], texts)
+            fine_tune(args, run, texts)
 
 
 if __name__ == "__main__":

@@ -40,9 +40,10 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -55,7 +56,7 @@ from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape
 # torch is imported below the arguments, so that a wrong one is answered at once.
 
 
-# --- how alike two layers are, and which ones lead (sections 3.2 and 5.1) ------------------------------------
+# --- equations -----------------------------------------------------------------------------------------------
 
 
 def svcca(S_xx: Tensor, S_yy: Tensor, S_xy: Tensor) -> float:
@@ -79,9 +80,6 @@ def select_layers(sequence: list[float], m: int) -> list[int]:
     """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
     order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
     return sorted(order[:m])
-
-
-# --- losses --------------------------------------------------------------------------------------------------
 
 
 def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None,
@@ -140,7 +138,8 @@ def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memo
     if memory is not None:
         n = round(n / (1 - memory.kept))
     if n <= D and shrinkage is None:
-        warn_of_few_vectors(D)
+        warn_once(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
+                  " --shrinkage 1, or a larger --batch-size")  # fmt: skip
     with torch.autocast(S.device.type, enabled=False):
         try:
             return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
@@ -151,18 +150,12 @@ def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memo
             return S.sum() * math.nan  # the loop says at which batch
 
 
-@cache
-def warn_of_few_vectors(D: int) -> None:
-    warn(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
-         " --shrinkage 1, or a larger --batch-size")  # fmt: skip
-
-
 def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """PKD: the squared distance of (n, D) vectors, each scaled to length 1; mean over D, (n,)."""
     return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
 
 
-# --- rows and arguments --------------------------------------------------------------------------------------
+# --- arguments -----------------------------------------------------------------------------------------------
 
 
 class Variant(NamedTuple):
@@ -240,7 +233,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from common.data import collate, encode
-from common.errors import warn
+from common.errors import warn_once
 from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
@@ -249,9 +242,6 @@ from common.teacher import Teacher
 from common.train import Batch, Ledger, Loop
 
 PAPER_EPOCHS = 4
-
-
-# --- a step's loss -------------------------------------------------------------------------------------------
 
 
 class Memory(torch.nn.Module):
@@ -309,9 +299,6 @@ def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teach
     return loss + row.beta * term("CCC", L_CCC)
 
 
-# --- which layers lead ---------------------------------------------------------------------------------------
-
-
 def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
     """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
 
@@ -345,8 +332,8 @@ class LayerStatistics:
         self.layers = sorted({i for pair in pairs for i in pair})
         self.n = 0
         self.shift: dict[int, Tensor] = {}  # layer -> (D,), the mean of its first vectors
-        self.sums: dict[int, Tensor] = {}  # layer -> (D,)
-        self.products: dict[tuple[int, int], Tensor] = {}  # (i, j) -> (D, D)
+        self.sums: Any = defaultdict(float)  # layer -> (D,)
+        self.products: Any = defaultdict(float)  # (i, j) -> (D, D)
 
     def update(self, states: dict[int, Tensor]) -> None:
         """Add the (n, D) vectors of every layer, row k of each from the same token."""
@@ -355,9 +342,9 @@ class LayerStatistics:
         states = {i: states[i] - self.shift[i] for i in self.layers}
         self.n += len(states[self.layers[0]])
         for i in self.layers:
-            self.sums[i] = self.sums.get(i, 0) + states[i].sum(0).cpu().double()
+            self.sums[i] += states[i].sum(0).cpu().double()
         for i, j in {*self.pairs, *((i, i) for i in self.layers)}:
-            self.products[i, j] = self.products.get((i, j), 0) + (states[i].T @ states[j]).cpu().double()
+            self.products[i, j] += (states[i].T @ states[j]).cpu().double()
 
     def covariance(self, i: int, j: int) -> Tensor:
         """(D_i, D_j), divided by n - 1; no shift changes it."""
@@ -440,35 +427,43 @@ def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
         run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
 
 
-def check_widths(args: Args, teacher: Teacher) -> None:
-    """`BadInput` for widths that PKD's loss cannot compare."""
+def settings_of(args: Args, teacher: Teacher) -> dict[str, dict[str, Any]]:
+    """The rows' settings besides the arguments. `BadInput` for widths that PKD's loss cannot compare."""
     m, D_S = student_shape(args.student)
     D_T = teacher.model.config.hidden_size
+    settings = {}
     for name in args.variants:
-        if args.row(name).hidden == "pkd" and D_S != D_T:
+        row = args.row(name)
+        if row.hidden == "pkd" and D_S != D_T:
             raise BadInput(
                 f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
                 f" --student {m}x{D_T}, or mc3kd"
             )
+        settings[name] = {"beta": row.beta, "tokens": row.tokens, "last": row.last}
+    return settings
+
+
+def train_row(args: Args, run: Run, sequence: list[float], cost: Ledger, of_teacher: dict[str, Any]) -> None:
+    """A row's student and its record; choosing the layers is part of the method and of its cost."""
+    row = args.row(run.variant)
+    layers = partners(row, sequence, student_shape(args.student)[0])
+    if row.layers == "selected":
+        run.ledger.add(cost)
+    student = run.student()
+    distil(args, run, student, layers)
+    analysis = rccc_of(args, run.task, run.teacher, student) | {"layers": layers}
+    run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
 
 
 def main(args: Args) -> None:
-    rows = {name: args.row(name) for name in args.variants}
-    settings = {name: {"beta": row.beta, "tokens": row.tokens, "last": row.last} for name, row in rows.items()}
     for task, teacher in taught_tasks(args):
-        check_widths(args, teacher)
+        settings = settings_of(args, teacher)
         sequence, cost = layer_correlations(args, task, teacher)
         of_teacher: dict[str, Any] = {}
         if sequence:
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            layers = partners(rows[run.variant], sequence, student_shape(args.student)[0])
-            if rows[run.variant].layers == "selected":  # choosing the layers is part of the method and of its cost
-                run.ledger.add(cost)
-            student = run.student()
-            distil(args, run, student, layers)
-            analysis = rccc_of(args, task, teacher, student) | {"layers": layers}
-            run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
+            train_row(args, run, sequence, cost, of_teacher)
 
 
 if __name__ == "__main__":

@@ -206,6 +206,7 @@ from torch.nn.utils import parametrize
 from transformers import PreTrainedModel
 
 from common import parallel
+from common.errors import refused
 from common.layers import packed
 from common.layers.attention import AttentionScores, eager
 from common.losses import baseline, term
@@ -309,14 +310,12 @@ def latent(student: PreTrainedModel) -> dict[str, Tensor]:
 def load_latent(student: PreTrainedModel, folder: Path) -> None:
     """Go on from a finished quantised run: its float weights and adapters. `BadInput` unless they fit the student."""
     names = dict(zip(latent(student), student.state_dict(), strict=True))
-    try:
+    errors = SafetensorError, OSError, KeyError, RuntimeError
+    with refused(f"--init {folder}: its weights do not fit", *errors, hint="; its --student and --lora-rank do"):
         saved = load_file(folder / "latent.safetensors")
         if lost := [name for name in names.keys() - saved.keys() if ".lora_" not in name]:  # adapters may be added
             raise KeyError(lost[0])
         student.load_state_dict({names[name]: value for name, value in saved.items()}, strict=False)
-    except (SafetensorError, OSError, KeyError, RuntimeError) as error:
-        what = str(error).splitlines()[-1].strip()
-        raise BadInput(f"--init {folder}: its weights do not fit ({what}); its --student and --lora-rank do") from error
 
 
 @torch.no_grad()

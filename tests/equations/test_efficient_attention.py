@@ -98,7 +98,7 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
         args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16, seed=3, **settings)
         run: Any = SimpleNamespace(steps=40, args=args, shared=shared, teacher=teacher, variant=variant)
         run.steps_for = partial(Run.steps_for, run)
-        end = ea.before_the_task(args, run, ea.plan_of(args, variant, teacher), Texts([], "texts"))
+        end = ea.before_the_task(args, run, Texts([], "texts"))
         assert end == "/".join(["t", *(recipe["stage"] for recipe in recipes)])
         assert all(recipe["seed"] == (0 if recipe["stage"] == "head" else 3) for recipe in recipes)
         return [
