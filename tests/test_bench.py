@@ -987,6 +987,17 @@ def test_pages_have_not_drifted() -> None:
         assert pages.filled(whole[:inside] + "9" + whole[inside:]) == whole
 
 
+def test_a_sentence_says_what_its_interval_says() -> None:
+    """A figure is filled in; the wrong word, a row that is not there, and a result without one are refused."""
+    marker = "<!-- higher arena mse-kd - kd, grammar -->{}<!-- end -->"
+    figure = r"\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]"
+    assert re.fullmatch(marker.format(figure), pages.filled(marker.format("")))
+    for right, wrong, says in (("higher", "lower", "a page says that"), ("mse-kd", "nobody", "has no row"),
+                               ("arena", "nowhere", "nowhere: has no")):  # fmt: skip
+        with pytest.raises(BadInput, match=says):
+            pages.filled(marker.format("").replace(right, wrong))
+
+
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
     """Figures stand in the paper's tables as transcribed; rows in a result, or in a matrix that is to make one."""
