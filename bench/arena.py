@@ -239,7 +239,7 @@ def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> 
     if trials and trials["at_edge"] and max(scores) - min(scores) > NOISE:
         ((name, value),) = trials["winner"].items()
         side = "highest" if value == max(trial["point"][name] for trial in trials["trials"]) else "lowest"
-        return f"the rate: {value:g} was the {side} and the best"
+        return f"the rate: the {side} that was tried, {value:g}, was the best"
     if row.start == "random" and any(other.start != "random" and other.method != LINEAR for other in others):
         return "the start, random weights"
     return "the budget"

@@ -60,7 +60,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench import Parser, at_least
-from bench.matrix import Job, Matrix, build, out_of, part_of, path_of, read_file, tasks_of
+from bench.matrix import Job, Matrix, build, file_of, out_of, part_of, path_of, read_file, tasks_of
 from common import results
 from common.args import BadInput, Interrupted, split_list
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0  # seconds that a command has to save its checkpoint when it is stopped
 POLL = 0.05
 # Commands are forked from a process that has imported bench/preload.py; where that is not safe, each starts anew
-PRELOAD = ["bench.preload"]
+PRELOAD = [f"{__package__}.preload"]
 START: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 
 
@@ -120,7 +120,7 @@ def results_of(out: Path, job: Job) -> list[str]:
     """The results that a command has named in its log, "saved: FOLDER", relative to OUT: what else lies in its folders
     was not made by this matrix."""
     saved = [line.removeprefix("saved: ") for line in log_of(out, job) if line.startswith("saved: ")]
-    paths = [results.ROOT / folder / "result.json" for folder in dict.fromkeys(saved)]
+    paths = [results.HOME / folder / "result.json" for folder in dict.fromkeys(saved)]
     return [os.path.relpath(path, out) for path in paths if path.is_file()]
 
 
@@ -155,7 +155,8 @@ class Running:
 def environment(jobs: list[Job], threads: int) -> dict[str, str]:
     """What commands, and the process that they are forked from, find in their environment."""
     drawn = {job.task for job in jobs if job.task.startswith("pocket/")}
-    path = os.pathsep.join([str(results.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ours = str(results.ROOT) if results.HOME == results.ROOT else None  # an installed package is found without
+    path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
     return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": path, "BENCH_TASKS": ",".join(sorted(drawn))}  # fmt: skip
 
@@ -166,7 +167,7 @@ def command(words: tuple[str, ...], log: Path, threads: int) -> None:
     if runner is None or not runner.is_alive():  # killed before it could note this process, which nobody would end
         return
     os.setsid()  # Ctrl-C reaches it through `stop_commands` alone
-    os.chdir(results.ROOT)
+    os.chdir(results.HOME)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -174,9 +175,10 @@ def command(words: tuple[str, ...], log: Path, threads: int) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if "torch" in sys.modules:  # a fork
         sys.modules["torch"].set_num_threads(threads)
-    sys.path.insert(0, str(Path(words[0]).resolve().parent))
+    script = str(file_of(words[0]))
+    sys.path.insert(0, str(Path(script).parent))
     sys.argv = list(words)
-    runpy.run_path(words[0], run_name="__main__")
+    runpy.run_path(script, run_name="__main__")
 
 
 def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:

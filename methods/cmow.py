@@ -590,7 +590,7 @@ def main(args: Args) -> None:
                     s, t = student(**batch.inputs), guide(batch) if guide else None
                     # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
                     loop.minimise(baseline(args, batch, s, t))
-            run.finish(student, loading=Loading("import methods.cmow"))
+            run.finish(student, loading=Loading("import distil_papers.methods.cmow"))
 
 
 if __name__ == "__main__":

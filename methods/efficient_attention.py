@@ -513,7 +513,7 @@ def main(args: Args) -> None:
                 for batch in loop:
                     s, t = student(**batch.inputs), guide(batch) if guide else None
                     loop.minimise(baseline(args, batch, s, t))
-            loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
+            loading = Loading("from distil_papers.common.layers import attention", "attention.load(folder, {model})")
             run.finish(student, loading=None if plan.pattern is None else loading)
 
 

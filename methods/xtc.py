@@ -484,7 +484,7 @@ def main(args: Args) -> None:
             analysis["distance"] = distances(student, before)
             if parallel.main():
                 save_file(latent(student), run.folder / "latent.safetensors")
-            parameters, loading = student.num_parameters(), Loading("import common.layers.packed")
+            parameters, loading = student.num_parameters(), Loading("import distil_papers.common.layers.packed")
             run.finish(packed.pack_model(student), analysis=analysis, parameters=parameters, loading=loading)
 
 

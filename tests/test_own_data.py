@@ -900,8 +900,14 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
 
     (dead, _), (warm, _) = rows(dead=[0.4], warm=[0.9])
     warm.start = "first 2 layers of T"
-    assert arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm]) == "the rate: 0.0009 was the highest and the best"
-    assert arena.likely_cause(dead, trials(0.5, 0.4, None), [warm]) == "the rate: 0.0001 was the lowest and the best"
+    assert (
+        arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm])
+        == "the rate: the highest that was tried, 0.0009, was the best"
+    )
+    assert (
+        arena.likely_cause(dead, trials(0.5, 0.4, None), [warm])
+        == "the rate: the lowest that was tried, 0.0001, was the best"
+    )
     assert arena.likely_cause(dead, trials(0.4, 0.4, 0.4), [warm]) == "the start, random weights"
     assert arena.likely_cause(dead, trials(0.4, 0.5, 0.4), []) == "the budget"
     assert arena.likely_cause(dead, None, [warm]) == "the rate, of which one was tried"
