@@ -889,7 +889,7 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
         "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("1600", True, 100)}
+    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("2133", True, 100)}
     assert len(jobs) == 12
     refused(lambda: arena.search_of(wanted | {"budget": "paper"}, CLASSES, "out"), "--rates 1 leaves them out")
 
