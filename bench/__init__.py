@@ -7,7 +7,7 @@
     report     a page with plots; pages: the tables on README.md and docs/; claims: what the papers claim
     arena      which small model to ship, and what students cost
     papers     the papers' tables and commands; figures: their figures; studies/: finished questions
-    speed      contenders in turn; benchmarks: its cases
+    speed      kernels, losses and steps beside their rivals, in turn
 
 Here is what the commands of `python -m bench` share: their parser, and the folder of what is kept.
 """

@@ -1,8 +1,8 @@
 """The papers' claims: which of them held here. The tables of docs/claims.md, from bench/published/claims.toml.
 
 The head of that file says what its keys mean; `python -m bench pages` writes the tables. The word of a claim follows
-from a 95% interval over seeds, and test items where predictions are kept; from a count; or from several cases with
-one median each, which have to agree. A † cell decides nothing.
+from a 95% interval over seeds, and test items where predictions are kept. Counts, and times that are medians, stand
+there with their word. A † cell decides nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import FOLDER, saved, stats
+from bench import FOLDER, stats
 from bench.records import KEPT
-from bench.speed import FULL
 from bench.table import Grid, Row, Table, load, on_matched, short, teacher_score
 from common import results
 from common.args import BadInput
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
 COLUMNS = ("pocket", "real")
+TITLES = {"mc3kd": "MC3KD", "xtc": "XTC", "cmow": "CMOW", "efficient_attention": "efficient attention", "cka": "CKA"}
 Scores = dict[str, dict[str, dict[int, float]]]  # row -> task -> seed -> value
 
 
@@ -75,48 +75,7 @@ def scores(name: str) -> Scores:
     return found
 
 
-@functools.cache
-def cases(name: str) -> dict[str, dict[str, float]]:
-    """Of what has one median: row -> case -> value: kernels, attentions by shape and rival, files."""
-    report = saved(name)
-    found: dict[str, dict[str, float]] = {}
-    for machine, entry in report.get("machines", {}).items():
-        for key, value in entry["ratios"].items():
-            what, _, pair = key.rpartition(", ")
-            found.setdefault(pair, {})[f"{what}, {machine}"] = value
-    for shape, entry in report.get("shapes", {}).items():
-        efficient = [name for name in entry["attentions"] if name not in FULL]
-        for attention, measured in entry["attentions"].items():
-            start, named = (f"{attention}/", efficient) if attention in FULL else ("", [attention])
-            for quantity in ("seconds", "bytes"):
-                for length, value in measured[quantity].items():
-                    line = found.setdefault(f"{start}{quantity}/{length}", {})
-                    line |= {f"{one}, {shape}": value for one in named}
-    for model, entry in report.get("models", {}).items():
-        found[f"{model}/disk"] = {"": entry["disk"]}
-    return found
-
-
 # --- answers -----------------------------------------------------------------------------------------------------
-
-
-def word(low: float, high: float, more: bool, bound: float = 0.0) -> str:
-    """What a claim is called that something is more, or less, than a bound."""
-    if low <= bound <= high:
-        return WORDS[2]
-    return WORDS[0] if (low > bound) == more else WORDS[1]
-
-
-def compared(answer: dict[str, Any]) -> tuple[str, str]:
-    """Of an answer the word and the cases, those of one side over the other's: all of them have to lie on one side."""
-    found, bound = cases(answer["results"]), answer.get("times", 1.0)
-    left = found.get(answer.get("more") or answer["less"], {})
-    right = found.get(answer["than"], {}) if "than" in answer else dict.fromkeys(left, 1.0)
-    ratios = [value / right[case] for case, value in left.items() if case in right]
-    low, high = min(ratios), max(ratios)
-    ends = f"{low:.2f}" if len(ratios) == 1 else f"{low:.2f} to {high:.2f}"
-    count = "" if len(ratios) == 1 else f", {len(ratios)} cases, one median each"
-    return word(low, high, "more" in answer, bound), f"{ends} times{count}"
 
 
 def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
@@ -183,9 +142,6 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
     if "figure" in answer:
         return answer["said"], answer["figure"]
     name = answer["results"]
-    if answer.get("once"):
-        said, figure = compared(answer)
-        return said, f"{figure}; `{name}`"
     said, figure = estimated(answer)
     other = said
     if (whole := kept(name)) and "mnli" in map(short, whole.tasks):
@@ -209,13 +165,15 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
     each = stats.by_task(samples)
     if all(stats.sides(each, bound)):  # tasks that contradict each other have no common answer
         return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
-    said = word(interval.low, interval.high, "more" in answer, bound)
-    return said, figure + (stats.only_on(each, bound, interval.low > bound) if said in WORDS[:2] else "")
+    if interval.low <= bound <= interval.high:
+        return WORDS[2], figure
+    said = WORDS[0] if (interval.low > bound) == ("more" in answer) else WORDS[1]
+    return said, figure + stats.only_on(each, bound, interval.low > bound)
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Column -> (word, figure). Times and counts, which have no interval, need no other column."""
-    exact = any("figure" in answer or answer.get("once") for answer in claim.get("answers", []))
+    exact = any("figure" in answer for answer in claim.get("answers", []))
     found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
         found["pocket"] = WORDS[3], f"takes {claim['takes']}"
@@ -234,24 +192,22 @@ def of_paper(paper: str) -> str:
         if claim["paper"] == paper:
             cells = [f"**{said}**: {text}" if text else said for said, text in answers(claim).values()]
             lines.append([claim["claim"], claim["published"], *cells])
-    return Grid(["claim", "in the paper", *COLUMNS], lines).markdown()
+    return Grid(["claim", "in the paper", "small tasks", "real tasks"], lines).markdown()
+
+
+def outcome(claim: dict[str, Any]) -> str:
+    """One word for all columns: a claim that failed anywhere did not hold, and one that held elsewhere held."""
+    found = {said for said, _ in answers(claim).values()}
+    return next(word for word in (WORDS[1], WORDS[0], *WORDS[2:]) if word in found)
 
 
 def counts() -> str:
-    """How many claims of each paper have which word. Times and counts, without an interval, stand apart."""
-    claims = {p: [claim for claim in read()["claims"] if claim["paper"] == p] for p in PAPERS}
-    claims["all"] = read()["claims"]
+    """How many claims of each paper have which outcome."""
     lines = []
-    for paper, some in claims.items():
-        mine, later = [answers(claim) for claim in some], sum("since the" in claim["claim"] for claim in some)
-        exact = [one for one in mine if "-" in (said for said, _ in one.values())]
-        trained = [one for one in mine if one not in exact]
-        each = [sum(one[column][0] == said for one in trained) for column in COLUMNS for said in WORDS]
-        each += [sum(said in (found for found, _ in one.values()) for one in exact) for said in WORDS[:3]]
-        lines.append([paper, *map(str, (len(mine), later, *each))])
-    header = [f"{column}: {said}" for column in COLUMNS for said in WORDS]
-    header += [f"times, counts: {said}" for said in WORDS[:3]]
-    return Grid(["paper", "claims", "since the results", *header], lines).markdown()
+    for title, papers in [(title, (paper,)) for paper, title in TITLES.items()] + [("all", PAPERS)]:
+        found = [outcome(claim) for claim in read()["claims"] if claim["paper"] in papers]
+        lines.append([title, *(str(found.count(word)) for word in WORDS), str(len(found))])
+    return Grid(["paper", "held somewhere, failed nowhere", "failed somewhere", *WORDS[2:], "claims"], lines).markdown()
 
 
 def sources() -> str:

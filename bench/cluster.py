@@ -59,8 +59,6 @@ def command(words: list[str], log: str, environment: dict[str, str], patience: f
 class Command:
     """A command on the cluster, with the part of `multiprocessing.Process` that the bench asks for."""
 
-    pid = None
-
     def __init__(self, ray: Any, task: Any) -> None:
         self.ray, self.task = ray, task
         self.code: int | None = None

@@ -28,7 +28,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import BertConfig, BertForMaskedLM
 
-from bench import Parser, report
+from bench import Parser, pages, report
 from bench.records import folder_of
 from bench.report import Line, heatmap, lines, pyplot, save
 from bench.table import budget_of, load
@@ -241,10 +241,10 @@ def cka_curve(width: str, folder: Path, words: list[str]) -> None:
         mixed = (1 - share) * layer + share * other
         turned, narrow = 3 * mixed @ turn, mixed @ turn[:, : D // 4]
         for name, loss in {
-            "CKA: rotated, times 3": method.cka_loss(method.covariances(turned, layer)),
-            f"CKA: {D // 4} of {D} dimensions": method.cka_loss(method.covariances(narrow, layer)),
             "cosine: as it is": method.hidden_loss("cosine", mixed, layer),
             "cosine: rotated, times 3": method.hidden_loss("cosine", turned, layer),
+            "CKA: rotated, times 3": method.cka_loss(method.covariances(turned, layer)),
+            f"CKA: {D // 4} of {D} dimensions": method.cka_loss(method.covariances(narrow, layer)),
         }.items():
             xs, ys = series.setdefault(name, ([], []))
             xs.append(100 * share)
@@ -389,8 +389,8 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
         axes.axis("on")
         axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(1e-3, 0.3), cmap="viridis")
         axes.set(title=f"{name}: {(weights > 1e-6).mean():.0%}", xticks=[], yticks=[])
-    figure.supylabel("token that looks", fontsize=9)
-    figure.supxlabel("token that is seen; bright: much, white: not at all", fontsize=9)
+    figure.supylabel("query token", fontsize=9)
+    figure.supxlabel("key token; white: not seen; above: share of pairs", fontsize=9)
     save(figure, folder / "attention" / "masks.png")
 
 
@@ -398,12 +398,15 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
 
 
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
-    """The first plots of `python -m bench report`, of the same files and folders: bars, and a ladder."""
+    """The first plots of `python -m bench report`, for a page: bars, and a ladder of four rows, named in words."""
     places = split_paths(names)
     found = load(map(folder_of, places), budget_of(places))
-    if not report.draw_arena(found, folder / "arena.png"):
+    titles = {row: title for title, row in pages.LAYOUT["tables"]["arena"]["lines"].items()}
+    for row in found.rows:
+        row.label = titles.get(row.name, row.label)
+    if not report.draw_arena(found, folder / "arena.png", "Losses on all tokens' states come near the teacher"):
         raise BadInput(f"{names}: no row has results on every task")
-    report.draw_ladder(found, folder / "ladder.png")
+    report.draw_ladder(found, folder / "ladder.png", ("undistilled", "kd", "pkd-skip", "mse-kd"))
 
 
 FIGURES: dict[str, Callable[[str, Path, list[str]], None]] = {

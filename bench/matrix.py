@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,14 +115,11 @@ class Job:
         """A digest of the script's name, the variant and the settings, but for the seed, that are not the script's
         defaults: an option more or less, or another folder, does not change it, a later version of the training or of
         the variant's loss does."""
-        return self.asked_of(Path(self.words[0]).stem)
-
-    def asked_of(self, method: str) -> str:
-        """`asked`, of a script that is called so."""
         default = type(self.args)().settings()
         others = {key: value for key, value in self.args.settings().items() if key != "seed" and value != default[key]}
         others |= self.args.versions(self.args.variant)
-        return results.digest([method, self.args.variant, others, *range(1, results.TRAINING_VERSION)])[:12]
+        method, version = Path(self.words[0]).stem, results.TRAINING_VERSION
+        return results.digest([method, self.args.variant, others, *range(1, version)])[:12]
 
     @property
     def fingerprint(self) -> str:
@@ -183,19 +180,11 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
     return whole | (own if "tune" in table else {}) | table | {"rows": [rows[name] for name in names]}
 
 
-def part_of(table: dict[str, Any], rows: str | None, where: str) -> dict[str, Any]:
-    """A table with those of its rows that `--rows` names, with commas, in the file's order; None: all."""
-    known, wanted = named(table, where), split_list(rows or "")
+def chosen(option: str, text: str, known: Iterable[str], where: str) -> list[str]:
+    """What an option names, with commas; `BadInput` for a name that is not known."""
+    known, wanted = list(known), split_list(text)
     if wrong := [name for name in wanted if name not in known]:
-        raise BadInput(f"--rows {wrong[0]}: {where} has {', '.join(known)}")
-    return table | {"rows": [row for name, row in known.items() if rows is None or name in wanted]}
-
-
-def tasks_of(tasks: str, known: set[str], where: str) -> set[str]:
-    """The tasks that `--tasks` names, with commas; `BadInput` for one that no row has."""
-    wanted = set(split_list(tasks))
-    if wrong := sorted(wanted - known):
-        raise BadInput(f"--tasks {wrong[0]}: {where} has {', '.join(sorted(known))}")
+        raise BadInput(f"{option} {wrong[0]}: {where} has {', '.join(known)}")
     return wanted
 
 
@@ -266,15 +255,15 @@ def rows_of(table: dict[str, Any], where: str) -> list[Entry]:
     where += f", of {table['of']}" if "of" in table else ""
     tune = table["tune"] if isinstance(table.get("tune"), dict) else {}  # else it is the scripts' argument
     apart = {"rows", "of", "out", "trials", "pairs"} | ({"tune"} if tune else set())
-    common = plain({key: value for key, value in table.items() if key not in apart})
+    common = {key: value for key, value in table.items() if key not in apart}
     tried = {key: value for key, value in tune.items() if isinstance(value, list) and key not in ("seeds", "tasks")}
     rows = []
     for label, row in named(table, where).items():
-        merged = common | plain({key: value for key, value in row.items() if key not in OF_ROW})
+        merged = common | {key: value for key, value in row.items() if key not in OF_ROW}
         with within(f"{where}, row {label}"):
             own = row.get("tune", {})
-            grid = plain(tried | own) if isinstance(own, dict) else {"tune": own}
-            weight = plain(row.get("weight", {})) if tune else {}
+            grid = tried | own if isinstance(own, dict) else {"tune": own}
+            weight = row.get("weight", {}) if tune else {}
             if wrong := [name for name, values in grid.items() if not isinstance(values, list | tuple) or not values]:
                 raise BadInput(f"tune: {wrong[0]}: must be a list of values to try")
             if twice := set(grid) & set(merged):
@@ -303,11 +292,6 @@ def within(where: str) -> Iterator[None]:
         yield
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-
-
-def plain(table: dict[str, Any]) -> dict[str, Any]:
-    """With keys as the scripts' arguments are called in Python."""
-    return {key.replace("-", "_"): value for key, value in table.items()}
 
 
 NOTHING_TRIED: dict[str, Any] = {"metrics": {}, "comparable": {}, "rows": {}}
@@ -357,7 +341,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
     budget before the second."""
     with within(row.where):
         Args = module_of(row.script).Args
-        table = {"variant": Args().variant, "cache_dir": "runs/cache"} | plain(table) | (point or {})
+        table = {"variant": Args().variant, "cache_dir": "runs/cache"} | table | (point or {})
         tasks, seeds = listed(table, "tasks", str), listed(table, "seeds", int)
         known = {one.name for one in fields(Args)} - set(SET_HERE)
         if {"budget", "budgets"} <= set(table):
@@ -411,21 +395,17 @@ def matching(value: str, task: str, seed: int) -> str:
 def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
     """Of the files of one's own that are read: a task's, a teacher's outputs, models in folders; None of what does not
     change."""
-    if data_dir := given.get("data_dir"):
-        places = list(find_files(task, data_dir).values())
+    if "data_dir" in given:
+        places = list(find_files(task, given["data_dir"]).values())
     else:
         places = [expanded(name)] if is_data_set(name) else []
-    files = [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
+    places += [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
     named = [given.get(key, "") for key in ("teacher", "init", "tokenizer", "pretraining_teacher")]
-    for model in split_paths(",".join(named)):
-        folder = Path(parse_model(model)[0])
-        if (folder / "config.json").is_file():
-            globs = "*.safetensors", "*.json", "*.txt", "*.model", "*/config.json"
-            files += sorted(path for glob in globs for path in folder.glob(glob))
-    for place in places:
-        saved = (place / "dataset_dict.json").is_file()  # by save_to_disk, with a folder for each split
+    folders = [Path(parse_model(model)[0]) for model in split_paths(",".join(named))]
+    files: list[Path] = []
+    for place in places + [folder for folder in folders if (folder / "config.json").is_file()]:
         if place.is_dir():
-            files += sorted(place.glob("**/*" if saved else "*"))
+            files += sorted(place.rglob("*"))
         else:  # of a split in parts the name is a pattern
             files += [place] if place.is_file() else sorted(place.parent.glob(place.name))
     stamped = tuple((file, file.stat().st_mtime_ns) for file in files if file.is_file())

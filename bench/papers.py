@@ -99,11 +99,6 @@ def load(method: str) -> Paper:
 # --- what a row means ----------------------------------------------------------------------------------------
 
 
-def tasks_of(column: str) -> list[str]:
-    """`"mrpc:f1/accuracy"` -> its task; of a mean, and of what no run has, none."""
-    return [] if column.startswith(("! ", "mean of ")) else [column.partition(":")[0]]
-
-
 def filled(text: str, values: dict[str, str]) -> str:
     """A template with its {NAMES}; a name that no label has a value for is empty."""
     return text.format_map(defaultdict(str, values))
@@ -113,11 +108,6 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
     """Options and their values, in turn, as a dictionary; of one that comes again the last value."""
     words = list(words)
     return dict(zip(words[::2], words[1::2], strict=True))
-
-
-def local(task: str) -> bool:
-    """Whether a task is read from files alone, as no repository of the hub serves it."""
-    return task in TASKS and bool(TASKS[task].splits) and not TASKS[task].hub
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +124,7 @@ class Line:
         words, labels = self.paper.words, dict(zip(self.table.labels, self.row.labels, strict=True))
         said: list[str | dict[str, str]] = []
         for column, label in labels.items():
-            if column in words and label not in words[column]:
-                where = f"{self.paper.method}, table {self.table.name}"
-                raise ValueError(f"{where}: no word for {column} {label!r}")
-            word = words.get(column, {}).get(label, label)
+            word = words[column][label] if column in words else label
             said.append({column: word} if isinstance(word, str) and word[:2] not in ("! ", "= ") else word)
         for columns in (columns for columns in words if " | " in columns):
             together = " | ".join(labels.get(part, "") for part in columns.split(" | "))
@@ -163,13 +150,15 @@ class Line:
     def tasks(self) -> list[str]:
         """The tasks that it has figures of."""
         there = [name for name, cell in zip(self.table.columns, self.row.cells, strict=True) if cell != "-"]
-        found = [tasks_of(filled(self.paper.columns[name], self.values)) for name in there]
-        return list(dict.fromkeys(chain(*found)))
+        columns = [filled(self.paper.columns[name], self.values) for name in there]
+        runs = [column for column in columns if not column.startswith(("! ", "mean of "))]
+        return list(dict.fromkeys(column.partition(":")[0] for column in runs))
 
     def options(self, task: str) -> dict[str, str]:
         """Option -> value of its command for a task; what stands later replaces what stands before."""
         tasks = self.paper.per_task[self.table.per_task] if self.table.per_task else {}
-        words = f"{self.paper.common} {self.table.run or ''} {tasks.get(task, '')}" + " --data-dir DIR" * local(task)
+        local = task in TASKS and bool(TASKS[task].splits) and not TASKS[task].hub  # none of the hub serves it
+        words = f"{self.paper.common} {self.table.run or ''} {tasks.get(task, '')}" + " --data-dir DIR" * local
         said = self.values | {"task": task}
         found: dict[str, str] = {}
         for option, value in pairs(shlex.split(words)).items():
@@ -190,15 +179,13 @@ class Line:
         lines: dict[tuple[str, ...], list[str]] = {}
         for task in self.tasks:
             lines.setdefault(tuple(chain(*self.options(task).items())), []).append(task)
-        why = "" if self.tasks else "no column is of a task here"
-        found = [["python", self.script(words), "--task", ",".join(tasks), *words] for words, tasks in lines.items()]
-        return found, why
-
-    def script(self, words: tuple[str, ...]) -> str:
-        """The paper's script, or that of the rival of another paper that the variant names."""
-        variant = pairs(words)["--variant"]
-        rival = f"bench/baselines/{variant}.py"
-        return rival if (results.ROOT / rival).is_file() else f"methods/{self.paper.method}.py"
+        found = []
+        for words, tasks in lines.items():
+            script = f"bench/baselines/{pairs(words)['--variant']}.py"  # that of a rival, of another paper
+            if not (results.ROOT / script).is_file():
+                script = f"methods/{self.paper.method}.py"
+            found.append(["python", script, "--task", ",".join(tasks), *words])
+        return found, "" if found else "no column is of a task here"
 
 
 def lines_of(paper: Paper, table: PrintedTable) -> list[Line]:
@@ -244,12 +231,12 @@ def main(argv: list[str]) -> None:
     paper = load(asked.method)
     if asked.table is not None and asked.table not in paper.names():
         raise BadInput(f"--table {asked.table}: {asked.method} has {', '.join(paper.names())}")
-    tables, sizes = ([table for table in some if asked.table in (None, table.name)]
-                     for some in (paper.tables, paper.sizes))  # fmt: skip
+    tables = [table for table in paper.tables if asked.table in (None, table.name)]
     if asked.commands:
         texts = [commands_text(paper, table) for table in tables]
     else:
         texts = [table_text(table, [line.reason or "" for line in lines_of(paper, table)]) for table in tables]
+        sizes = [table for table in paper.sizes if asked.table in (None, table.name)]
         texts += [table_text(table, [""] * len(table.rows)) for table in sizes]
     mark = "# " * asked.commands  # of what a shell leaves alone
     remarks = "\n".join(mark + line for remark in paper.remarks for line in wrapped(remark).splitlines())

@@ -101,24 +101,21 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
     if not (folder / "matrix.json").is_file():
         return dict.fromkeys(sorted(folder.rglob("result.json")), ""), []
     with reading(folder / "matrix.json", "the list of commands of `python -m bench run`, which writes it anew") as text:
-        wanted = {key: (asked, folder / "jobs" / f"{key}.json") for key, asked in json.loads(text).items()}
+        wanted = {**json.loads(text)}
     paths, missing = dict[Path, str](), []
-    for key, (asked, path) in wanted.items():
-        if not path.is_file():
-            missing.append(f"{key}: never run")
-            continue
-        with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
-            note = json.loads(text)
-            if note["asked"] != asked:  # before a winner changed
-                missing.append(f"{key}: never run with these settings")
-                continue
-            made = note["results"] if note["status"] == "done" else []
-            missing += [] if made else [f"{key}: {note.get('error', 'stopped')}"]
-            for name in made:
-                if (folder / name).is_file():
-                    paths[folder / name] = asked
-                else:
-                    missing.append(f"{key}: {name} is gone")
+    for key, asked in wanted.items():
+        note: dict[str, Any] = {}
+        if (path := folder / "jobs" / f"{key}.json").is_file():
+            with reading(path, "a note of `python -m bench run`, which writes it anew") as text:
+                found = json.loads(text)
+                note = found if found["asked"] == asked else {}  # of before a winner changed
+        made = note.get("results", [])
+        missing += [] if made else [f"{key}: {note.get('error', 'not run with these settings')}"]
+        for name in made:
+            if (folder / name).is_file():
+                paths[folder / name] = asked
+            else:
+                missing.append(f"{key}: {name} is gone")
     return dict(sorted(paths.items())), missing
 
 
@@ -177,13 +174,11 @@ def save_predictions(cells: list[Cell], path: Path) -> None:
     files = {}
     for place, of_row in found.items():
         files[place] = {f"{key}|{','.join(map(str, one))}": np.stack(list(one.values())) for key, one in of_row.items()}
-    old = {*predictions_of(path, "").parent.rglob("*.safetensors.gz")}
+    for before in predictions_of(path, "").parent.rglob("*.safetensors.gz"):
+        before.unlink()
     for place, arrays in (files | {"labels": labels} if files else {}).items():
         (beside := predictions_of(path, place)).parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(gzip.compress(dump(arrays), mtime=0))
-        old.discard(beside)
-    for gone in old:
-        gone.unlink()
     arrays_of.cache_clear()
 
 

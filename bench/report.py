@@ -161,6 +161,8 @@ def panels(groups: dict[str, dict[str, Line]], path: Path, x: str, y: str,
             axes[max(0, rows - 2), 1].tick_params(labelbottom=True)
         for name, (colour, line) in styles.items():
             axes.flat[0].plot([], [], color=colour, linestyle=line, label=name)
+        if marked:
+            axes.flat[0].plot([], [], color="grey", linestyle="-.", linewidth=0.8, label="teacher")
         if len(names) > 1:
             figure.legend(loc="outside lower center", ncols=3, fontsize=6, frameon=False)
         for axis in axes[-1]:
@@ -202,8 +204,9 @@ MARKS = {  # what a row is called beside vanilla KD -> shape, colour, legend
 }
 
 
-def draw_arena(found: Table, path: Path) -> bool:
-    """A dot and a bar for each row of the arena, from above, and a line at each baseline; whether there is a row."""
+def draw_arena(found: Table, path: Path, title: str = "") -> bool:
+    """A dot and a bar for each row of the arena, from above, and a line at each baseline and at the teacher; whether
+    there is a row. Without a `title` it is the student's kind."""
     rows = [row for row in found.arena() if found.mean(row) is not None]
     if not rows:
         return False
@@ -219,24 +222,28 @@ def draw_arena(found: Table, path: Path) -> bool:
         for role, line in zip(ROLES.values(), ("--", ":"), strict=True):
             if baseline := next((row for row in rows if row.role == role), None):
                 value = 100 * found.mean(baseline).mean  # type: ignore[union-attr]
-                axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=role, zorder=0)
+                axes.axvline(value, color="grey", linestyle=line, linewidth=1, label=baseline.label, zorder=0)
+        if all(record["teacher"]["metrics"] for record in found.tasks.values()):
+            value = 100 * fmean(map(teacher_score, found.tasks.values()))
+            axes.axvline(value, color="grey", linestyle="-.", linewidth=1, label="teacher", zorder=0)
         axes.set_yticks(range(len(rows)), [row.label for row in rows])
-        axes.set(xlabel=f"mean score over {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
+        axes.set(xlabel=f"mean of {', '.join(map(short, found.tasks))}, %", ylim=(len(rows) - 0.4, -0.6))
         for shape, colour, said in (mark for called, mark in MARKS.items() if called in used):
             axes.plot([], [], shape, color=colour, markersize=5, linestyle="", label=said)
-        figure.suptitle(rows[0].kind, fontsize=9)
+        figure.suptitle(title or rows[0].kind, fontsize=9)
         figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
         axes.grid(axis="x", alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return True
 
 
-def draw_ladder(found: Table, path: Path) -> bool:
-    """Score by budget, a panel for each task and a line for each row of the arena; whether there is a ladder."""
+def draw_ladder(found: Table, path: Path, only: Sequence[str] = ()) -> bool:
+    """Score by budget, a panel for each task and a line for each row of the arena, or for those called `only`; whether
+    there is a ladder."""
     groups: dict[str, dict[str, Line]] = {}
     marked = {}
     for task, record in found.tasks.items():
-        for row in found.arena():
+        for row in (row for row in found.arena() if not only or row.name in only):
             rungs = {amount: 100 * fmean(values) for amount, values in found.rungs(row, task).items() if values}
             if rungs:
                 groups.setdefault(short(task), {})[row.label] = list(rungs), list(rungs.values())

@@ -55,12 +55,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench import Parser, at_least
-from bench.matrix import Job, Matrix, build, file_of, out_of, part_of, path_of, read_file, tasks_of
+from bench.matrix import Job, Matrix, build, chosen, file_of, named, out_of, path_of, read_file
 from common import results
 from common.args import BadInput, Interrupted, split_list
 
@@ -82,38 +81,28 @@ def log_path(out: Path, job: Job) -> Path:
     return out / "jobs" / f"{job.key}.log"
 
 
-def note_path(out: Path, job: Job) -> Path:
-    return out / "jobs" / f"{job.key}.json"
-
-
 def log_of(out: Path, job: Job) -> list[str]:
-    """The lines of a command's log, if there is one."""
+    """The lines of a command's log that are not empty."""
     with contextlib.suppress(OSError):
-        return log_path(out, job).read_text(encoding="utf-8", errors="replace").splitlines()
+        text = log_path(out, job).read_text(encoding="utf-8", errors="replace")
+        return [line for line in text.splitlines() if line.strip()]
     return []
 
 
-def read_note(out: Path, job: Job) -> dict[str, Any]:
-    """The note of this very command; {} if there is none or it is damaged."""
+def write_note(out: Path, job: Job, **how: Any) -> None:
+    note = {"command": list(job.words), "data": job.data, "asked": job.asked}
+    results.write_json(log_path(out, job).with_suffix(".json"), note | how)
+
+
+def made_by(out: Path, job: Job) -> list[str]:
+    """The results, relative to OUT, with which this very command has ended; [] if it has not, or they are gone."""
     try:
-        note = json.loads(note_path(out, job).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    mine = {"command": list(job.words), "data": job.data, "asked": job.asked}
-    same = isinstance(note, dict) and all(note.get(key, value) == value for key, value in mine.items())
-    return note if same else {}
-
-
-def write_note(out: Path, job: Job, status: str, **more: Any) -> None:
-    note = {"status": status, "command": list(job.words), "data": job.data, "asked": job.asked}
-    results.write_json(note_path(out, job), note | more)
-
-
-def done(out: Path, job: Job) -> bool:
-    """Whether the command ended well and its results are still there."""
-    note = read_note(out, job)
-    paths = note["results"] if note.get("status") == "done" else []
-    return bool(paths) and all((out / path).is_file() for path in paths)
+        note = json.loads(log_path(out, job).with_suffix(".json").read_text(encoding="utf-8"))
+        same = [note["command"], note["data"], note["asked"]] == [list(job.words), job.data, job.asked]
+        paths = note["results"] if same else []
+    except (OSError, ValueError, KeyError, TypeError):  # not there, of a command that failed, or damaged
+        return []
+    return paths if all((out / path).is_file() for path in paths) else []
 
 
 def results_of(out: Path, job: Job) -> list[str]:
@@ -134,12 +123,6 @@ def scores_of(out: Path, paths: list[str]) -> str:
         return ""
     values = [f"{p['value'] * (1 if p['name'] == 'perplexity' else 100):.1f}" for p in primary]
     return f"{evaluate.TITLES[primary[0]['name']]} {', '.join(values)}, "
-
-
-def last_line(out: Path, job: Job) -> str:
-    """What a command said last."""
-    lines = [line for line in log_of(out, job) if line.strip()] or ["no output"]
-    return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1])
 
 
 # --- processes -----------------------------------------------------------------------------------------------
@@ -163,11 +146,10 @@ def environment(jobs: list[Job], threads: int) -> dict[str, str]:
 
 def command(words: tuple[str, ...], log: Path, threads: int) -> None:
     """In a new process: run a script of the repository as `python SCRIPT ...` would."""
-    runner = multiprocessing.parent_process()
-    if runner is None or not runner.is_alive():  # killed before it could note this process, which nobody would end
-        return
-    os.setsid()  # Ctrl-C reaches it through `stop_commands` alone
+    os.setsid()  # Ctrl-C reaches it through `stop` alone
     os.chdir(results.HOME)
+    lock = FileLock(log.with_suffix(".lock"))
+    lock.acquire()  # a command that has outlived its runner ends before its successor begins
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -184,36 +166,23 @@ def command(words: tuple[str, ...], log: Path, threads: int) -> None:
 def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:
     log = log_path(out, job).absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
+    for before in (log, log.with_suffix(".json")):
+        before.unlink(missing_ok=True)
     if cluster is not None:
         process: Any = cluster.start(job.words, log, threads, PATIENCE)
     else:
         process = START.Process(target=command, args=(job.words, log, threads), name=job.key)
         process.start()
-    write_note(out, job, "running", pid=process.pid, born=born(process.pid))
     return Running(job, process, time.monotonic())
 
 
-def born(pid: int | None) -> float | None:
-    """When a process of this machine began: with its id, its name; None if it is gone."""
-    try:
-        return None if pid is None else psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
-
-
-def stop_commands(out: Path, jobs: list[Job]) -> None:
-    """End those that are noted as running, of this runner or of one that was killed: two processes must not write one
-    run. Asked for an end, a command saves a checkpoint."""
-    notes = [read_note(out, job) for job in jobs]
-    found = []
-    for note in notes:
-        if note.get("status") == "running" and note["born"] is not None and born(note["pid"]) == note["born"]:
-            with contextlib.suppress(psutil.Error):
-                found.append(psutil.Process(note["pid"]))
-                found[-1].terminate()
-    _, alive = psutil.wait_procs(found, PATIENCE)
-    for process in alive:
+def stop(processes: list[Any]) -> None:
+    """End commands. Asked for an end, one saves a checkpoint."""
+    for process in processes:
+        process.terminate()
+    ends = time.monotonic() + PATIENCE
+    for process in processes:
+        process.join(max(0.0, ends - time.monotonic()))
         process.kill()
 
 
@@ -248,8 +217,7 @@ def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any
 def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
     """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
-    stop_commands(out, plan.jobs)
-    finished = [job for job in plan.jobs if done(out, job)]
+    finished = [job for job in plan.jobs if made_by(out, job)]
     waiting = in_order([job for job in plan.jobs if job not in finished])
     os.environ |= environment(waiting, threads)
     START.set_forkserver_preload(PRELOAD)
@@ -273,12 +241,14 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
                 job, took = ended.job, time.monotonic() - ended.started
                 paths = [] if ended.process.exitcode else results_of(out, job)
                 if paths:
-                    write_note(out, job, "done", seconds=took, results=paths)
+                    write_note(out, job, seconds=took, results=paths)
                     teachers.add(job.teacher)
                     said = f"{scores_of(out, paths)}done in {took:.0f} s"
                 else:
-                    said = f"FAILED ({ended.process.exitcode}): {last_line(out, job)}"
-                    write_note(out, job, "failed", seconds=took, error=said)
+                    lines = log_of(out, job) or ["no output"]
+                    last = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1])
+                    said = f"FAILED ({ended.process.exitcode}): {last}"
+                    write_note(out, job, seconds=took, error=said)
                     failed.append(job)
                 further = plan.more(job, bool(paths))
                 waiting, total = in_order(waiting + further), total + len(further)
@@ -289,10 +259,8 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     except Interrupted:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        if cluster is not None:
-            cluster.stop([r.process for r in running if r.process.exitcode is None], PATIENCE)
-        else:
-            stop_commands(out, [r.job for r in running])
+        alive = [one.process for one in running if one.process.exitcode is None]
+        stop(alive) if cluster is None else cluster.stop(alive, PATIENCE)
         raise
     finally:
         bar.close()
@@ -318,7 +286,7 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
     at_once = options.jobs or (cluster.places if cluster else here)
     threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
     threads = max(1, int(options.cpus)) if cluster else threads
-    before = sum(done(plan.out, job) for job in plan.jobs)
+    before = sum(bool(made_by(plan.out, job)) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each",
           flush=True)  # fmt: skip
     if plan.said:
@@ -373,7 +341,10 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their budgets, run nothing")
     options = parser.parse_args(argv)
     path = path_of(options.file) or Path(options.file)
-    table, changes = part_of(read_file(path), options.rows, options.file), dict[str, Any]()
+    table, changes = read_file(path), dict[str, Any]()
+    if options.rows is not None:
+        rows = named(table, options.file)
+        table["rows"] = [rows[name] for name in chosen("--rows", options.rows, rows, options.file)]
     if options.budget is not None:
         ladder = [budget for budget in table.pop("budgets", []) if str(budget) == options.budget]
         changes = {"budgets": ladder} if ladder else {"budget": options.budget}
@@ -381,7 +352,7 @@ def plan_of(argv: list[str]) -> tuple[Matrix, Any]:
         changes["seeds"] = seeds_of(options.seeds)
     plan = build(table | changes, out_of(path, options.out), options.file)
     if options.tasks is not None:
-        only = tasks_of(options.tasks, {job.task for job in plan.jobs}, options.file)
+        only = chosen("--tasks", options.tasks, sorted({job.task for job in plan.jobs}), options.file)
         plan = dataclasses.replace(plan, jobs=[job for job in plan.jobs if job.task in only])
     if options.kept is not None:
         from bench import records  # which imports torch

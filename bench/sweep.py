@@ -1,7 +1,6 @@
 """Trials: what every row of a file is best run with, by scores that are not reported.
 
     python -m bench sweep arena                                           # the rows of a file with [tune]
-    python -m bench sweep arena --rows undistilled,kd                     # some of them; likewise --tasks
     python -m bench sweep mc3kd --variants kd,mc3kd --trials 12 --task pocket/rte    # a paper's grid; arguments follow
     python -m bench sweep mc3kd --variants kd --task rte --teacher MODEL --engine ray  # on a cluster (bench/cluster.py)
 
@@ -83,8 +82,6 @@ class Search:
         tune = table["tune"]
         given = {key: value for key, value in tune.items() if key in ("seeds", "tasks") or not isinstance(value, list)}
         self.most = given.pop("trials", None)
-        if self.most is not None and (type(self.most) is not int or self.most < 1):
-            raise BadInput(f"{where}: trials = {self.most!r}: must be a number, 1 or more")
         if budgets := table.get("budgets"):
             given = {"budget": budgets[0]} | given
         apart = {key: value for key, value in table.items() if key != "budgets"}
@@ -93,7 +90,6 @@ class Search:
         self.metrics: dict[str, str] = {}
         self.comparable: dict[str, str] = {}
         self.trials: dict[tuple[str, str], Trial] = {}  # of a row's point
-        self.only = set[str]()  # tasks, if not all
         self.failed: set[str] = set()  # commands, of this sweep
         self.listed: set[str] = set()  # commands that were given out
 
@@ -123,8 +119,8 @@ class Search:
 
     def mean(self, trial: Trial) -> float | None:
         """Of a trial over tasks and seeds; minus infinity if it has failed, None if it is not over."""
-        for job in (job for job in trial.lacking() if run.done(self.out, job)):
-            path, *others = run.read_note(self.out, job)["results"]
+        for job in (job for job in trial.lacking() if run.made_by(self.out, job)):
+            path, *others = run.made_by(self.out, job)
             if others:
                 raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
             record = by_token(results.load(self.out / path))
@@ -172,7 +168,7 @@ class Search:
     def left(self, row: matrix.Entry) -> list[matrix.Job]:
         """The commands of a row that are to be run and were not given out yet."""
         lacking = [job for trial in self.steps(row)[0] for job in trial.lacking()]
-        found = [job for job in lacking if job.key not in self.listed and (not self.only or job.task in self.only)]
+        found = [job for job in lacking if job.key not in self.listed]
         self.listed |= {job.key for job in found}
         return found
 
@@ -225,8 +221,6 @@ def show(found: dict[str, Any]) -> None:
 def main(argv: list[str]) -> None:
     parser = Parser("sweep", __doc__)
     parser.add_argument("what", help="a matrix with [tune]; or a script under methods/, or the path of another")
-    parser.add_argument("--rows", help="of a file: rows, with commas (default: all)")
-    parser.add_argument("--tasks", help="of a file: tasks, with commas; a row's winner waits for the file's others")
     parser.add_argument("--variants", help="of a script: comma-separated variants")
     parser.add_argument("--trials", type=at_least(1), help="of a script: points of the grid for each variant (default:"
                         f" as many as the smallest grid has, at most {USUAL})")  # fmt: skip
@@ -241,7 +235,6 @@ def main(argv: list[str]) -> None:
                 f"{options.what}: its rows have the trials of {table['of']}; sweep that, or give it a [tune]"
             )
         file, kept = matrix.trials_path(table), matrix.trials(table)
-        table = matrix.part_of(table, options.rows, options.what)
     else:
         script = matrix.script_of(options.what)
         if not options.variants:
@@ -249,16 +242,10 @@ def main(argv: list[str]) -> None:
         table, out = table_of(script, words, split_list(options.variants), options.trials)
         file, kept = Path(out) / "trials.json", matrix.NOTHING_TRIED
     search = Search(table, Path(out), options.what, kept)
-    known = {job.task for row in search.rows.values() for trial in search.steps(row)[0] for job in trial.jobs}
-    search.only = matrix.tasks_of(options.tasks or "", known, options.what)
 
     def write() -> dict[str, Any]:
         found = search.found()
-        other = [task for task, said in kept["comparable"].items() if found["comparable"].get(task, said) != said]
-        # rows that are not of this sweep keep theirs, if the data are the same
-        before = kept if kept["comparable"] and not other else matrix.NOTHING_TRIED
-        whole = {name: before[name] | found[name] for name in matrix.NOTHING_TRIED}
-        results.write_json(file, {"file": table.get("trials", options.what)} | whole)
+        results.write_json(file, {"file": table.get("trials", options.what)} | found)
         return found
 
     def more(job: matrix.Job, well: bool) -> list[matrix.Job]:

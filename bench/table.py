@@ -28,7 +28,7 @@ import numpy as np
 
 from bench import FOLDER, Parser, matrix, stats
 from bench.records import KEPT, Cell, Splits, folder_of, read_all, save
-from bench.stats import Contrast, Estimate, Interval, Sample, has_contrasts, pairs, planned, short, spread
+from bench.stats import Contrast, Estimate, Interval, Sample, has_contrasts, planned, short, spread
 from common import evaluate, results, tasks
 from common.args import BadInput
 
@@ -118,7 +118,7 @@ class Table:
     def arena(self) -> list[Row]:
         """The largest group of rows that all compare with each other: of one kind and one start."""
         counts = Counter((row.kind, row.start) for row in self.rows)
-        kind, start = max(counts, key=lambda group: (counts[group], *(-ord(c) for c in "".join(group))))
+        kind, start = max(sorted(counts), key=lambda group: counts[group])
         return [row for row in self.kinds()[kind] if row.start == start]
 
     def linear(self) -> list[Row]:
@@ -293,16 +293,15 @@ def by_token(record: dict[str, Any]) -> dict[str, Any]:
     of which more is better, as of all other scores. Other results are as they were."""
     if record["primary"]["name"] != "perplexity":
         return record
-    metrics, own = (
-        {split: {"token_probability": 1 / values["perplexity"]} for split, values in splits.items()}
-        for splits in (record["metrics"], record["teacher"]["metrics"])
-    )
+
+    def inverse(splits: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        return {split: {"token_probability": 1 / values["perplexity"]} for split, values in splits.items()}
+
+    metrics, teacher = inverse(record["metrics"]), record["teacher"]
     value = float(np.mean([values["token_probability"] for values in metrics.values()]))
-    return record | {
-        "primary": record["primary"] | {"name": "token_probability", "value": value},
-        "metrics": metrics,
-        "teacher": record["teacher"] | {"metrics": own},
-    }
+    primary = record["primary"] | {"name": "token_probability", "value": value}
+    teacher = teacher | {"metrics": inverse(teacher["metrics"])}
+    return record | {"primary": primary, "metrics": metrics, "teacher": teacher}
 
 
 def load(sources: Iterable[Path], budget: int | None = None) -> Table:
@@ -643,12 +642,6 @@ def missing(table: Table, most: int = 12) -> list[str]:
     return [*lines, f"and {len(table.missing) - most} more"] if len(table.missing) > most else lines
 
 
-def markdown(table: Table) -> str:
-    lines = "\n".join(f"- {line}" for line in missing(table))
-    parts = [how(table), scores(table).markdown(), footnote(table)]
-    return "\n\n".join(filter(None, [*parts, f"Failed or missing:\n\n{lines}" * bool(lines)]))
-
-
 def budget_of(names: Sequence[str]) -> int | None:
     """The budget that the files of matrices report, the first of several, where they agree on a number of examples."""
     files = [matrix.read_file(path) for name in names if (path := matrix.path_of(name)) is not None]
@@ -668,22 +661,6 @@ def contrasts(table: Table) -> Grid:
         each = [one.tasks[task].text() if task in one.tasks else "-" for task in table.tasks]
         lines.append([one.what, figure, p, *each, said])
     return Grid(["contrast", "points", "p (Holm)", *map(short, table.tasks), "said"], lines)
-
-
-def pair_table(table: Table) -> Grid:
-    """The pairs of the arena. Bold: told apart; `=`: as good as; `~`: the tasks disagree."""
-    rows = table.arena()
-    found = pairs(table, rows, table.tasks)
-
-    def shown(one: Contrast) -> str:
-        if one.found is None:
-            return "†"
-        mark = "**" * (one.p < 0.05 and not one.disagree)
-        return f"{mark}{100 * one.found.mean:+.1f}{mark}" + " =" * one.alike + " ~" * bool(one.disagree)
-
-    lines = [[row.label, *("" if j <= i else shown(found[i, j]) for j in range(1, len(rows)))]
-             for i, row in enumerate(rows[:-1])]  # fmt: skip
-    return Grid(["minus", *(row.label for row in rows[1:])], lines)
 
 
 def on_matched(table: Table) -> Table:

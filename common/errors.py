@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,9 @@ def tell(line: str) -> None:
 
 def warn(line: str) -> None:
     tell(f"warning: {line}")
+
+
+warn_once = functools.cache(warn)
 
 
 def first_line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from common import data, models, parallel
-from common.errors import BadInput, shown, warn
+from common.errors import BadInput, shown, warn_once
 from common.kinds import Encoded
 from common.results import replacing
 from common.tasks import TaskData
@@ -69,9 +68,6 @@ def scored(task: TaskData, name: str, given: Any, found: Any, teacher: Any = Non
         return kind.scores(task.task, task.splits[name], given, found)
     said: Any = kind.kept(found)
     return {"agreement": kind.agreement(said, said if teacher is None else teacher[name])}
-
-
-warn_once = functools.cache(warn)
 
 
 def warn_of_one_answer(who: str, task: TaskData, name: str, given: Any, found: Any) -> None:

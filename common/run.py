@@ -437,9 +437,15 @@ def runs(args: CommonArgs, method: str, paper_epochs: float) -> Iterator[Run]:
 
     Whoever takes one trains its student and calls its `finish`. A task's table is shown after its last run.
     """
+    for task, teacher in taught_tasks(args):
+        yield from task_runs(args, method, task, teacher, paper_epochs=paper_epochs)
+
+
+def taught_tasks(args: CommonArgs) -> Iterator[tuple[TaskData, Teacher]]:
+    """A command's tasks, each with its teacher."""
     for name in args.tasks:
         task = data.load(name, **args.source)
-        yield from task_runs(args, method, task, get_teacher(args, task), paper_epochs=paper_epochs)
+        yield task, get_teacher(args, task)
 
 
 def task_runs(

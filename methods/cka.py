@@ -42,153 +42,22 @@ docs/cka.md lists what differs from the paper, and how its gaps are read.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
-Outputs = Literal["labels", "teacher", "both", "kd"]
-Hidden = Literal["none", "lin", "cosine", "mse", "cka"]
-GRID = {"lr": (3e-5, 5e-5, 1e-4)}  # appendix B.3: 3e-5 to 1e-4; its ends, and one between
-PAPER_EPOCHS = 6  # distilBART's; the paper gives none for its tasks
-# Pre-training, by the teacher's family: epochs, and the texts of an epoch where the corpus is a stream. The paper does
-# not pre-train BART; we use mBART's schedule
-PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
-
-
-class Variant(NamedTuple):
-    """A row of a table: whose outputs it learns, what matches hidden states, whether unlabelled text comes first."""
-
-    outputs: Outputs
-    hidden: Hidden
-    pretraining: bool
-
-
-VARIANTS = {
-    "finetune": Variant("labels", "none", False),
-    "kd": Variant("kd", "none", False),
-    "woh": Variant("both", "none", True),
-    "lin": Variant("both", "lin", True),
-    "cosine": Variant("both", "cosine", True),
-    "mse": Variant("both", "mse", True),
-    "cka": Variant("both", "cka", True),
-    "wopt": Variant("both", "cka", False),
-}
-
-
-@dataclass
-class Args(CommonArgs):
-    """The arguments of all scripts, and CKA's."""
-
-    KINDS = ("classification", "regression", "translation", "summarisation")
-    OUTPUTS_ALONE = ("finetune", "kd", "woh")
-    GRID = GRID
-
-    variant: str = variants("finetune,kd,wopt", VARIANTS)
-    task: str = "pocket/rte"
-    student: str = "2x64"
-    init: str = "random"
-    keep: str = "spread"
-    ffn: int | None = arg(None, "feed-forward width (default: the paper's for its sizes, else 4 x width)", low=1)
-    layer_map: str = arg(
-        "uniform", "teacher layers of student layers 1, 2, ...: uniform, or a list, 1,2,4,5, of the first ones alone"
-    )
-    tokens: Literal["all", "cls"] = arg("all", "whose hidden states are compared: every valid token's, or [CLS]'s")
-    beta: float = arg(1.0, "weight of the hidden loss", above=0)
-    minibatches: int = arg(1, "B of eq. 4: process a batch in so many parts, whose covariances are summed", low=1)
-    history: Literal["detached", "exact"] = arg(
-        "detached", "eq. 4's gradient: through the last part alone, or exact, with a second pass over all"
-    )
-    pretraining: Literal["auto", "on", "off"] = arg(
-        "auto", "distil on unlabelled text first; auto, as in the paper: not for summaries"
-    )
-    pretraining_teacher: str | None = arg(
-        None, "pre-training: its teacher, a hub id or a folder (default: what --teacher was before it was fine-tuned)"
-    )
-    pretraining_share: float = arg(0.25, "pre-training: its share of the budget", above=0, below=1)
-    pretraining_lr: float = arg(
-        1e-3, "pre-training: peak learning rate (the paper's: 2e-4 for BERT, 3e-5 for mBART and T5)", above=0
-    )
-    pretraining_batch_size: int | None = arg(None, "pre-training: texts per step (default: --batch-size)", low=1)
-    pretraining_minibatches: int | None = arg(None, "pre-training: its B of eq. 4 (default: --minibatches)", low=1)
-    pretraining_max_length: int | None = arg(None, "pre-training: tokens kept of a text (default: --max-length)", low=4)
-    corpus: str | None = arg(
-        None, f"pre-training: its text, {CORPUS} (default: pocket documents, or the task's own texts)"
-    )
-    outputs: Literal["both", "kd", "labels"] = arg(
-        "both",
-        "of all but finetune and kd, on the task: labels + KL (the paper's), KD's loss with --alpha and"
-        " --temperature, or labels alone",
-    )
-    target_max_length: int | None = arg(
-        None, "summaries, translations: tokens kept of a text to be written (default: --max-length)", low=4
-    )
-    prompt: str = arg("", "put in front of every source text, for T5; the paper's: Translate from English to Spanish:")
-
-    def wrong(self) -> Iterator[str]:
-        B = self.pretraining_minibatches or self.minibatches
-        size = self.pretraining_batch_size or self.batch_size
-        if self.batch_size % self.minibatches:
-            yield f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}"
-        if size % B:
-            yield f"--pretraining-minibatches {B}: must divide the batch size, {size}"
-        if self.accumulate > 1:
-            yield f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4"
-        if self.layer_map != "uniform" and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", self.layer_map):
-            yield f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6"
-        for task in self.tasks:
-            if self.prompt and not self.kind_of(task).written:
-                yield f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}"
-            if self.tokens == "cls" and self.kind_of(task).written:
-                yield f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all"
-            if {"cka", "wopt"} <= set(self.variants) and not self.plan("cka", task).pretraining:
-                yield f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}"
-
-    def plan(self, variant: str, task: str) -> Variant:
-        """What the arguments make of a row: whether it is pre-trained, and what the task's loss has."""
-        outputs, hidden, pretrained = VARIANTS[variant]
-        kind = self.kind_of(task)
-        if self.pretraining == "off" or (self.pretraining == "auto" and kind == "summarisation"):
-            pretrained = False
-        outputs = self.outputs if outputs == "both" else outputs
-        if pretrained and (outputs == "labels" or not kind.written):  # the paper fine-tunes its BERT students so
-            hidden = "none"
-        return Variant(outputs, hidden, pretrained)
-
-    def versions(self, variant: str) -> dict[str, Any]:
-        """Version 1 of eq. 4's detached gradient was 1 / B of the exact one."""
-        divided = max(self.minibatches, self.pretraining_minibatches or 1) > 1 and self.history == "detached"
-        return {"minibatch_cka": 2} if divided and VARIANTS[variant].hidden == "cka" else {}
-
-
-if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
-    ARGS = parse(Args, __doc__)
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
-
-from common import data, models, text
-from common.losses import baseline, kl_loss, label_loss, term
-from common.parallel import mean, on_main, whole
-from common.run import Run, task_runs
-from common.teacher import Teacher, check_length, get_teacher
-from common.train import Batch
-
 # Shapes: n tokens that are not padding, m pairs of layers, D_S and D_T student and teacher widths, C classes or words.
+# torch is imported below the arguments, so that a wrong one is answered at once.
 
 
 # --- the hidden losses (section 2) ---------------------------------------------------------------------------
-
-TINY = 1e-30
 
 
 class Covariances(NamedTuple):
@@ -212,7 +81,7 @@ def covariances(S: Tensor, T: Tensor) -> Covariances:
 
 def centred(X: Tensor) -> Tensor:
     """In float32 or better. The mean needs no gradient: it is multiplied by centred states, which sum to 0."""
-    X = X if X.dtype == torch.float64 else X.float()
+    X = X.to(torch.promote_types(X.dtype, torch.float32))
     return X - X.detach().mean(-2, keepdim=True)
 
 
@@ -225,7 +94,7 @@ def of_pairs(pairs: Iterable[tuple[Tensor, Tensor]]) -> Covariances:
 def cka_loss(sums: Covariances) -> Tensor:
     """Eqs. 2-4, L_H = 1 - sqrt(CKA) = 1 - ||S_TS|| / sqrt(||S_TT|| ||S_SS||), (m,); 1 for states that do not vary."""
     TS, TT, SS = (torch.linalg.matrix_norm(x) for x in sums)
-    return 1 - TS / (TT * SS).clamp(min=TINY).sqrt()
+    return 1 - TS / (TT * SS).clamp(min=1e-30).sqrt()
 
 
 class MinibatchCKA:
@@ -248,15 +117,16 @@ class MinibatchCKA:
         B = batch.number + 1  # at the last minibatch
         sums = self.sums.plus(Covariances(*(torch.lerp(C.detach(), C, B) for C in part)))
         self.sums = Covariances(*(C.detach() for C in sums))
-        return cka_loss(sums) / batch.share if batch.last else torch.zeros_like(part.TS[:, 0, 0])
+        if not batch.last:
+            return torch.zeros_like(part.TS[:, 0, 0])
+        return cka_loss(sums) / batch.share
 
 
-def hidden_loss(hidden: Hidden, S: Tensor, T: Tensor) -> Tensor:
+def hidden_loss(hidden: str, S: Tensor, T: Tensor) -> Tensor:
     """The baselines, (), means over the tokens: 1 - cosine; of MSE and Lin, whose S is projected, ||S - T||^2 / D."""
-    return (1 - F.cosine_similarity(S, T, dim=-1)).mean() if hidden == "cosine" else (S - T).square().mean()
-
-
-# --- what a stage minimises ----------------------------------------------------------------------------------
+    if hidden == "cosine":
+        return (1 - F.cosine_similarity(S, T, dim=-1)).mean()
+    return (S - T).square().mean()
 
 
 def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
@@ -274,6 +144,116 @@ def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
     return layers
 
 
+# --- arguments -----------------------------------------------------------------------------------------------
+
+
+class Variant(NamedTuple):
+    """A row of a table: whose outputs it learns, what matches hidden states, whether unlabelled text comes first."""
+
+    outputs: str  # labels, teacher, both or kd
+    hidden: str  # none, lin, cosine, mse or cka
+    pretraining: bool
+
+
+VARIANTS = {
+    "finetune": Variant("labels", "none", False),
+    "kd": Variant("kd", "none", False),
+    "woh": Variant("both", "none", True),
+    "lin": Variant("both", "lin", True),
+    "cosine": Variant("both", "cosine", True),
+    "mse": Variant("both", "mse", True),
+    "cka": Variant("both", "cka", True),
+    "wopt": Variant("both", "cka", False),
+}
+
+
+@dataclass
+class Args(CommonArgs):
+    """The arguments of all scripts, and CKA's."""
+
+    KINDS = ("classification", "regression", "translation", "summarisation")
+    OUTPUTS_ALONE = ("finetune", "kd", "woh")
+    GRID: ClassVar = {"lr": (3e-5, 5e-5, 1e-4)}  # appendix B.3: 3e-5 to 1e-4; its ends, and one between
+
+    variant: str = variants("finetune,kd,wopt", VARIANTS)
+    task: str = "pocket/rte"
+    student: str = "2x64"
+    init: str = "random"
+    keep: str = "spread"
+    ffn: int | None = arg(None, "feed-forward width (default: the paper's for its sizes, else 4 x width)", low=1)
+    layer_map: str = arg("uniform", "teacher layers of student layers 1, 2, ...: uniform, or a list, as 1,2,4,5")
+    tokens: Literal["all", "cls"] = arg("all", "whose hidden states are compared: every token's, or [CLS]'s")
+    beta: float = arg(1.0, "weight of the hidden loss", above=0)
+    minibatches: int = arg(1, "B of eq. 4: parts of a batch, whose covariances are summed", low=1)
+    history: Literal["detached", "exact"] = arg("detached", "eq. 4's gradient: of the last part, or in a second pass")
+    pretraining: Literal["auto", "on", "off"] = arg("auto", "text comes first; auto, the paper's: not for summaries")
+    pretraining_teacher: str | None = arg(None, "its teacher (default: --teacher before it was fine-tuned)")
+    pretraining_share: float = arg(0.25, "its share of the budget", above=0, below=1)
+    pretraining_lr: float = arg(1e-3, "its peak learning rate (the paper's: BERT 2e-4, mBART and T5 3e-5)", above=0)
+    pretraining_batch_size: int | None = arg(None, "its texts per step (default: --batch-size)", low=1)
+    pretraining_minibatches: int | None = arg(None, "its B of eq. 4 (default: --minibatches)", low=1)
+    pretraining_max_length: int | None = arg(None, "tokens kept of its texts (default: --max-length)", low=4)
+    corpus: str | None = arg(None, f"its text, {CORPUS} (default: pocket documents, or the task's own texts)")
+    outputs: Literal["both", "kd", "labels"] = arg("both", "on the task: labels + KL (the paper's), KD, or labels")
+    target_max_length: int | None = arg(None, "tokens kept of a text to be written (default: --max-length)", low=4)
+    prompt: str = arg("", "put before every source text, for T5; the paper's: Translate from English to Spanish:")
+
+    def wrong(self) -> Iterator[str]:
+        B = self.pretraining_minibatches or self.minibatches
+        size = self.pretraining_batch_size or self.batch_size
+        if self.batch_size % self.minibatches:
+            yield f"--minibatches {self.minibatches}: must divide the batch size, {self.batch_size}"
+        if size % B:
+            yield f"--pretraining-minibatches {B}: must divide the batch size, {size}"
+        if self.accumulate > 1:
+            yield f"--accumulate {self.accumulate}: is --minibatches here, which joins CKA's parts by eq. 4"
+        if self.layer_map != "uniform" and not all(l.isdecimal() and int(l) for l in self.layer_map.split(",")):
+            yield f"--layer-map {self.layer_map}: must be uniform, or teacher layers from 1 on, as 2,4,6"
+        for task in self.tasks:
+            if self.prompt and not self.kind_of(task).written:
+                yield f"--prompt {self.prompt!r}: is for translation and summarisation, not for {task}"
+            if self.tokens == "cls" and self.kind_of(task).written:
+                yield f"--tokens cls: the encoder-decoders of {task} have no [CLS]; --tokens all"
+            if {"cka", "wopt"} <= set(self.variants) and not self.plan("cka", task).pretraining:
+                yield f"--variant cka,wopt: are the same where nothing is pre-trained, as for {task}"
+
+    def plan(self, variant: str, task: str) -> Variant:
+        """What the arguments make of a row: whether it is pre-trained, and what the task's loss has."""
+        row, kind = VARIANTS[variant], self.kind_of(task)
+        if self.pretraining == "off" or (self.pretraining == "auto" and kind == "summarisation"):
+            row = row._replace(pretraining=False)
+        if row.outputs == "both":
+            row = row._replace(outputs=self.outputs)
+        if row.pretraining and (row.outputs == "labels" or not kind.written):  # the paper fine-tunes its BERTs so
+            row = row._replace(hidden="none")
+        return row
+
+    def versions(self, variant: str) -> dict[str, Any]:
+        """Version 1 of eq. 4's detached gradient was 1 / B of the exact one."""
+        divided = max(self.minibatches, self.pretraining_minibatches or 1) > 1 and self.history == "detached"
+        if divided and VARIANTS[variant].hidden == "cka":
+            return {"minibatch_cka": 2}
+        return {}
+
+
+if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
+    ARGS = parse(Args, __doc__)
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from common import data, models, text
+from common.losses import baseline, kl_loss, label_loss, term
+from common.parallel import mean, on_main, whole
+from common.run import Run, task_runs
+from common.teacher import Teacher, check_length, get_teacher
+from common.train import Batch
+
+# --- what a stage minimises ----------------------------------------------------------------------------------
+
+
 class Objective(nn.Module):
     """What a stage minimises: L = L_CLM + L_Dist + beta L_H, or what is left of it.
 
@@ -283,8 +263,7 @@ class Objective(nn.Module):
     for widths that `hidden` cannot compare.
     """
 
-    def __init__(self, args: Args, outputs: Outputs, hidden: Hidden, student: PreTrainedConfig,
-                 teacher: PreTrainedConfig) -> None:  # fmt: skip
+    def __init__(self, args: Args, outputs: str, hidden: str, student: Any, teacher: Any) -> None:
         super().__init__()
         self.args, self.outputs, self.hidden, self.family = args, outputs, hidden, student.model_type
         D_S, D_T = student.hidden_size, teacher.hidden_size
@@ -295,8 +274,7 @@ class Objective(nn.Module):
             )
         depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
-        make = partial(nn.Linear, D_S, D_T) if hidden == "lin" else nn.Identity
-        stacks = [[make() for _ in stack] for stack in self.layers]
+        stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in self.layers]
         self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
         self.teacher_layers = sorted({layer for stack in self.layers for layer in stack})
         self.reads_teacher = outputs != "labels" or bool(self.layers)
@@ -306,9 +284,9 @@ class Objective(nn.Module):
         """L of a batch, or of a minibatch of it, (): `batch.first` and `batch.last` say which of its minibatches it is,
         `batch.rest` are those that follow the first."""
         if batch.first and self.hidden == "cka":
-            exact = self.args.history == "exact" and bool(batch.rest)
-            totals = self.first_pass(student, teacher, batch) if exact else [None for _ in self.layers]
-            self.cka = [MinibatchCKA(total) for total in totals]
+            self.cka = [MinibatchCKA() for _ in self.layers]
+            if self.args.history == "exact" and batch.rest:
+                self.cka = [MinibatchCKA(total) for total in self.first_pass(student, teacher, batch)]
         s, t = self.both(student, teacher, batch)
         loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
         if not self.layers:
@@ -329,11 +307,12 @@ class Objective(nn.Module):
         L_CLM is a class's cross-entropy. For scores both are squared errors.
         """
         logits, labels = batch.predictions(s)
-        L_CLM: Any = 0.0 if self.outputs == "teacher" else term("labels", label_loss(logits, labels))
-        L_Dist: Any = 0.0
+        loss: Any = 0.0
+        if self.outputs != "teacher":
+            loss = term("labels", label_loss(logits, labels))  # L_CLM
         if self.outputs != "labels":
-            L_Dist = term("KL", kl_loss(logits, batch.predictions(t)[0], temperature=1.0))
-        return L_CLM + L_Dist
+            loss = loss + term("KL", kl_loss(logits, batch.predictions(t)[0], temperature=1.0))  # L_Dist
+        return loss
 
     def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
         """Both models' outputs on a batch; None for a teacher that is not read."""
@@ -342,15 +321,12 @@ class Objective(nn.Module):
 
     def states(self, k: int, s: Any, t: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """The matched states of stack k, 0 the encoder, 1 the decoder, pair by pair: (n, D_S) and (n, D_T)."""
+        name = (["hidden_states"], ["encoder_hidden_states", "decoder_hidden_states"])[len(self.layers) - 1][k]
+        flat = partial(models.vectors, mask=batch.mask, tokens=self.args.tokens, family=self.family)
         if k == 1:
-            s_states, t_states = s.decoder_hidden_states, t.decoder_hidden_states
             flat = partial(models.vectors, mask=batch.labels >= 0)  # the tokens of the text to be written
-        else:
-            name = "encoder_hidden_states" if len(self.layers) == 2 else "hidden_states"
-            s_states, t_states = s[name], t[name]
-            flat = partial(models.vectors, mask=batch.mask, tokens=self.args.tokens, family=self.family)
         for i, (l, project) in enumerate(zip(self.layers[k], self.projections[k], strict=True), start=1):
-            S, T = project(flat(s_states[i])), flat(t_states[l])  # state 0 is the embeddings
+            S, T = project(flat(s[name][i])), flat(t[name][l])  # state 0 is the embeddings
             yield whole(S), whole(T)  # after the projection: each process counts its own rows in W's gradient
 
     @torch.no_grad()
@@ -368,24 +344,28 @@ class Objective(nn.Module):
         return sums
 
 
-# --- the student, and its pre-training -----------------------------------------------------------------------
+# --- the student, its pre-training, and the task -------------------------------------------------------------
 
-HELD_OUT, POINTS = 256, 10  # of a validation curve: passages or examples, and points
+HELD_OUT = 256  # passages or examples of a validation curve
+PAPER_EPOCHS = 6  # distilBART's; the paper gives none for its tasks
+# Pre-training, by the teacher's family: epochs, and the texts of an epoch where the corpus is a stream. The paper does
+# not pre-train BART; we use mBART's schedule
+PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
 # The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio
 PAPER_FFN = {("bart", "6x640"): 4096, ("bart", "6x768"): 4096, ("bart", "12x768"): 3072, ("bart", "24x768"): 3072,
              ("bert", "8x512"): 3072, ("bert", "12x512"): 3072, ("t5", "12x768"): 2048, ("t5", "24x768"): 2048,
              ("t5", "24x1024"): 2816, ("t5", "48x1024"): 2816}  # fmt: skip
 
 
-def student_settings(args: Args, teacher: PreTrainedConfig) -> dict[str, Any]:
+def student_settings(args: Args, teacher: Any) -> dict[str, Any]:
     """What a student's configuration has besides its layers and width: the paper's feed-forward width, and a spread of
     the first weights that grows as 1 / sqrt(width)."""
-    width = student_shape(args.student)[1]
-    scale = math.sqrt(teacher.hidden_size / width)
-    spread = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
-    # the paper's students are all narrower than their teachers
-    paper = PAPER_FFN.get((teacher.model_type, args.student)) if width < teacher.hidden_size else None
-    return spread | {"ffn": args.ffn or paper}
+    scale = math.sqrt(teacher.hidden_size / args.width())
+    settings = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
+    settings["ffn"] = args.ffn
+    if args.width() < teacher.hidden_size:  # as the paper's students all are
+        settings["ffn"] = args.ffn or PAPER_FFN.get((teacher.model_type, args.student))
+    return settings
 
 
 def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrainedModel:
@@ -412,18 +392,20 @@ def pretraining_texts(args: Args, run: Run) -> tuple[text.Texts, int]:
     return texts, epochs * (texts_of_one if texts.stream else len(texts.head))
 
 
-def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> list[float]:
+def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> list[float]:
     """Distil on unlabelled text from the teacher's pre-trained checkpoint, and give `student` the weights of that; the
     validation curve."""
     teacher, written = run.teacher, run.task.task.kind.written
-    config, family = teacher.model.config, AutoModelForSeq2SeqLM if written else AutoModelForMaskedLM
+    config, outputs, family = teacher.model.config, "teacher", AutoModelForMaskedLM
+    if written:  # it also learns the true text
+        outputs, family = "both", AutoModelForSeq2SeqLM
     if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:
         raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
     check_length(length, config, teacher.tokenizer, "--pretraining-max-length")
     texts, examples = pretraining_texts(args, run)
-    objective = Objective(args, "both" if written else "teacher", hidden, student.config, config)
+    objective = Objective(args, outputs, hidden, student.config, config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:
         """The student at the start of this stage, and new projections, from `--seed`."""
@@ -442,21 +424,19 @@ def pretrain(args: Args, run: Run, hidden: Hidden, student: PreTrainedModel) -> 
         held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
         more=key | {"hidden": hidden, "init": run.settings["init"]} | args.versions(run.variant),
     )  # fmt: skip
-    made = text.pretrain(
-        run, "pretraining", recipe, build, objective, args.pretraining_teacher, partial(watch, objective)
-    )
+    source, watched = args.pretraining_teacher, partial(watch, objective)
+    made = text.pretrain(run, "pretraining", recipe, build, objective, source, watched)
     weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
     student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
     run.started_from = f"pre-training #{made.folder.name}"
     return made.notes["validation"]
 
 
-# --- the task ------------------------------------------------------------------------------------------------
-
-
 def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel) -> list[float]:
     """Train `student` on the task; the validation curve."""
-    teacher = run.kept_teacher(objective.teacher_layers) if objective.reads_teacher else None
+    teacher: Any = None
+    if objective.reads_teacher:
+        teacher = run.kept_teacher(objective.teacher_layers)
     held_out = run.evaluation_batches(HELD_OUT)
     modules = {"student": student, "projections": objective.projections}
     with run.loop(modules, run.lr, parts=args.minibatches) as loop:
@@ -470,7 +450,7 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
 @torch.no_grad()
 def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_out: list[dict[str, Tensor]]) -> None:
     """Figures 3a and 4: what a stage learns of L_CLM + L_Dist, unweighted, mean over the held-out predictions; a point
-    after each of so many equal shares of its steps, in the loop's notes."""
+    after each tenth of its steps, in the loop's notes."""
 
     def validation() -> float:
         student.eval()
@@ -481,31 +461,33 @@ def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_
         student.train()
         return round(torch.cat(losses).mean().item(), 6)
 
-    if loop.due(POINTS):
+    if loop.due(10):
         loop.notes.setdefault("validation", []).append(on_main(validation))
 
 
+def train_row(args: Args, run: Run, plan: Variant) -> None:
+    """A row's student: on unlabelled text where it comes first, then on the task."""
+    config = run.teacher.model.config
+    student = run.student(**student_settings(args, config))
+    objective = Objective(args, plan.outputs, plan.hidden, student.config, config)
+    curves: dict[str, list[float]] = {"pretraining": []}
+    if plan.pretraining:
+        curves["pretraining"] = pretrain(args, run, VARIANTS[run.variant].hidden, student)
+    curves["task"] = distil(args, run, objective, student)
+    run.finish(student, analysis={"teacher": objective.reads_teacher, "validation": curves})
+
+
 def main(args: Args) -> None:
+    shared: dict[str, Any] = {"paper_epochs": PAPER_EPOCHS}
+    if args.pretraining_teacher:
+        shared["pretraining_teacher"] = models.model_name(args.pretraining_teacher, whole=True)
     for name in args.tasks:
         task = data.prompted(data.load(name, **args.source), args.prompt)
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
-        teacher = get_teacher(args, task)
-        config = teacher.model.config
         plans = {variant: args.plan(variant, name) for variant in args.variants}
-        settings: dict[str, dict[str, Any]] = {}
-        for variant, plan in plans.items():
-            settings[variant] = {"labels_alone": plan.outputs == "labels" and plan.hidden == "none"}
-            if args.pretraining_teacher:
-                settings[variant]["pretraining_teacher"] = models.model_name(args.pretraining_teacher, whole=True)
-        for run in task_runs(args, "cka", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            plan = plans[run.variant]
-            student = run.student(**student_settings(args, config))
-            objective = Objective(args, plan.outputs, plan.hidden, student.config, config)
-            curves: dict[str, list[float]] = {"pretraining": []}
-            if plan.pretraining:
-                curves["pretraining"] = pretrain(args, run, VARIANTS[run.variant].hidden, student)
-            curves["task"] = distil(args, run, objective, student)
-            run.finish(student, analysis={"teacher": objective.reads_teacher, "validation": curves})
+        rows = {variant: {"labels_alone": plan[:2] == ("labels", "none")} for variant, plan in plans.items()}
+        for run in task_runs(args, "cka", task, get_teacher(args, task), rows, **shared):
+            train_row(args, run, plans[run.variant])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ encoding learns from the fine-tuned BERT's logits. Two texts are encoded apart a
 
 What the paper has -> code
     sum and ordered product of a text     MatrixEmbeddings.pooled, ordered_product
-    masked language model                 MatrixEmbeddings.both_sides, prefix_products, general_loss
+    masked language model                 MatrixEmbeddings.both_sides, general_loss
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
     loss (appendix B)                     main; `baseline` is vanilla KD, the same in all scripts
@@ -41,8 +41,9 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,12 +51,65 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, split_paths, variants
 
-PAPER_EPOCHS, PATIENCE = 20, 5
+# Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
+# V vocabulary, n chosen positions of a batch. torch is imported below the arguments: a wrong one is answered at once.
+
+
+# --- products, and the loss of general distillation ----------------------------------------------------------
+
+
+def ordered_product(M: Tensor) -> Tensor:
+    """(B, L, s, s) -> (B, s, s): M_1 M_2 ... M_L, as a balanced tree: log2 L batched products of neighbours.
+
+    A matrix without a neighbour moves up as it is, so identities on the right change no bit of the result.
+    """
+    while (L := M.shape[1]) > 1:
+        left, right = M[:, : L - L % 2].unflatten(1, (L // 2, 2)).unbind(2)
+        pairs = left @ right
+        if L % 2:
+            pairs = torch.cat([pairs, M[:, -1:]], 1)
+        M = pairs
+    return M[:, 0]
+
+
+def prefix_products(M: Tensor) -> Tensor:
+    """(B, L, s, s) -> (B, L, s, s), at i the product M_1 ... M_i: one after the other, L - 1 batched products."""
+    # of `unbind` the gradient is put together once; that of M[:, i] would be as large as M each time
+    return torch.stack(list(accumulate(M.unbind(1), torch.matmul)), 1)
+
+
+def add_identity(rows: Tensor) -> Tensor:
+    """(..., s s) -> (..., s, s), I + every row."""
+    s = math.isqrt(rows.shape[-1])
+    return torch.eye(s, device=rows.device) + rows.unflatten(-1, (s, s))
+
+
+def diffcat(a: Tensor, b: Tensor | None = None) -> Tensor:
+    """[a, b, |a - b|]: (..., D) twice -> (..., 3 D); a text without a second one stays as it is."""
+    if b is None:
+        return a
+    return torch.cat([a, b, (a - b).abs()], -1)
+
+
+def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tuple[float, float] = (5.0, 2.0),
+                 over_tokens: Any = None) -> Tensor:  # fmt: skip
+    """(), of (n, V) logits: 5 T^2 KL(teacher || student) + 2 CE, T = 2. 5 and 2 are the default `weights`; KL is a mean
+    over all tokens, CE over the masked ones, whose labels are >= 0.
+
+    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch.
+    """
+    masked, (soft, hard) = labels >= 0, weights
+    L_soft = (over_tokens or mean)(kl_loss(student, teacher, temperature=2.0))
+    L_hard = mean(label_loss(student[masked], labels[masked]))
+    return soft * term("KL", L_soft) + hard * term("MLM", L_hard)
+
+
+# --- arguments -----------------------------------------------------------------------------------------------
+
+PAPER_EPOCHS = 20
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
 STUDENTS = "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or bidirectional[-MATRIX-VECTOR]"
 HEADS = ("linear", "mlp", "cnn", "bilstm")
-
-
 # Table I; its type, direction and start of the embeddings make another row here: `--student`, `--init`
 GRID: dict[str, tuple[Any, ...]] = {
     "general_lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5),
@@ -71,42 +125,30 @@ GRID: dict[str, tuple[Any, ...]] = {
 
 @dataclass
 class Args(CommonArgs):
-    """The arguments of all scripts, and CMOW's."""
+    """The arguments of all scripts, and CMOW's; those called general_ are of general distillation."""
 
     KINDS = ("classification", "regression")
-    GRID = GRID
+    checkpoint = None  # `--init` names matrix embeddings, never a checkpoint of the library
 
     variant: str = variants("finetune,kd", ("finetune", "kd"))
     task: str = "pocket/rte"
     student: str = arg("bidirectional-10-100", STUDENTS)
-    init: str = arg(
-        "random",
-        "first embeddings, or several with commas: random, general (general distillation is run first), or a folder"
-        " of embeddings, such as OUT/cache/general/KEY",
-    )
-    lr: float | None = arg(
-        None, "peak learning rate (default: 5e-3 for pocket tasks, otherwise 1e-3, the largest of table I)", above=0
-    )
+    init: str = arg("random", "first embeddings, one or several: random, general (is run first), or a folder of them")
+    lr: float | None = arg(None, "peak learning rate (default: pocket tasks 5e-3, others 1e-3)", above=0)
     head: Literal["linear", "mlp", "cnn", "bilstm"] = arg("mlp", "classifier on top of the embeddings")
     mlp_width: int = arg(1000, "hidden units of the MLP head", low=1)
-    diffcat: Literal["auto", "on", "off"] = arg(
-        "auto", "two texts as [a, b, |a-b|]; auto: for pairs; off: one sequence"
-    )
+    diffcat: Literal["auto", "on", "off"] = arg("auto", "two texts as [a, b, |a-b|]; auto: of pairs; off: as one text")
     stsb: Literal["regression", "classes"] = arg("regression", "STS-B as a regression, or as the paper's 21 classes")
     augment: int = arg(0, "kd: copies of each training text with words replaced (TinyBERT's augmentation)", low=0)
-    general_share: float = arg(0.25, "--init general: its share of the budget", above=0, below=1)
-    general_lr: float = arg(
-        2e-3, "--init general: peak learning rate (the paper's: 5e-4, over one epoch of Wikipedia)", above=0
-    )
-    general_warmup_steps: int | None = arg(None, "--init general: warm-up (default: a twentieth of its steps)", low=0)
-    general_batch_size: int | None = arg(None, "--init general: texts a batch (default: --batch-size)", low=1)
-    general_embedding_dropout: float = arg(0.0, "--init general: share of embedding entries dropped", low=0, below=1)
-    general_hidden_dropout: float = arg(0.0, "--init general: dropout before the output layer", low=0, below=1)
-    general_weights: str = arg("5,2", "--init general: weights of the teacher's soft labels and of the masked words")
-    general_clip: float = arg(1.0, "--init general: largest norm of a gradient", above=0)
-    corpus: str | None = arg(
-        None, f"--init general: its text, {CORPUS} (default: pocket documents, or the task's own texts)"
-    )
+    general_share: float = arg(0.25, "its share of the budget", above=0, below=1)
+    general_lr: float = arg(2e-3, "its peak learning rate (the paper: 5e-4, over one epoch of Wikipedia)", above=0)
+    general_warmup_steps: int | None = arg(None, "its warm-up (default: a twentieth of its steps)", low=0)
+    general_batch_size: int | None = arg(None, "its texts a batch (default: --batch-size)", low=1)
+    general_embedding_dropout: float = arg(0.0, "share of embedding entries dropped", low=0, below=1)
+    general_hidden_dropout: float = arg(0.0, "dropout before the output layer", low=0, below=1)
+    general_weights: str = arg("5,2", "weights of the teacher's soft labels and of the masked words")
+    general_clip: float = arg(1.0, "largest norm of a gradient", above=0)
+    corpus: str | None = arg(None, f"its text, {CORPUS} (default: pocket documents, or the task's own texts)")
 
     def wrong(self) -> Iterator[str]:
         if self.gradient_checkpointing or self.keep != "first":
@@ -132,10 +174,6 @@ class Args(CommonArgs):
         encoder_sizes(self.student)
 
     @property
-    def checkpoint(self) -> None:
-        """None: here `--init` names matrix embeddings, never a checkpoint of the library."""
-
-    @property
     def inits(self) -> list[str]:
         return split_paths(self.init)
 
@@ -152,8 +190,10 @@ def encoder_sizes(student: str) -> dict[str, int]:
     wanted = (matrix > 0) + (vector > 0)
     if not wanted or len(sizes) not in (0, wanted) or not all(re.fullmatch(r"[1-9]\d{0,3}", s) for s in sizes):
         raise BadInput(f"--student {student!r}: must be {STUDENTS}; for example hybrid-20-400")
-    if sizes:
-        matrix, vector = int(sizes[0]) if matrix else 0, int(sizes[-1]) if vector else 0
+    if sizes and matrix:
+        matrix = int(sizes[0])
+    if sizes and vector:
+        vector = int(sizes[-1])
     return {"matrix_size": matrix, "vector_size": vector, "bidirectional": name == "bidirectional"}
 
 
@@ -181,6 +221,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from common import models, text
 from common.data import load
+from common.errors import refused
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import batch_norm, mean
 from common.run import Loading, Run, task_runs
@@ -188,38 +229,7 @@ from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
 
-# Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
-# V vocabulary, n chosen positions of a batch.
-
-
-# --- the student: embeddings ---------------------------------------------------------------------------------
-
-
-@torch.compiler.disable  # which would build a graph for every length of a batch, here and below
-def ordered_product(M: Tensor) -> Tensor:
-    """(B, L, s, s) -> (B, s, s): M_1 M_2 ... M_L, as a balanced tree: log2 L batched products of neighbours.
-
-    A matrix without a neighbour moves up as it is, so identities on the right change no bit of the result.
-    """
-    while (L := M.shape[1]) > 1:
-        left, right = M[:, : L - L % 2].unflatten(1, (L // 2, 2)).unbind(2)
-        pairs = left @ right
-        M = torch.cat([pairs, M[:, -1:]], 1) if L % 2 else pairs
-    return M[:, 0]
-
-
-@torch.compiler.disable
-def prefix_products(M: Tensor) -> Tensor:
-    """(B, L, s, s) -> (B, L, s, s), at i the product M_1 ... M_i: one after the other, L - 1 batched products."""
-    P: list[Tensor] = []
-    for E in M.unbind(1):  # whose gradient is put together once; that of M[:, i] would be as large as M each time
-        P.append(P[-1] @ E if P else E)
-    return torch.stack(P, 1)
-
-
-def suffix_products(M: Tensor) -> Tensor:
-    """(B, L, s, s) -> (B, L, s, s), at i the product M_i ... M_L = (M_L' ... M_i')': prefixes from the right."""
-    return prefix_products(M.flip(1).mT).mT.flip(1)
+# --- the student ---------------------------------------------------------------------------------------------
 
 
 class MatrixEmbeddingConfig(PreTrainedConfig):
@@ -252,12 +262,12 @@ class MatrixEmbeddings(nn.Module):
         V, d, s = config.vocab_size, config.vector_size, config.matrix_size
         self.vectors = nn.Embedding(V, d)
         self.forward_matrices = nn.Embedding(V, s * s)
-        self.backward_matrices = nn.Embedding(V, s * s if config.bidirectional else 0)
+        self.backward_matrices = nn.Embedding(V, s * s * config.bidirectional)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.bidirectional = config.bidirectional
-        self.width = d + s * s * (2 if config.bidirectional else 1)  # D
+        self.width = d + s * s * (1 + config.bidirectional)  # D
         self.side_width = d + s * s  # of what is on one side of a position, for the masked language model
-        self.token_width = self.side_width * (2 if config.bidirectional else 1)  # of a token, for the BiLSTM
+        self.token_width = self.side_width * (1 + config.bidirectional)  # of a token, for the BiLSTM
 
     def tokens(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, L) ids and mask -> vectors (B, L, d), forward and backward matrices (B, L, s, s)."""
@@ -265,30 +275,29 @@ class MatrixEmbeddings(nn.Module):
         v, M, R = (self.dropout(table(ids)) * mask[..., None] for table in tables)
         return v, add_identity(M), add_identity(R)
 
+    @torch.compiler.disable  # which would build a graph for every length of a batch, here and below
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, L) -> (B, D): [sum of vectors, E_1 E_2 ... E_L, E'_L ... E'_2 E'_1]."""
         v, M, R = self.tokens(ids, mask)
         return torch.cat([v.sum(1), ordered_product(M).flatten(1), ordered_product(R.flip(1)).flatten(1)], -1)
 
+    @torch.compiler.disable
     def both_sides(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, L) -> (B, L, 2 (d + s^2)): at i the encodings of tokens 1..i and of i..L, token i in both."""
         v, M, R = self.tokens(ids, mask)
         prefix = torch.cat([v.cumsum(1), prefix_products(M).flatten(2)], -1)
-        # at i: E'_L ... E'_i of the backward table, or without one E_i ... E_L
-        matrices = prefix_products(R.flip(1)).flip(1) if self.bidirectional else suffix_products(M)
-        suffix = torch.cat([v.flip(1).cumsum(1).flip(1), matrices.flatten(2)], -1)
+        # at i: E'_L ... E'_i of the backward table, or without one E_i ... E_L = (E_L' ... E_i')'
+        products = prefix_products(R.flip(1)) if self.bidirectional else prefix_products(M.flip(1).mT).mT
+        suffix = torch.cat([v.flip(1).cumsum(1), products.flatten(2)], -1).flip(1)
         return torch.cat([prefix, suffix], -1)
 
     def sequence(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, L) -> (B, L, i), every token's [vector, matrix] per direction, for the BiLSTM."""
         v, M, R = self.tokens(ids, mask)
-        return torch.cat([v, M.flatten(2), *([v, R.flatten(2)] if self.bidirectional else [])], -1)
-
-
-def add_identity(rows: Tensor) -> Tensor:
-    """(..., s s) -> (..., s, s), I + every row."""
-    s = math.isqrt(rows.shape[-1])
-    return torch.eye(s, device=rows.device) + rows.unflatten(-1, (s, s))
+        parts = [v, M.flatten(2)]
+        if self.bidirectional:
+            parts += [v, R.flatten(2)]
+        return torch.cat(parts, -1)
 
 
 @torch.compiler.disable
@@ -297,14 +306,6 @@ def moved_to_front(ids: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
     longest = max(1, int(part.sum(1).max()))
     tokens_first = part.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # by their places in ids
     return ids.gather(1, tokens_first), part.gather(1, tokens_first)
-
-
-def diffcat(a: Tensor, b: Tensor | None = None) -> Tensor:
-    """[a, b, |a - b|]: (..., D) twice -> (..., 3 D); a text without a second one stays as it is."""
-    return a if b is None else torch.cat([a, b, (a - b).abs()], -1)
-
-
-# --- the student: classifiers (appendix A) -------------------------------------------------------------------
 
 
 def cnn(c: int, s: int, classes: int) -> nn.Sequential:
@@ -332,7 +333,7 @@ class BiLstm(nn.Module):
         self.hidden = nn.Linear(2 * H, H)
         self.dropout = nn.Dropout(0.5)
         self.norm = nn.LayerNorm(2 * H) if ends else None
-        self.output = nn.Linear(2 * H if ends else H, classes)
+        self.output = nn.Linear(H * (1 + ends), classes)
 
     def forward(self, sequence: Tensor, lengths: Tensor) -> Tensor:
         """(B, L, i) and (B,), the tokens of each text first -> (B, C)."""
@@ -349,7 +350,7 @@ class BiLstm(nn.Module):
 
 def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
     """The classifier that `config.head` names, over an encoding (B, D), or over three of them with DiffCat."""
-    copies = 3 if config.diffcat else 1  # [a, b, |a - b|]
+    copies = 1 + 2 * config.diffcat  # [a, b, |a - b|]
     D = copies * embeddings.width
     C = getattr(config, "embedding_dimension", config.num_labels)
     if config.head == "linear":
@@ -365,9 +366,6 @@ def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
     if config.vector_size and not config.diffcat:
         return BiLstm(i, 512, C, ends=True)
     return BiLstm(i, i, C, ends=False)
-
-
-# --- the student: whole models, in the library's form --------------------------------------------------------
 
 
 class MatrixEmbeddingModel(PreTrainedModel):
@@ -401,8 +399,10 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         with torch.autocast(input_ids.device.type, enabled=False):
             texts = self.texts(input_ids, attention_mask.bool())
             inputs = self.sequences(texts) if self.config.head == "bilstm" else [self.encoding(texts)]
-        logits = self.head(*inputs)
-        return SequenceClassifierOutput(None if labels is None else mean(label_loss(logits, labels)), logits)
+        logits, loss = self.head(*inputs), None
+        if labels is not None:
+            loss = mean(label_loss(logits, labels))
+        return SequenceClassifierOutput(loss, logits)
 
     def texts(self, ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
         """(ids, mask), each (B, L'), of the sequences to encode: two with DiffCat, otherwise one with its [SEP]s."""
@@ -453,41 +453,23 @@ def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddi
     return MatrixEmbeddingConfig(vocab_size=models.vocabulary_size(tokenizer), **settings)
 
 
-# --- general distillation ------------------------------------------------------------------------------------
+# --- general distillation, and one row of the table ----------------------------------------------------------
 
-GENERAL_TEMPERATURE = 2.0
-SMOOTHING = 0.7  # rare tokens are masked more often: by count^-0.7
-WARMUP = 0.05
-SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
-
-
-def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tuple[float, float] = (5.0, 2.0),
-                 over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
-    """(), of (n, V) logits: 5 T^2 KL(teacher || student) + 2 CE, T = 2. 5 and 2 are the default `weights`; KL is a mean
-    over all tokens, CE over the masked ones, whose labels are >= 0.
-
-    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch.
-    """
-    masked, (soft, hard) = labels >= 0, weights
-    L_soft = over_tokens(kl_loss(student, teacher, GENERAL_TEMPERATURE))
-    L_hard = mean(label_loss(student[masked], labels[masked]))
-    return soft * term("KL", L_soft) + hard * term("MLM", L_hard)
-
-
-def general_steps(args: Args, run: Run, texts: text.Texts, batch_size: int) -> int:
-    """`--general-share` of the budget; with `--budget paper` an epoch of the texts, 0 for a stream."""
-    if args.budget != "paper":
-        return run.steps_for(args.general_share, batch_size)
-    return 0 if texts.stream else -(-len(texts.head) // batch_size)
+GENERAL_SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
 
 
 def general_distillation(args: Args, run: Run) -> Path:
     """The folder of a masked LM that has learnt from the teacher's on unlabelled text. It is trained once for all
-    variants and seeds, like a published checkpoint, and every run is charged for it."""
+    variants and seeds, like a published checkpoint, and every run is charged for it: `--general-share` of a budget, or
+    with `--budget paper` an epoch of the texts."""
     texts = text.open_texts(args.corpus, run.task)
     batch_size = args.general_batch_size or args.batch_size
-    steps = general_steps(args, run, texts, batch_size)
-    warmup = WARMUP
+    steps = run.steps_for(args.general_share, batch_size)
+    if args.budget == "paper":
+        steps = -(-len(texts.head) // batch_size)
+    if args.budget == "paper" and texts.stream:
+        steps = 0  # as many as the stream has
+    warmup = 0.05
     if args.general_warmup_steps is not None:
         if not steps:
             raise BadInput("--general-warmup-steps: how many steps an epoch of a stream has is not known; leave it out")
@@ -507,8 +489,9 @@ def general_distillation(args: Args, run: Run) -> Path:
         return general_loss(student(**batch.inputs), T, labels, (soft, hard), batch.mean_of_tokens)
 
     recipe = text.Recipe(
-        texts, args.general_lr, batch_size, args.max_length, SEED, steps, epochs=int(not steps),
-        pieces=args.budget == "paper" and texts.stream is not None, smoothing=SMOOTHING,
+        texts, args.general_lr, batch_size, args.max_length, GENERAL_SEED, steps, epochs=int(not steps),
+        pieces=args.budget == "paper" and texts.stream is not None,
+        smoothing=0.7,  # rare tokens are masked more often: by count^-0.7
         more={"student": args.student, "weights": args.general_weights} | dropout,
         optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0, "clip": args.general_clip},
     )  # fmt: skip
@@ -517,16 +500,10 @@ def general_distillation(args: Args, run: Run) -> Path:
 
 def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
     """Take over the embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
-    try:
-        weights = load_file(Path(folder) / "model.safetensors")
-        prefix = "embeddings."
+    what = f"--init {folder}: holds no matrix embeddings of this --student and this --teacher's vocabulary"
+    with refused(what, OSError, RuntimeError, SafetensorError):
+        weights, prefix = load_file(Path(folder) / "model.safetensors"), "embeddings."
         embeddings.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise BadInput(f"--init {folder}: holds no matrix embeddings of this --student and this --teacher's vocabulary"
-                       f" ({' '.join(str(error).split())[:200]})") from error  # fmt: skip
-
-
-# --- one row of the table ------------------------------------------------------------------------------------
 
 
 def stsb_classes(task: TaskData) -> TaskData:
@@ -545,13 +522,14 @@ def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Te
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
-    return {
-        "init": init if init in ("random", "general") else models.model_name(init),
-        "diffcat": diffcat,
-        "lr": args.lr or (5e-3 if task.source == "pocket" else 1e-3),
-        # over the task's own examples
-        "paper_epochs": PAPER_EPOCHS * (1 + args.augment * len(task.task.fields) if variant == "kd" else 1),
-    }
+    settings = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
+    if init not in ("random", "general"):
+        settings["init"] = models.model_name(init)
+    if task.source == "pocket":
+        settings["lr"] = args.lr or 5e-3
+    if variant == "kd":  # epochs are counted over the task's own examples
+        settings["paper_epochs"] *= 1 + args.augment * len(task.task.fields)
+    return settings
 
 
 def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
@@ -571,26 +549,32 @@ def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
     return student
 
 
+def distil(args: Args, run: Run, init: str, variant: str) -> None:
+    """Train the student of a row on the task, by vanilla KD or on the labels alone, and write its record."""
+    student, teacher = build_student(args, run, init), None
+    if variant == "kd":
+        if args.augment:
+            run.augment(args.augment)
+        teacher = run.kept_teacher()
+    # no warm-up, linear decay (appendix B)
+    with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
+        for batch in loop:
+            t = teacher(batch) if teacher else None
+            # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
+            loop.minimise(baseline(args, batch, student(**batch.inputs), t))
+    run.finish(student, loading=Loading("import distil_papers.methods.cmow"))
+
+
 def main(args: Args) -> None:
+    rows = args.rows()
     for task in (load(name, **args.source) for name in args.tasks):
         if task.task.kind == "regression" and args.stsb == "classes":
             task = stsb_classes(task)
-        teacher, rows = get_teacher(args, task), args.rows()
+        teacher = get_teacher(args, task)
         settings = {label: settings_of(args, *row, task, teacher) for label, row in rows.items()}
         # with --budget paper: the best epoch is kept, and five without a better one end the training
-        for run in task_runs(args, "cmow", task, teacher, settings, select=0, patience=PATIENCE):
-            init, variant = rows[run.variant]
-            student = build_student(args, run, init)
-            if args.augment and variant == "kd":
-                run.augment(args.augment)
-            guide = run.kept_teacher() if variant == "kd" else None
-            # no warm-up, linear decay (appendix B)
-            with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
-                for batch in loop:
-                    s, t = student(**batch.inputs), guide(batch) if guide else None
-                    # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
-                    loop.minimise(baseline(args, batch, s, t))
-            run.finish(student, loading=Loading("import distil_papers.methods.cmow"))
+        for run in task_runs(args, "cmow", task, teacher, settings, select=0, patience=5):
+            distil(args, run, *rows[run.variant])
 
 
 if __name__ == "__main__":

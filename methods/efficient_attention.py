@@ -28,14 +28,14 @@ little. A corpus of long and short texts is the best to distil on. Distil-then-c
 a variant here.
 
 What the paper has -> code
-    sections 2 and 4: four attentions      longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
-    section 3.1: convert                   convert; common/layers/long.py: published long teachers
-    section 3.1: every other layer         depth, distil
-    appendix B: the loss, 2 L_mlm + 5 L_ce + 1 L_cse, T = 2  pretraining_loss
-    section 3.1: both orders               VARIANTS, before_the_task
-    fine-tuning                            main
-    sections 3.2 and 4.5: what to distil on    `--corpus`, passes_oscar
-    table 4                                python -m bench speed --table lengths
+    sections 2, 4: four attentions     longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
+    section 3.1: convert               convert; common/layers/long.py: published long teachers
+    section 3.1: every other layer     depth, distil
+    section 3.1: both orders           VARIANTS, before_the_task
+    appendix B: the loss               pretraining_loss
+    fine-tuning                        fine_tune
+    sections 3.2, 4.5: texts           `--corpus`, passes_oscar
+    table 4                            python -m bench speed --table lengths
 docs/efficient_attention.md lists what differs from the paper, and how its gaps are read.
 """
 
@@ -43,127 +43,20 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, student_shape, variants
 
-# What a row's model goes through before it is fine-tuned
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "finetune": (),  # the undistilled student: full attention
-    "kd": ("kd",),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD
-    "distil": ("distil",),
-    "convert": ("convert",),  # as deep as the teacher
-    "convert-distil": ("convert", "distil"),  # the paper's order
-    "distil-convert": ("distil", "convert"),
-    "convert-distil-kd": ("convert", "distil", "kd"),
-}
-# The paper names no range: BERT's rates, and for distillation DistilBERT's and half of it
-GRID = {"lr": (2e-5, 3e-5, 5e-5), "distil_lr": (5e-4, 2.5e-4)}
-PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
-# With --budget paper: Longformer's steps and tokens a step (of distillation, too); DistilBERT's epochs
-CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3
-CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
-DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
-
-
-@dataclass
-class Args(CommonArgs):
-    """The arguments of all scripts, and those of efficient attention."""
-
-    KINDS = ("classification", "regression", "token classification", "span QA")
-    OUTPUTS_ALONE = ()  # its stages go on from the teacher
-    GRID = GRID
-
-    variant: str = variants("finetune,kd,convert-distil", VARIANTS)
-    task: str = "pocket/rte"
-    student: str = arg(
-        "half",
-        "half: layers 1, 3, 5, ... of the teacher's; or layers x the teacher's width, which --keep chooses;"
-        " convert has all of them",
-    )
-    attention: Literal["longformer", "bigbird", "lsg", "nystromformer"] = arg("longformer", "what to convert to")
-    max_length: int = arg(128, "tokens kept of an example by converted models", low=4)
-    short_length: int = arg(512, "tokens kept of an example, or of a window, by models with full attention", low=4)
-    window: int | None = arg(
-        None,
-        "Longformer: tokens seen on each side (256); BigBird, LSG: a block's tokens (64, 128); Nystromformer:"
-        " landmarks (64). Default: these; 64 with a pocket teacher",
-        low=1,
-    )
-    global_tokens: int = arg(
-        1, "Longformer: so many first tokens are global; LSG: so many are put before the text", low=1, high=512
-    )
-    random_blocks: int = arg(3, "BigBird: random blocks that a block sees", low=0)
-    corpus: str | None = arg(
-        None,
-        f"text of the stages before fine-tuning, {CORPUS} (default: task; with pocket tasks task,pocket-short, with"
-        " documents pocket-long)",
-    )
-    convert_corpus: str | None = arg(None, "text of masked language modelling after conversion (default: --corpus)")
-    stage_length: int | None = arg(
-        None, "tokens of a piece of text before fine-tuning, with an efficient attention (default: --max-length)", low=4
-    )
-    convert_share: float = arg(
-        0.05, "share of the budget for masked language modelling after conversion; 0: only convert", low=0, below=1
-    )
-    distil_share: float = arg(0.15, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
-    convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
-    distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
-
-    def wrong(self) -> Iterator[str]:
-        if self.convert_share + self.distil_share >= 1:
-            yield (f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
-                   " fine-tune with; their sum must be below 1")  # fmt: skip
-        if self.attention == "lsg" and (self.window or 128) % 4:
-            yield f"--window {self.window}: LSG halves a block and pairs what is left; give a multiple of 4"
-        if self.student == "half" and self.keep != "first":
-            yield f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it"
-        for name in self.variants:
-            stages = VARIANTS[name]
-            random = self.init == "random" and stages[:1] == ("convert",)
-            if stages not in ((), ("kd",)) and self.init not in ("auto", "pretrained") and not random:
-                yield f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work"
-
-    def check_student(self) -> None:
-        if self.student != "half":
-            super().check_student()
-
-    def width(self) -> int:
-        from common import models
-
-        return models.load_config(models.source(self.teacher)).hidden_size  # students are as wide as the teacher
-
-    def unused(self, variant: str) -> set[str]:
-        return {"distil_lr"} - {f"{stage}_lr" for stage in VARIANTS[variant]}
-
-
-if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
-    ARGS = parse(Args, __doc__)
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from transformers import AutoModelForMaskedLM, PreTrainedModel
-
-from common import corpus, models, text
-from common.data import load
-from common.layers import attention, long
-from common.losses import baseline, kl_loss, label_loss, term
-from common.parallel import mean
-from common.run import Loading, Run, task_runs
-from common.tasks import TaskData
-from common.teacher import Teacher, check_length, get_teacher
-from common.train import Batch
-
 # Shapes: B batch, L length, D width, V vocabulary; in the attentions H heads of width d, M landmarks.
+# torch is imported below the arguments, so that a wrong one is answered at once.
 
 
-# --- the four attentions (sections 2 and 4) ------------------------------------------------------------------
+# --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
 #
 # As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
 # common/layers/attention.py computes the same without them, for padded batches; short texts get full attention there.
@@ -235,31 +128,115 @@ def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
     return Z
 
 
-# --- what becomes of a row -----------------------------------------------------------------------------------
+def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, over_tokens: Any) -> Tensor:
+    """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
+
+    Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
+    is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
+    its `mean_of_tokens`, and the parts' losses add up to that of the batch.
+    """
+    masked = labels >= 0
+    L_mlm = mean(label_loss(student.logits[masked], labels[masked]))
+    if teacher is None:
+        return L_mlm
+    # p_i = exp(z_i / T) / sum_j exp(z_j / T); L_ce = T^2 KL(teacher || student)
+    L_ce = over_tokens(kl_loss(student.logits[mask], teacher.logits[mask], temperature=2.0))
+    # L_cse = 1 - cos of the last hidden states
+    S, T = student.hidden_states[-1][mask], teacher.hidden_states[-1][mask]
+    L_cse = over_tokens(1 - F.cosine_similarity(S, T, dim=-1))
+    return 2 * term("MLM", L_mlm) + 5 * term("KL", L_ce) + 1 * term("cosine", L_cse)
 
 
-class Plan(NamedTuple):
-    """What becomes of a row: a variant, once arguments and teacher are known."""
+# --- arguments -----------------------------------------------------------------------------------------------
 
-    layers: int  # of the student
-    keep: str  # which of the teacher's these are, as `--keep` names them
-    stages: tuple[str, ...]  # before the task: convert, distil
-    soft: bool  # whether the fine-tuned teacher's soft labels fine-tune it
-    length: int  # tokens that it reads of an example of the task
-    pattern: dict[str, Any] | None  # settings of its attention; None: full attention
+# What a row's model goes through before it is fine-tuned
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "finetune": (),  # the undistilled student: full attention
+    "kd": ("kd",),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD
+    "distil": ("distil",),
+    "convert": ("convert",),  # as deep as the teacher
+    "convert-distil": ("convert", "distil"),  # the paper's order
+    "distil-convert": ("distil", "convert"),
+    "convert-distil-kd": ("convert", "distil", "kd"),
+}
+PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
 
 
-def plan_of(args: Args, variant: str, teacher: Teacher) -> Plan:
-    """`BadInput` for a student of another width than the teacher's."""
-    stages = tuple(stage for stage in VARIANTS[variant] if stage != "kd")
-    layers, keep = depth(args, teacher, variant)
-    if attention.kind_of(teacher.model.config):  # a teacher that is long already keeps its attention
-        length, pattern = args.max_length, teacher.model.config.efficient_attention
-    elif "convert" in stages:
-        length, pattern = args.max_length, attention_settings(args)
-    else:
-        length, pattern = min(args.short_length, args.max_length), None
-    return Plan(layers, keep, stages, "kd" in VARIANTS[variant], length, pattern)
+@dataclass
+class Args(CommonArgs):
+    """The arguments of all scripts, and those of efficient attention."""
+
+    KINDS = ("classification", "regression", "token classification", "span QA")
+    OUTPUTS_ALONE = ()  # its stages go on from the teacher
+    # the paper names no range: BERT's rates, and for distillation DistilBERT's and half of it
+    GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "distil_lr": (5e-4, 2.5e-4)}
+
+    variant: str = variants("finetune,kd,convert-distil", VARIANTS)
+    task: str = "pocket/rte"
+    student: str = arg("half", "half: layers 1, 3, 5, ... of the teacher's; or LAYERSxWIDTH, chosen by --keep")
+    attention: Literal["longformer", "bigbird", "lsg", "nystromformer"] = arg("longformer", "what to convert to")
+    max_length: int = arg(128, "tokens kept of an example by converted models", low=4)
+    short_length: int = arg(512, "tokens kept of an example, or of a window, by models with full attention", low=4)
+    window: int | None = arg(None, "tokens on each side (256), of a block (64, LSG: 128), or landmarks (64)", low=1)
+    global_tokens: int = arg(1, "Longformer, LSG: tokens that see everything", low=1, high=512)
+    random_blocks: int = arg(3, "BigBird: random blocks that a block sees", low=0)
+    corpus: str | None = arg(None, f"text of the stages before fine-tuning, {CORPUS} (default: task, and pocket texts)")
+    convert_corpus: str | None = arg(None, "text of masked language modelling after conversion (default: --corpus)")
+    stage_length: int | None = arg(None, "tokens of its pieces, by an efficient attention (--max-length)", low=4)
+    convert_share: float = arg(0.05, "share of the budget after conversion; 0: only convert", low=0, below=1)
+    distil_share: float = arg(0.15, "share of the budget for distillation; 0: only fewer layers", low=0, below=1)
+    convert_lr: float | None = arg(None, "peak learning rate after conversion (default: 3e-5 x 768 / width)", above=0)
+    distil_lr: float = arg(5e-4, "peak learning rate of distillation", above=0)
+
+    def wrong(self) -> Iterator[str]:
+        if self.convert_share + self.distil_share >= 1:
+            yield (f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
+                   " fine-tune with; their sum must be below 1")  # fmt: skip
+        if self.attention == "lsg" and (self.window or 128) % 4:
+            yield f"--window {self.window}: LSG halves a block and pairs what is left; give a multiple of 4"
+        if self.student == "half" and self.keep != "first":
+            yield f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it"
+        for name in self.variants:
+            stages = VARIANTS[name]
+            random = self.init == "random" and stages[:1] == ("convert",)
+            if stages not in ((), ("kd",)) and self.init not in ("auto", "pretrained") and not random:
+                yield f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work"
+
+    def check_student(self) -> None:
+        if self.student != "half":
+            super().check_student()
+
+    def width(self) -> int:
+        from common import models
+
+        return models.load_config(models.source(self.teacher)).hidden_size  # students are as wide as the teacher
+
+    def unused(self, variant: str) -> set[str]:
+        return {"distil_lr"} - {f"{stage}_lr" for stage in VARIANTS[variant]}
+
+
+if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
+    ARGS = parse(Args, __doc__)
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+
+from common import corpus, models, text
+from common.data import load
+from common.layers import attention, long
+from common.losses import baseline, kl_loss, label_loss, term
+from common.parallel import mean
+from common.run import Loading, Run, task_runs
+from common.tasks import TaskData
+from common.teacher import Teacher, check_length, get_teacher
+from common.train import Batch
+
+
+def stages_of(variant: str) -> list[str]:
+    """The stages before the task, convert and distil, in their order."""
+    return [stage for stage in VARIANTS[variant] if stage != "kd"]
 
 
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
@@ -277,8 +254,10 @@ def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
 
 
 def attention_settings(args: Args) -> dict[str, Any]:
-    """The arguments of the attention's class that the command line names."""
-    window = args.window or (64 if args.teacher in models.POCKET else None)
+    """The arguments of the attention's class that the command line names; a pocket teacher's window is 64."""
+    window = args.window
+    if window is None and args.teacher in models.POCKET:
+        window = 64
     settings: dict[str, dict[str, Any]] = {
         "longformer": {"window": window, "first": args.global_tokens},
         "bigbird": {"block": window, "random": args.random_blocks},
@@ -288,31 +267,12 @@ def attention_settings(args: Args) -> dict[str, Any]:
     return {name: value for name, value in settings[args.attention].items() if value is not None}
 
 
-# --- the loss before the task (appendix B) -------------------------------------------------------------------
+# --- the stages before the task (section 3.1) ----------------------------------------------------------------
 
-TEMPERATURE = 2.0
-MLM, SOFT, COSINE = 2.0, 5.0, 1.0  # appendix B's alpha, beta, gamma
-SMOOTHING = 0.7  # in distillation rare tokens are masked more often: by count^-0.7
-
-
-def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor,
-                     over_tokens: Callable[[Tensor], Tensor] = mean) -> Tensor:  # fmt: skip
-    """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
-
-    Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
-    is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
-    its `mean_of_tokens`, and the parts' losses add up to that of the batch.
-    """
-    masked = labels >= 0
-    L_mlm = mean(label_loss(student.logits[masked], labels[masked]))
-    if teacher is None:
-        return L_mlm
-    # p_i = exp(z_i / T) / sum_j exp(z_j / T); L_ce = T^2 KL(teacher || student)
-    L_ce = over_tokens(kl_loss(student.logits[mask], teacher.logits[mask], TEMPERATURE))
-    # L_cse = 1 - cos of the last hidden states
-    S, T = student.hidden_states[-1][mask], teacher.hidden_states[-1][mask]
-    L_cse = over_tokens(1 - F.cosine_similarity(S, T, dim=-1))
-    return MLM * term("MLM", L_mlm) + SOFT * term("KL", L_ce) + COSINE * term("cosine", L_cse)
+# With --budget paper: Longformer's steps and tokens a step (of distillation, too); DistilBERT's epochs
+CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3
+CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
+DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
 
 
 def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: Batch) -> Tensor:
@@ -324,13 +284,10 @@ def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: B
     return pretraining_loss(s, t, batch.labels, batch.mask, batch.mean_of_tokens)
 
 
-# --- the stages before the task (section 3.1) ----------------------------------------------------------------
-
-
 def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
     """The masked LM `source` with another attention, trained on; with `--init random` (section 3.4) from random
     weights. The folder of the result."""
-    settings, share = attention_settings(args), args.convert_share
+    settings = attention_settings(args)
 
     def build(model: PreTrainedModel) -> PreTrainedModel:
         if args.init == "random":
@@ -338,15 +295,16 @@ def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
         attention.convert(model, args.attention, max(length, args.max_length), run.teacher.tokenizer, **settings)
         return model
 
-    size, steps = args.batch_size, run.steps_for(share, args.batch_size)
-    if args.budget == "paper" and share:
+    size, steps = args.batch_size, run.steps_for(args.convert_share, args.batch_size)
+    if args.budget == "paper" and steps:
         size, steps = max(1, TOKENS // length), CONVERT_STEPS
     lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
     more = {"stage": "convert", "attention": args.attention, "settings": settings}
-    more |= {"init": "random"} if args.init == "random" else {}
-    recipe = text.Recipe(
-        texts, lr, size, length, args.seed, steps, pieces=True, optimizer=CONVERT_OPTIMIZER, more=more
-    )  # fmt: skip
+    if args.init == "random":
+        more["init"] = "random"
+    if args.convert_corpus:
+        texts = text.open_texts(args.convert_corpus, run.task, passes=passes_oscar)
+    recipe = text.Recipe(texts, lr, size, length, args.seed, steps, pieces=True, optimizer=CONVERT_OPTIMIZER, more=more)
     return str(text.pretrain(run, "efficient", recipe, build, pretraining_step, source).folder)
 
 
@@ -360,54 +318,53 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
     if args.budget == "paper" and steps:
         size, steps, epochs = max(1, TOKENS // length), 0, DISTIL_EPOCHS
     recipe = text.Recipe(
-        texts, args.distil_lr, size, length, args.seed, steps, epochs, pieces=True, smoothing=SMOOTHING,
-        optimizer=DISTIL_OPTIMIZER, more={"stage": "distil", "layers": layers, "keep": keep},
+        texts, args.distil_lr, size, length, args.seed, steps, epochs, pieces=True, optimizer=DISTIL_OPTIMIZER,
+        smoothing=0.7,  # rare tokens are masked more often: by count^-0.7
+        more={"stage": "distil", "layers": layers, "keep": keep},
     )  # fmt: skip
     return str(text.pretrain(run, "efficient", recipe, build, pretraining_step, source).folder)
 
 
-def before_the_task(args: Args, run: Run, plan: Plan, texts: Any) -> str:
+def before_the_task(args: Args, run: Run, texts: Any) -> str:
     """A row's stages, one after the other, each on the masked LM that the one before it left; the folder (or hub id) of
     the last one. Every row is charged for all of its stages, those that it shares with other rows too."""
     short = min(args.short_length, args.max_length)  # tokens of a piece, with full attention
     long_ = args.stage_length or args.max_length  # with an efficient one
     is_long = attention.kind_of(run.teacher.model.config) is not None
-    stages = [name for name in plan.stages if not (name == "convert" and is_long)]  # which needs no conversion
+    stages = [name for name in stages_of(run.variant) if not (name == "convert" and is_long)]  # it needs no conversion
     shares = {"convert": args.convert_share, "distil": args.distil_share}
-
     source = run.teacher.pretrained or run.teacher.name
     if any(shares[name] for name in stages):  # something is trained: a missing masked-LM head comes first
         source = long.with_lm_head(run, source, texts, min(64, short))
     for name in stages:
         if name == "convert":
-            own = text.open_texts(args.convert_corpus, run.task, passes=passes_oscar) if args.convert_corpus else texts
-            source = convert(args, run, source, own, long_)
+            source = convert(args, run, source, texts, long_)
             is_long = True
         else:
-            source = distil(args, run, source, texts, long_ if is_long else short, plan.layers, plan.keep)
+            layers, keep = depth(args, run.teacher, run.variant)
+            source = distil(args, run, source, texts, long_ if is_long else short, layers, keep)
     return source
 
 
-def build_student(args: Args, run: Run, plan: Plan, texts: Any) -> PreTrainedModel:
+def build_student(args: Args, run: Run, texts: Any) -> PreTrainedModel:
     """A row's student before it is fine-tuned: the teacher's layers, or what its stages have made of them."""
-    if not plan.stages:
-        return run.student(keep=plan.keep)
-    teacher = run.teacher
-    source = before_the_task(args, run, plan, texts)
+    teacher, stages = run.teacher, stages_of(run.variant)
+    layers, keep = depth(args, teacher, run.variant)
+    if not stages:
+        return run.student(keep=keep)
+    source = before_the_task(args, run, texts)
     tuned = None if teacher.pretrained else teacher.model  # whose head the student takes over
     student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
     if run.shared_steps and attention.kind_of(student.config) == "longformer":
         attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
-    run.started_from = start_of(plan, teacher)
+    # as a table names it: "layers 1,3 of bert then convert then distil"
+    which, name = "all layers", teacher.name
+    if "distil" in stages:
+        which = models.named_layers(keep, layers)
+    if not attention.kind_of(teacher.model.config):
+        name = teacher.pretrained or name
+    run.started_from = " then ".join((f"{which} of {Path(name).name}", *stages))
     return student
-
-
-def start_of(plan: Plan, teacher: Teacher) -> str:
-    """The cell "starts from" of a table: "layers 1,3 of bert then convert then distil"."""
-    which = models.named_layers(plan.keep, plan.layers) if "distil" in plan.stages else "all layers"
-    is_long = attention.kind_of(teacher.model.config) is not None
-    name = teacher.name if is_long else teacher.pretrained or teacher.name
-    return " then ".join((f"{which} of {Path(name).name}", *plan.stages))
 
 
 # --- fine-tuning ---------------------------------------------------------------------------------------------
@@ -431,8 +388,10 @@ def teacher_length(args: Args, task: TaskData) -> int:
     if attention.kind_of(config := models.load_config(source)):
         check_length(args.stage_length or 0, config, models.load_tokenizer(source), "--stage-length")
         return args.max_length
+    if args.teacher in models.POCKET and task.task.kind.windowed:
+        return args.max_length
     if args.teacher in models.POCKET:
-        return args.max_length if task.task.kind.windowed else min(args.max_length, 128)
+        return min(args.max_length, 128)
     length = min(args.short_length, args.max_length)
     if length < args.max_length and "convert-distil-kd" in args.variants:
         raise BadInput(
@@ -468,53 +427,64 @@ def default_corpus(task: TaskData) -> str:
     """Long texts for tasks over documents, and a mixture for those over sentences."""
     if task.source != "pocket":
         return "task"
-    return "pocket-long" if task.task.kind.windowed else "task,pocket-short"
+    if task.task.kind.windowed:
+        return "pocket-long"
+    return "task,pocket-short"
 
 
-def settings_of(args: Args, plan: Plan, teacher: Teacher, texts: Any) -> dict[str, Any]:
-    """A row's settings besides the arguments, and its own `arguments`."""
-    staged = bool(plan.stages)
-    init = args.init
-    if staged or args.init == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
-        init = "pretrained" if teacher.pretrained else "teacher"
-    order = ", ".join(plan.stages)
-    if staged and args.init == "random":
-        order += " from random weights"
-    convert_corpus = None
-    if args.convert_corpus and "convert" in plan.stages:
-        convert_corpus = corpus.named(args.convert_corpus)
-    return {
-        "arguments": {
-            "max_length": plan.length,
-            "student": f"{plan.layers}x{teacher.model.config.hidden_size}",
-            "init": init,
-        },
-        "order": order,
-        "corpus": texts.signature if staged else None,
-        "convert_corpus": convert_corpus,
+def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[str, Any]:
+    """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width than the
+    teacher's."""
+    stages, config = stages_of(variant), teacher.model.config
+    layers, _ = depth(args, teacher, variant)
+    length, pattern = min(args.short_length, args.max_length), None  # full attention
+    if attention.kind_of(config):  # a teacher that is long already keeps its attention
+        length, pattern = args.max_length, config.efficient_attention
+    elif "convert" in stages:
+        length, pattern = args.max_length, attention_settings(args)
+    start = args.init
+    if stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
+        start = "pretrained" if teacher.pretrained else "teacher"
+    settings = {
+        "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": start},
+        "order": ", ".join(stages),
+        "corpus": None,
+        "convert_corpus": None,
         "document_length": args.max_length,
-        "pattern": plan.pattern,
-        "labels_alone": not plan.soft,
+        "pattern": pattern,
+        "labels_alone": "kd" not in VARIANTS[variant],
     }
+    if stages:
+        settings["corpus"] = texts.signature
+    if stages and args.init == "random":
+        settings["order"] += " from random weights"
+    if args.convert_corpus and "convert" in stages:
+        settings["convert_corpus"] = corpus.named(args.convert_corpus)
+    return settings
+
+
+def fine_tune(args: Args, run: Run, texts: Any) -> None:
+    """Train the student of a row on the task, on its labels or by vanilla KD, and write its record."""
+    student, teacher, loading = build_student(args, run, texts), None, None
+    if "kd" in VARIANTS[run.variant]:
+        teacher = run.kept_teacher()
+    with run.loop({"student": student}, run.lr) as loop:
+        for batch in loop:
+            t = teacher(batch) if teacher else None
+            loop.minimise(baseline(args, batch, student(**batch.inputs), t))
+    if run.settings["pattern"] is not None:
+        loading = Loading("from distil_papers.common.layers import attention", "attention.load(folder, {model})")
+    run.finish(student, loading=loading)
 
 
 def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = load_teacher(args, task)
         texts = text.open_texts(args.corpus or default_corpus(task), task, passes=passes_oscar)
-        plans = {variant: plan_of(args, variant, teacher) for variant in args.variants}
-        rows = {variant: settings_of(args, plan, teacher, texts) for variant, plan in plans.items()}
+        rows = {variant: settings_of(args, variant, teacher, texts) for variant in args.variants}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)
         for run in task_runs(args, "efficient_attention", task, teacher, rows, paper_epochs=epochs):
-            plan = plans[run.variant]
-            student = build_student(args, run, plan, texts)
-            guide = run.kept_teacher() if plan.soft else None
-            with run.loop({"student": student}, run.lr) as loop:
-                for batch in loop:
-                    s, t = student(**batch.inputs), guide(batch) if guide else None
-                    loop.minimise(baseline(args, batch, s, t))
-            loading = Loading("from distil_papers.common.layers import attention", "attention.load(folder, {model})")
-            run.finish(student, loading=None if plan.pattern is None else loading)
+            fine_tune(args, run, texts)
 
 
 if __name__ == "__main__":

@@ -40,16 +40,122 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import BadInput, CommonArgs, arg, execute, parse, student_shape, variants
+
+# Shapes: n vectors (valid tokens of a batch), D width (D_S student, D_T teacher); m student layers, N teacher layers.
+# torch is imported below the arguments, so that a wrong one is answered at once.
+
+
+# --- equations -----------------------------------------------------------------------------------------------
+
+
+def svcca(S_xx: Tensor, S_yy: Tensor, S_xy: Tensor) -> float:
+    """Eq. 2: the mean canonical correlation of two layers, from their (D_x, D_x), (D_y, D_y) and (D_x, D_y)
+    covariances: in [0, 1], 0 for a constant layer."""
+    correlations = torch.linalg.svdvals(whitening(S_xx).T @ S_xy @ whitening(S_yy)).clamp(max=1)
+    return float(correlations.mean()) if len(correlations) else 0.0
+
+
+def whitening(S: Tensor) -> Tensor:
+    """(D, D) -> (D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
+    values, directions = torch.linalg.eigh(S)
+    values, directions = values.flip(0).clamp(min=0), directions.flip(1)
+    share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
+    k = int((share < 0.99).sum()) + 1
+    values, directions = values[:k], directions[:, :k]
+    return directions[:, values > 0] / values[values > 0].sqrt()
+
+
+def select_layers(sequence: list[float], m: int) -> list[int]:
+    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
+    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
+    return sorted(order[:m])
+
+
+def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None,
+                      memory: Memory | None = None) -> Tensor:  # fmt: skip
+    """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
+    if S.device.type == "mps":  # Apple's GPUs have no float64
+        S, T = S.cpu(), T.cpu()
+    S, T = S.double(), T.double()
+    S, T = S - S.mean(0), T - T.mean(0)
+    if memory is None:
+        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), float(len(S))
+    else:
+        (SS, TT, TS), n = memory.join(S, T)
+    S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
+    # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
+    r_s: Any = ridge
+    r_t: Any = ridge
+    if shrinkage is not None:
+        r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
+    S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
+    S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
+    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
+    # symmetric roots by rotations, which change no singular value
+    L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
+    W = torch.linalg.solve_triangular(L_t, S_ts, upper=False)
+    W = torch.linalg.solve_triangular(L_s.T, W, upper=True, left=False)
+    # eq. 6: ||W||_tr, the sum of its singular values
+    return torch.linalg.matrix_norm(W, "nuc")
+
+
+def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
+    """S'S, T'T and T'S of centred vectors."""
+    return [S.T @ S, T.T @ T, T.T @ S]
+
+
+def in_row_space(X: Tensor) -> Tensor:
+    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
+
+    The basis needs no gradient: moved out of that space, a vector changes no correlation to first order.
+    """
+    if len(X) >= X.shape[1]:
+        return X
+    return X @ torch.linalg.qr(X.detach().T).Q
+
+
+def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
+    """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
+
+    With n <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
+    `shrinkage` sets a ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds earlier
+    batches. Raises `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
+    """
+    n, D = len(S), max(S.shape[1], T.shape[1])
+    if n < 2:
+        return S.sum() * 0.0  # one vector has no covariance
+    if memory is not None:
+        n = round(n / (1 - memory.kept))
+    if n <= D and shrinkage is None:
+        warn_once(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
+                  " --shrinkage 1, or a larger --batch-size")  # fmt: skip
+    with torch.autocast(S.device.type, enabled=False):
+        try:
+            return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
+        except torch.linalg.LinAlgError as error:
+            if S.isfinite().all() and T.isfinite().all():
+                larger = max(1e-3, 10 * ridge)
+                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; try {larger:g}") from error
+            return S.sum() * math.nan  # the loop says at which batch
+
+
+def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """PKD: the squared distance of (n, D) vectors, each scaled to length 1; mean over D, (n,)."""
+    return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
+
+
+# --- arguments -----------------------------------------------------------------------------------------------
 
 
 class Variant(NamedTuple):
@@ -73,9 +179,6 @@ VARIANTS = {
     "only-mc3": Variant("skip", "ccc", 1.0),
     "mc3kd": Variant("selected", "ccc", 1.0),
 }
-PAPER_EPOCHS = 4
-# Appendix A's values, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 there is 77 here
-GRID = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
 
 @dataclass
@@ -84,7 +187,8 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "language modelling")
     VARIANTS = VARIANTS
-    GRID = GRID
+    # Appendix A's values, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 is 77 here
+    GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
@@ -128,222 +232,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.data import collate, encode, load
-from common.errors import warn
+from common.data import collate, encode
+from common.errors import warn_once
 from common.losses import baseline, term
 from common.models import no_hidden_states, vectors
 from common.parallel import by_main, mean, whole
-from common.run import Run, task_runs
-from common.teacher import Teacher, get_teacher
+from common.run import Run, task_runs, taught_tasks
+from common.teacher import Teacher
 from common.train import Batch, Ledger, Loop
 
-# Shapes: n vectors (valid tokens of a batch), D width (D_S student, D_T teacher); m student layers, N teacher layers.
-
-
-# --- how alike two layers are, and which ones lead (sections 3.2 and 5.1) -----------------------------------------
-
-
-def svcca(S_xx: Tensor, S_yy: Tensor, S_xy: Tensor) -> float:
-    """Eq. 2: the mean canonical correlation of two layers, from their (D_x, D_x), (D_y, D_y) and (D_x, D_y)
-    covariances: in [0, 1], 0 for a constant layer."""
-    correlations = torch.linalg.svdvals(whitening(S_xx).T @ S_xy @ whitening(S_yy)).clamp(max=1)
-    return float(correlations.mean()) if len(correlations) else 0.0
-
-
-def whitening(S: Tensor) -> Tensor:
-    """(D, D) -> (D, k): the directions that hold 99% of the variance (SVCCA's cut), each scaled to variance 1."""
-    values, directions = torch.linalg.eigh(S)
-    values, directions = values.flip(0).clamp(min=0), directions.flip(1)
-    share = values.cumsum(0) / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    k = int((share < 0.99).sum()) + 1
-    values, directions = values[:k], directions[:, :k]
-    return directions[:, values > 0] / values[values > 0].sqrt()
-
-
-def select_layers(sequence: list[float], m: int) -> list[int]:
-    """Eq. 3: the m layers l in 1..N with the smallest C_T(l), in the teacher's order. `sequence[l - 1]` is C_T(l)."""
-    order = sorted(range(1, len(sequence) + 1), key=lambda l: sequence[l - 1])
-    return sorted(order[:m])
-
-
-def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
-    """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
-
-    `BadInput` for a student with more layers than the teacher.
-    """
-    N = len(sequence)
-    if variant.layers == "none":
-        return []
-    if m > N:
-        raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
-    layers = {
-        "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
-        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
-        "selected": select_layers(sequence, m),
-    }[variant.layers]
-    return layers[:-1] if variant.last == "out" else layers
-
-
-class LayerStatistics:
-    """Covariances of layers whose vectors come batch by batch; memory does not grow with the number of examples.
-
-    `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
-    Products are taken in the precision of the vectors, after a first mean is taken off (some of BERT's dimensions
-    are far from zero); their sums are kept in float64 on the CPU.
-    """
-
-    def __init__(self, pairs: list[tuple[int, int]]) -> None:
-        self.pairs = pairs
-        self.layers = sorted({i for pair in pairs for i in pair})
-        self.n = 0
-        self.shift: dict[int, Tensor] = {}  # layer -> (D,), the mean of its first vectors
-        self.sums: dict[int, Tensor] = {}  # layer -> (D,)
-        self.products: dict[tuple[int, int], Tensor] = {}  # (i, j) -> (D, D)
-
-    def update(self, states: dict[int, Tensor]) -> None:
-        """Add the (n, D) vectors of every layer, row k of each from the same token."""
-        if not self.shift:
-            self.shift = {i: states[i].mean(0) for i in self.layers}
-        states = {i: states[i] - self.shift[i] for i in self.layers}
-        self.n += len(states[self.layers[0]])
-        for i in self.layers:
-            self.sums[i] = self.sums.get(i, 0) + states[i].sum(0).cpu().double()
-        for i, j in {*self.pairs, *((i, i) for i in self.layers)}:
-            self.products[i, j] = self.products.get((i, j), 0) + (states[i].T @ states[j]).cpu().double()
-
-    def covariance(self, i: int, j: int) -> Tensor:
-        """(D_i, D_j), divided by n - 1; no shift changes it."""
-        centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
-        return centred / (self.n - 1)
-
-    def svcca(self) -> list[float]:
-        """Eq. 2 of each pair."""
-        return [svcca(self.covariance(i, i), self.covariance(j, j), self.covariance(i, j)) for i, j in self.pairs]
-
-
-@torch.no_grad()
-def layer_statistics(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
-                     pairs: list[tuple[int, int]]) -> LayerStatistics:  # fmt: skip
-    """Of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
-    encoded = encode(tokenizer, task.splits[split], task.task, args.max_length)
-    statistics, was_training = LayerStatistics(pairs), model.training
-    model.eval()
-    sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
-    for start in range(0, len(sample), args.batch_size):
-        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
-        inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
-        hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
-        valid = inputs["attention_mask"].bool()
-        statistics.update({i: hidden[i][valid] for i in statistics.layers})
-    model.train(was_training)
-    return statistics
-
-
-@by_main
-def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], Ledger]:
-    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples, and what it costs; [] of a teacher that
-    is outputs alone."""
-    cost = Ledger()
-    if teacher.stored:
-        return [], cost
-    pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
-    with cost.clock():
-        sequence = layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs).svcca()
-    cost.teacher_examples = min(args.selection_examples, len(task.splits["train"]))
-    return sequence, cost
-
-
-@by_main
-def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
-    """SVCCA between a model's first and last layer, over training examples and over those of each reported split; of
-    one layer nothing."""
-    last = model.config.num_hidden_layers
-    if last == 1:
-        return {}
-    found = {}
-    for key, split in {"rccc": "train", **{f"rccc_{split}": split for split in task.reported}}.items():
-        (found[key],) = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()
-    return found
-
-
-# --- losses --------------------------------------------------------------------------------------------------
-
-
-def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """PKD: the squared distance of (n, D) vectors, each scaled to length 1; mean over D, (n,)."""
-    return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().mean(-1)
-
-
-def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
-    """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
-
-    With n <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
-    `shrinkage` sets a ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds earlier
-    batches. Raises `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
-    """
-    n, D = len(S), max(S.shape[1], T.shape[1])
-    if n < 2:
-        return S.sum() * 0.0  # one vector has no covariance
-    if memory is not None:
-        n = round(n / (1 - memory.kept))
-    if n <= D and shrinkage is None:
-        warn_of_few_vectors(D)
-    with torch.autocast(S.device.type, enabled=False):
-        try:
-            return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
-        except torch.linalg.LinAlgError as error:
-            if S.isfinite().all() and T.isfinite().all():
-                larger = max(1e-3, 10 * ridge)
-                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; try {larger:g}") from error
-            return S.sum() * math.nan  # the loop says at which batch
-
-
-@cache
-def warn_of_few_vectors(D: int) -> None:
-    warn(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
-         " --shrinkage 1, or a larger --batch-size")  # fmt: skip
-
-
-def total_correlation(
-    S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None
-) -> Tensor:
-    """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
-    if S.device.type == "mps":  # Apple's GPUs have no float64
-        S, T = S.cpu(), T.cpu()
-    S, T = S.double(), T.double()
-    S, T = S - S.mean(0), T - T.mean(0)
-    if memory is None:
-        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), float(len(S))
-    else:
-        (SS, TT, TS), n = memory.join(S, T)
-    S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
-    # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
-    r_s: Any = ridge
-    r_t: Any = ridge
-    if shrinkage is not None:
-        r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
-    S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
-    S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
-    # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
-    # symmetric roots by rotations, which change no singular value
-    L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
-    W = torch.linalg.solve_triangular(L_t, S_ts, upper=False)
-    W = torch.linalg.solve_triangular(L_s.T, W, upper=True, left=False)
-    # eq. 6: ||W||_tr, the sum of its singular values
-    return torch.linalg.matrix_norm(W, "nuc")
-
-
-def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
-    """S'S, T'T and T'S of centred vectors."""
-    return [S.T @ S, T.T @ T, T.T @ S]
-
-
-def in_row_space(X: Tensor) -> Tensor:
-    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
-
-    The basis needs no gradient: moved out of that space, a vector changes no correlation to first order.
-    """
-    return X if len(X) >= X.shape[1] else X @ torch.linalg.qr(X.detach().T).Q
+PAPER_EPOCHS = 4
 
 
 class Memory(torch.nn.Module):
@@ -401,6 +299,109 @@ def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teach
     return loss + row.beta * term("CCC", L_CCC)
 
 
+def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
+    """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
+
+    `BadInput` for a student with more layers than the teacher.
+    """
+    N = len(sequence)
+    if variant.layers == "none":
+        return []
+    if m > N:
+        raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
+    layers = {
+        "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
+        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
+        "selected": select_layers(sequence, m),
+    }[variant.layers]
+    if variant.last == "out":
+        layers.pop()
+    return layers
+
+
+class LayerStatistics:
+    """Covariances of layers whose vectors come batch by batch; memory does not grow with the number of examples.
+
+    `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
+    Products are taken in the precision of the vectors, after a first mean is taken off (some of BERT's dimensions
+    are far from zero); their sums are kept in float64 on the CPU.
+    """
+
+    def __init__(self, pairs: list[tuple[int, int]]) -> None:
+        self.pairs = pairs
+        self.layers = sorted({i for pair in pairs for i in pair})
+        self.n = 0
+        self.shift: dict[int, Tensor] = {}  # layer -> (D,), the mean of its first vectors
+        self.sums: Any = defaultdict(float)  # layer -> (D,)
+        self.products: Any = defaultdict(float)  # (i, j) -> (D, D)
+
+    def update(self, states: dict[int, Tensor]) -> None:
+        """Add the (n, D) vectors of every layer, row k of each from the same token."""
+        if not self.shift:
+            self.shift = {i: states[i].mean(0) for i in self.layers}
+        states = {i: states[i] - self.shift[i] for i in self.layers}
+        self.n += len(states[self.layers[0]])
+        for i in self.layers:
+            self.sums[i] += states[i].sum(0).cpu().double()
+        for i, j in {*self.pairs, *((i, i) for i in self.layers)}:
+            self.products[i, j] += (states[i].T @ states[j]).cpu().double()
+
+    def covariance(self, i: int, j: int) -> Tensor:
+        """(D_i, D_j), divided by n - 1; no shift changes it."""
+        centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
+        return centred / (self.n - 1)
+
+    def svcca(self) -> list[float]:
+        """Eq. 2 of each pair."""
+        return [svcca(self.covariance(i, i), self.covariance(j, j), self.covariance(i, j)) for i, j in self.pairs]
+
+
+@torch.no_grad()
+def layer_statistics(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
+                     pairs: list[tuple[int, int]]) -> LayerStatistics:  # fmt: skip
+    """Of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
+    encoded = encode(tokenizer, task.splits[split], task.task, args.max_length)
+    statistics, was_training = LayerStatistics(pairs), model.training
+    model.eval()
+    sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
+    for start in range(0, len(sample), args.batch_size):
+        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
+        inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
+        hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
+        valid = inputs["attention_mask"].bool()
+        statistics.update({i: hidden[i][valid] for i in statistics.layers})
+    model.train(was_training)
+    return statistics
+
+
+@by_main
+def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[float], Ledger]:
+    """Eq. 2: C_T(l) = CCA(T_{l-1}, T_l) for l = 1..N, over training examples, and what it costs; [] of a teacher that
+    is outputs alone."""
+    cost = Ledger()
+    if teacher.stored:
+        return [], cost
+    pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
+    with cost.clock():
+        sequence = layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs).svcca()
+    cost.teacher_examples = min(args.selection_examples, len(task.splits["train"]))
+    return sequence, cost
+
+
+@by_main
+def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> dict[str, float]:
+    """SVCCA between a model's first and last layer, over training examples and over those of each reported split; of
+    one layer nothing."""
+    last = model.config.num_hidden_layers
+    if last == 1:
+        return {}
+    rccc = {}
+    for split in ("train", *task.reported):
+        statistics = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)])
+        rccc[f"rccc_{split}".removesuffix("_train")] = statistics.svcca()[0]
+    return rccc
+
+
 # --- training ------------------------------------------------------------------------------------------------
 
 
@@ -426,39 +427,43 @@ def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
         run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
 
 
-def check_widths(args: Args, teacher: Teacher) -> None:
-    """`BadInput` for widths that PKD's loss cannot compare."""
+def settings_of(args: Args, teacher: Teacher) -> dict[str, dict[str, Any]]:
+    """The rows' settings besides the arguments. `BadInput` for widths that PKD's loss cannot compare."""
     m, D_S = student_shape(args.student)
     D_T = teacher.model.config.hidden_size
+    settings = {}
     for name in args.variants:
-        if args.row(name).hidden == "pkd" and D_S != D_T:
+        row = args.row(name)
+        if row.hidden == "pkd" and D_S != D_T:
             raise BadInput(
                 f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
                 f" --student {m}x{D_T}, or mc3kd"
             )
+        settings[name] = {"beta": row.beta, "tokens": row.tokens, "last": row.last}
+    return settings
+
+
+def train_row(args: Args, run: Run, sequence: list[float], cost: Ledger, of_teacher: dict[str, Any]) -> None:
+    """A row's student and its record; choosing the layers is part of the method and of its cost."""
+    row = args.row(run.variant)
+    layers = partners(row, sequence, student_shape(args.student)[0])
+    if row.layers == "selected":
+        run.ledger.add(cost)
+    student = run.student()
+    distil(args, run, student, layers)
+    analysis = rccc_of(args, run.task, run.teacher, student) | {"layers": layers}
+    run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
 
 
 def main(args: Args) -> None:
-    for task in (load(name, **args.source) for name in args.tasks):
-        teacher = get_teacher(args, task)
-        check_widths(args, teacher)
+    for task, teacher in taught_tasks(args):
+        settings = settings_of(args, teacher)
         sequence, cost = layer_correlations(args, task, teacher)
         of_teacher: dict[str, Any] = {}
         if sequence:
             of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
-        settings = {}
-        for name in args.variants:
-            row = args.row(name)
-            settings[name] = {"beta": row.beta, "tokens": row.tokens, "last": row.last}
         for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            row = args.row(run.variant)
-            layers = partners(row, sequence, student_shape(args.student)[0])
-            if row.layers == "selected":  # choosing the layers is part of the method and of its cost
-                run.ledger.add(cost)
-            student = run.student()
-            distil(args, run, student, layers)
-            analysis = rccc_of(args, task, teacher, student) | {"layers": layers}
-            run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
+            train_row(args, run, sequence, cost, of_teacher)
 
 
 if __name__ == "__main__":

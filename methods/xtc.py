@@ -46,137 +46,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import BadInput, CommonArgs, arg, execute, parse, split_list, student_shape, variants
 
-
-class Stage(NamedTuple):
-    """What is minimised, and the peak learning rate in units of `--lr`."""
-
-    losses: tuple[str, ...]
-    peak: float = 1.0
-
-
-# The two baselines, and figure 4: 1S-, 2S-, 3S-KD
-STAGES = {
-    "finetune": (Stage(("label",)),),
-    "kd": (Stage(("kd",)),),
-    "1": (Stage(("hidden", "attention", "logit")),),
-    "2": (Stage(("hidden", "attention"), 2.5), Stage(("logit",))),
-    "3": (Stage(("hidden", "attention"), 2.5), Stage(("hidden", "attention", "logit")), Stage(("logit",))),
-}
-# Epochs of Budgets A, B, C over the task's own data, and over augmented data, which are 17 to 62 times as many (C.1).
-# Our reading: the paper gives 18/36 epochs for MNLI and QQP alone (B.2), which we take as Budget C's 18
-GRID = {"lr": (2e-5, 5e-5, 1e-4, 5e-4)}  # what the paper's tables try: C.2 to C.4, C.13
-PAPER_EPOCHS = {"A": (3, 1), "B": (9, 3), "C": (18, 6)}
-EVALUATE_EVERY = 1000  # steps, as in their code; B.2 reports the best of the evaluations. With --budget paper alone
-STE_CLIP = 2.5  # TernaryBERT's
-
-
-class Variant(NamedTuple):
-    """A student of the table: its label, its variant, its bits, and how it is trained."""
-
-    label: str
-    variant: str
-    bits: int
-    stages: tuple[Stage, ...]
-
-
-@dataclass
-class Args(CommonArgs):
-    """The arguments of all scripts, and XTC's."""
-
-    KINDS = ("classification", "regression")  # XTC compresses encoders
-    GRID = GRID
-
-    variant: str = variants("finetune,kd,xtc", ("finetune", "kd", "xtc"))
-    init: str = "teacher"
-    keep: str = "skip"
-    bits: str = arg("1", "bits of a weight, several with commas; 32: nothing is quantised", names=("32", "2", "1"))
-    stages: str = arg("1", "xtc: 1S-, 2S- or 3S-KD, several with commas", names=("1", "2", "3"))
-    reduce_share: float = arg(
-        0.5,
-        "students with fewer layers than the teacher: share of the budget at 32 bits, before they are quantised; 0:"
-        " quantised at once",
-        low=0,
-        below=1,
-    )
-    ste: Literal["identity", "clipped"] = arg(
-        "identity", "gradient through the quantisers; clipped: TernaryBERT's, which cuts off at +-2.5"
-    )
-    stage_steps: str = arg(
-        "equal",
-        "lengths of the stages in relation to each other: equal, or a number for each, as 4,1; with --budget"
-        " paper these are their epochs, in place of --paper-budget's",
-    )
-    loss: Literal["paper", "code"] = arg(
-        "paper",
-        "xtc: code: as the authors' code has it, where the logits' loss is a mean over classes too, and the"
-        " embeddings of fewer layers are paired one state lower",
-    )
-    beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss beside the logits'", low=0)
-    lora_rank: int = arg(0, "eq. 2: rank of the float matrices beside each quantised linear (the paper: 1, 8)", low=0)
-    augment: int = arg(
-        0, "kd, xtc: copies of each training text with words replaced (TinyBERT: 10, 20 or 30, by the task)", low=0
-    )
-    paper_budget: Literal["A", "B", "C"] = arg("A", "--budget paper: epochs of Budget A, B or C")
-    paper_copies: int = arg(
-        0, "--budget paper: as many steps as with so many copies of each text (default: those of --augment)", low=0
-    )
-
-    def wrong(self) -> Iterator[str]:
-        if self.accumulate > 1 and "xtc" in self.variants:
-            yield f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out"
-        if self.stage_steps != "equal":
-            parts = self.stage_steps.split(",")
-            counts = {len(row.stages) for row in self.rows if row.variant == "xtc"}
-            if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != counts:
-                yield f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages"
-
-    @property
-    def rows(self) -> list[Variant]:
-        """The rows of the table, in its order."""
-        rows = []
-        for bits, variant in itertools.product(split_list(self.bits), self.variants):
-            if variant != "xtc":
-                rows.append(Variant(f"{variant}-{bits}bit", variant, int(bits), STAGES[variant]))
-                continue
-            for stages in split_list(self.stages):  # 1S-, 2S-, 3S-KD are rows of their own
-                rows.append(Variant(f"xtc-{bits}bit-{stages}s", variant, int(bits), STAGES[stages]))
-        return rows
-
-    def lengths(self, row: Variant) -> list[int]:
-        """Of a row's stages, in relation to each other; with `--stage-steps` and `--budget paper` epochs."""
-        given = self.stage_steps != "equal" and row.variant == "xtc"
-        return [int(part) for part in self.stage_steps.split(",")] if given else [1] * len(row.stages)
-
-
-if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
-    ARGS = parse(Args, __doc__)
-
-import torch
-import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
-from transformers import PreTrainedModel
-
-from common import parallel
-from common.data import load
-from common.layers import packed
-from common.layers.attention import AttentionScores, eager
-from common.losses import baseline, term
-from common.models import is_decoder, layer_numbers
-from common.parallel import mean
-from common.run import Loading, Run, task_runs
-from common.teacher import Teacher, get_teacher
-from common.train import Batch
-
 # Shapes: B batch, L length, D width, h heads; N teacher layers, m student layers; W (out, in).
+# torch is imported below the arguments, so that a wrong one is answered at once.
 
 
 # --- quantisers ----------------------------------------------------------------------------------------------
@@ -201,6 +78,145 @@ def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tens
 def straight_through(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     """`codes`, bit by bit, where x is about codes * scale; the gradient that reaches x is that of x / scale."""
     return codes + (x - x.detach()) / scale
+
+
+# --- losses (B.1) --------------------------------------------------------------------------------------------
+
+
+def masked_mse(S: Tensor, T: Tensor, valid: Tensor, axis: int) -> Tensor:
+    """The mean of (S - T)^2 over `axis` and the entries of the mask `valid`, which has the other axes: (), float32."""
+    # padding is taken out first: in half precision a masked score can be infinite
+    padding = ~valid.unsqueeze(axis)
+    errors = F.mse_loss(S.masked_fill(padding, 0), T.masked_fill(padding, 0), reduction="none")
+    return mean(errors.mean(axis)[valid])
+
+
+def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Any:
+    """L_hidden, the sum over pairs of layers of MSE(H^S, H^T), (B, L, D) each, over the tokens of the (B, L) mask."""
+    return sum(masked_mse(H_S, H_T, mask, axis=-1) for H_S, H_T in zip(student, teacher, strict=True))
+
+
+def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Any:
+    """L_att, the sum over pairs of layers of 1/h sum_i MSE(A_i^S, A_i^T): (B, h, L, L) scores, between tokens alone."""
+    both = mask[:, :, None] & mask[:, None, :]  # (B, L, L): query and key are tokens
+    return sum(masked_mse(A_S, A_T, both, axis=1) for A_S, A_T in zip(student, teacher, strict=True))
+
+
+def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference.
+
+    The authors' code divides it by C: its mean is over the batch and the classes.
+    """
+    if student.shape[-1] == 1:
+        return (student - teacher)[:, 0].square()
+    # L_logit = CE(p^S, p^T), temperature 1
+    return F.cross_entropy(student, teacher.softmax(-1), reduction="none")
+
+
+class Stage(NamedTuple):
+    losses: tuple[str, ...]  # what is minimised
+    peak: float = 1.0  # learning rate, in units of `--lr`
+
+
+# The two baselines, and figure 4: 1S-, 2S-, 3S-KD
+STAGES = {
+    "finetune": (Stage(("label",)),),
+    "kd": (Stage(("kd",)),),
+    "1": (Stage(("hidden", "attention", "logit")),),
+    "2": (Stage(("hidden", "attention"), 2.5), Stage(("logit",))),
+    "3": (Stage(("hidden", "attention"), 2.5), Stage(("hidden", "attention", "logit")), Stage(("logit",))),
+}
+# Epochs of Budgets A, B, C over the task's own data, and over augmented data, which are 17 to 62 times as many (C.1).
+# Our reading: the paper gives 18/36 epochs for MNLI and QQP alone (B.2), which we take as Budget C's 18
+PAPER_EPOCHS = {"A": (3, 1), "B": (9, 3), "C": (18, 6)}
+
+
+class Variant(NamedTuple):
+    """A student of the table."""
+
+    variant: str
+    bits: int
+    stages: tuple[Stage, ...]
+
+
+@dataclass
+class Args(CommonArgs):
+    """The arguments of all scripts, and XTC's."""
+
+    KINDS = ("classification", "regression")  # XTC compresses encoders
+    GRID: ClassVar = {"lr": (2e-5, 5e-5, 1e-4, 5e-4)}  # what the paper's tables try: C.2 to C.4, C.13
+
+    variant: str = variants("finetune,kd,xtc", ("finetune", "kd", "xtc"))
+    init: str = "teacher"
+    keep: str = "skip"
+    bits: str = arg("1", "bits of a weight, one or several; 32: not quantised", names=("32", "2", "1"))
+    stages: str = arg("1", "xtc: 1S-, 2S- or 3S-KD, one or several", names=("1", "2", "3"))
+    reduce_share: float = arg(0.5, "fewer layers: share of the budget before they are quantised", low=0, below=1)
+    ste: Literal["identity", "clipped"] = arg("identity", "gradient through the quantisers; clipped: 0 beyond 2.5")
+    stage_steps: str = arg("equal", "xtc: lengths of the stages, as 4,1; with --budget paper their epochs")
+    loss: Literal["paper", "code"] = arg("paper", "xtc: as the paper or the authors' code has it")
+    beta: float = arg(1.0, "xtc: weight of the hidden and the attention loss", low=0)
+    lora_rank: int = arg(0, "eq. 2: rank of U and V (the paper: 1, 8)", low=0)
+    augment: int = arg(0, "kd, xtc: copies of each training text with words replaced (TinyBERT: 10 to 30)", low=0)
+    paper_budget: Literal["A", "B", "C"] = arg("A", "--budget paper: epochs of Budget A, B or C")
+    paper_copies: int = arg(0, "--budget paper: steps as with so many copies of each text (default: --augment)", low=0)
+
+    def wrong(self) -> Iterator[str]:
+        if self.accumulate > 1 and "xtc" in self.variants:
+            yield f"--accumulate {self.accumulate}: xtc's losses are of a batch's tokens; leave it out"
+        if self.stage_steps != "equal":
+            parts = self.stage_steps.split(",")
+            counts = {len(row.stages) for row in self.rows.values() if row.variant == "xtc"}
+            if not all(part.isdecimal() and int(part) for part in parts) or {len(parts)} != counts:
+                yield f"--stage-steps {self.stage_steps!r}: must be equal, or one number for each of --stages"
+
+    @property
+    def rows(self) -> dict[str, Variant]:
+        """The rows of the table by their labels, in its order."""
+        rows = {}
+        for bits, variant in itertools.product(split_list(self.bits), self.variants):
+            if variant != "xtc":
+                rows[f"{variant}-{bits}bit"] = Variant(variant, int(bits), STAGES[variant])
+                continue
+            for stages in split_list(self.stages):  # 1S-, 2S-, 3S-KD are rows of their own
+                rows[f"xtc-{bits}bit-{stages}s"] = Variant("xtc", int(bits), STAGES[stages])
+        return rows
+
+    def lengths(self, row: Variant) -> list[int]:
+        """Of a row's stages, in relation to each other; with `--stage-steps` and `--budget paper` epochs."""
+        if self.stage_steps == "equal" or row.variant != "xtc":
+            return [1] * len(row.stages)
+        return [int(part) for part in self.stage_steps.split(",")]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether `--init` is a quantised run: its model.safetensors holds bits; beside it are the float weights."""
+        return (Path(self.init) / "latent.safetensors").exists()
+
+
+if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
+    ARGS = parse(Args, __doc__)
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from transformers import PreTrainedModel
+
+from common import parallel
+from common.errors import refused
+from common.layers import packed
+from common.layers.attention import AttentionScores, eager
+from common.losses import baseline, term
+from common.models import is_decoder, layer_numbers
+from common.parallel import mean
+from common.run import Loading, Run, task_runs, taught_tasks
+from common.teacher import Teacher
+from common.train import Batch
+
+# --- the quantised student -----------------------------------------------------------------------------------
 
 
 class Quantizer(nn.Module):
@@ -245,25 +261,21 @@ class QuantizedLinear(nn.Linear):
         return packed.rescaled(F.linear(X, C), X, s, alpha, self.bias, self.lora_U, self.lora_V)
 
 
-def quantizable(model: PreTrainedModel) -> dict[str, nn.Module]:
-    """What XTC quantises: the word embedding and all linears of the layers. By name, the embedding first.
+def quantizable(model: PreTrainedModel) -> list[nn.Module]:
+    """What XTC quantises, each once: the word embedding and all linears of the layers.
 
     Not quantised: position and type embeddings, layer norms, biases, what lies between embeddings and layers, the
     pooler and the head. `BadInput` for a family whose layers keep matrices outside linears, as XLNet's do.
     """
-    body, prefix = model.base_model, model.base_model_prefix
-    words = body.get_input_embeddings()  # type: ignore[operator]
-    modules = {f"{prefix}.{name}": module for name, module in body.named_modules() if module is words}
-    for list_name, layers in body.named_modules():
-        if not isinstance(layers, nn.ModuleList):
-            continue
-        for name, module in layers.named_modules():
-            if isinstance(module, nn.Linear):
-                modules[f"{prefix}.{list_name}.{name}"] = module
-            elif any(p.ndim > 1 for p in module.parameters(recurse=False)) and not isinstance(module, nn.Embedding):
-                family = model.config.model_type
-                raise BadInput(f"--teacher: {family}'s layers hold matrices outside linears; not for XTC")
-    return modules
+    modules = [model.get_input_embeddings()]
+    lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
+    for module in itertools.chain.from_iterable(layers.modules() for layers in lists):
+        if isinstance(module, nn.Linear):
+            modules.append(module)
+        elif any(p.ndim > 1 for p in module.parameters(recurse=False)) and not isinstance(module, nn.Embedding):
+            family = model.config.model_type
+            raise BadInput(f"--teacher: {family}'s layers hold matrices outside linears; not for XTC")
+    return list(dict.fromkeys(modules))  # ALBERT's layers are one and the same
 
 
 def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_rank: int = 0) -> None:
@@ -273,46 +285,37 @@ def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_
     """
     if bits == 32:
         return
-    for module in dict.fromkeys(quantizable(model).values()):  # ALBERT's layers are one and the same
+    for module in quantizable(model):
         if isinstance(module, nn.Linear):
             module.__class__ = QuantizedLinear
-            shapes = ((module.out_features, lora_rank), (lora_rank, module.in_features))
-            U, V = (nn.Parameter(module.weight.new_zeros(shape)) if lora_rank else None for shape in shapes)
-            if V is not None:
-                nn.init.normal_(V, std=1 / math.sqrt(module.in_features))  # with U = 0: no change at the start
+            U = V = None
+            if lora_rank:  # with U = 0: no change at the start
+                U = nn.Parameter(module.weight.new_zeros(module.out_features, lora_rank))
+                V = nn.Parameter(module.weight.new_zeros(lora_rank, module.in_features))
+                nn.init.normal_(V, std=1 / math.sqrt(module.in_features))
             module.register_parameter("lora_U", U)
             module.register_parameter("lora_V", V)
         per_row = isinstance(module, nn.Embedding)
         parametrize.register_parametrization(module, "weight", Quantizer(bits, per_row, clip))
 
 
-# --- the float weights behind the bits: table C.14, figures 5 and 6 --------------------------------------------
-
-
 def latent(student: PreTrainedModel) -> dict[str, Tensor]:
-    """The float weights behind a quantised student, under the library's names, and its adapters."""
+    """The float weights behind a quantised student (figures 5 and 6), under the library's names, and its adapters."""
     return {
         name.replace("parametrizations.weight.original", "weight"): value.cpu().clone().contiguous()
         for name, value in student.state_dict().items()
     }
 
 
-def goes_on(args: Args) -> bool:
-    """Whether `--init` is a quantised run: its model.safetensors holds bits, and beside it are the float weights."""
-    return (Path(args.init) / "latent.safetensors").exists()
-
-
 def load_latent(student: PreTrainedModel, folder: Path) -> None:
     """Go on from a finished quantised run: its float weights and adapters. `BadInput` unless they fit the student."""
     names = dict(zip(latent(student), student.state_dict(), strict=True))
-    try:
+    errors = SafetensorError, OSError, KeyError, RuntimeError
+    with refused(f"--init {folder}: its weights do not fit", *errors, hint="; its --student and --lora-rank do"):
         saved = load_file(folder / "latent.safetensors")
         if lost := [name for name in names.keys() - saved.keys() if ".lora_" not in name]:  # adapters may be added
             raise KeyError(lost[0])
         student.load_state_dict({names[name]: value for name, value in saved.items()}, strict=False)
-    except (SafetensorError, OSError, KeyError, RuntimeError) as error:
-        what = str(error).splitlines()[-1].strip()
-        raise BadInput(f"--init {folder}: its weights do not fit ({what}); its --student and --lora-rank do") from error
 
 
 @torch.no_grad()
@@ -323,57 +326,18 @@ def distances(student: PreTrainedModel, before: dict[str, Tensor]) -> dict[str, 
     return {name: float((modules[name].weight.cpu() - before[f"{name}.weight"]).norm()) for name in names}
 
 
-# --- losses (B.1) --------------------------------------------------------------------------------------------
-
-
-def squared_errors(student: Tensor, teacher: Tensor, valid: Tensor) -> Tensor:
-    """(student - teacher)^2 entry by entry, float32 also in half precision, and 0 where `valid`, a mask, is not."""
-    # padding is taken out first: in half precision a masked score can be infinite
-    return F.mse_loss(student.masked_fill(~valid, 0), teacher.masked_fill(~valid, 0), reduction="none")
-
-
-def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
-    """L_hidden, the sum over pairs of layers of MSE(H^S, H^T), (B, L, D) each, over the tokens of the (B, L) mask."""
-    L_hidden = student[0].new_zeros((), dtype=torch.float32)
-    for H_S, H_T in zip(student, teacher, strict=True):
-        errors = squared_errors(H_S, H_T, mask[:, :, None]).mean(-1)  # (B, L)
-        L_hidden = L_hidden + mean(errors[mask])
-    return L_hidden
-
-
-def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Tensor:
-    """L_att, the sum over pairs of layers of 1/h sum_i MSE(A_i^S, A_i^T): (B, h, L, L) scores, between tokens alone."""
-    both = mask[:, :, None] & mask[:, None, :]  # (B, L, L): query and key are tokens
-    L_att = student[0].new_zeros((), dtype=torch.float32)
-    for A_S, A_T in zip(student, teacher, strict=True):
-        errors = squared_errors(A_S, A_T, both[:, None]).mean(1)  # (B, L, L), the mean over heads
-        L_att = L_att + mean(errors[both])
-    return L_att
-
-
-def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference.
-
-    The authors' code divides it by C: its mean is over the batch and the classes.
-    """
-    if student.shape[-1] == 1:
-        return (student - teacher)[:, 0].square()
-    # L_logit = CE(p^S, p^T), temperature 1
-    return F.cross_entropy(student, teacher.softmax(-1), reduction="none")
-
-
-def state_below(args: Args, kept: list[int], N: int) -> int:
-    """The teacher's hidden state that the student's embeddings are paired with: the input of the first kept layer. The
-    authors' code takes the one before it where layers are left out: `rep_list[0] = teacher_layer[0] - 1`, from 0."""
-    if args.loss == "code" and len(kept) < N:
-        return max(0, kept[0] - 2)
-    return kept[0] - 1
+# --- training ------------------------------------------------------------------------------------------------
 
 
 def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, teacher: Teacher, batch: Batch,
               kept: list[int]) -> Tensor:  # fmt: skip
     """The sum of a stage's `losses` over a batch; student layer i + 1 is paired with the teacher's layer `kept[i]`."""
-    layers = [state_below(args, kept, teacher.model.config.num_hidden_layers), *kept] if "hidden" in losses else []
+    layers: list[int] = []
+    if "hidden" in losses:
+        below = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
+        if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
+            below = max(0, below - 1)  # or with the state before it: `rep_list[0] = teacher_layer[0] - 1`, from 0
+        layers = [below, *kept]
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     with AttentionScores() as teacher_scores:
@@ -389,17 +353,17 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
         loss = loss + args.beta * (term("hidden", L_hidden) + term("attention", L_att))
     if "logit" in losses:
         L_logit = mean(term("logit", logit_loss(logits, batch.predictions(t)[0])))
-        loss = loss + (L_logit / logits.shape[-1] if args.loss == "code" else L_logit)  # theirs averages classes too
+        if args.loss == "code":  # theirs averages classes too
+            L_logit = L_logit / logits.shape[-1]
+        loss = loss + L_logit
     return loss
-
-
-# --- training ------------------------------------------------------------------------------------------------
 
 
 def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name: str, stage: Stage, steps: int) -> None:
     """A stage begins as a run does: optimiser, warm-up and decay start again."""
-    outputs_alone = stage.losses in (("kd",), ("logit",))  # attention scores are too large to be kept
-    teacher = run.kept_teacher(steps=steps) if outputs_alone else run.teacher
+    teacher = run.teacher
+    if stage.losses in (("kd",), ("logit",)):  # outputs alone: attention scores are too large to be kept
+        teacher = run.kept_teacher(steps=steps)
     with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name) as loop:
         for batch in loop:
             loop.minimise(step_loss(args, stage.losses, student, teacher, batch, kept))
@@ -409,11 +373,12 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
     """Train the student of a row through its stages, in place; its float weights when it was given its bits."""
     # fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
-        first = STAGES["1" if row.variant == "xtc" else row.variant][0]
+        (first,) = STAGES[row.variant.replace("xtc", "1")]
         train(args, run, student, kept, "reduce", first, round(share * run.steps))
     torch.manual_seed(args.seed)  # of the adapters
-    quantize(student, row.bits, STE_CLIP if args.ste == "clipped" else None, args.lora_rank)
-    if goes_on(args):
+    clip = {"identity": None, "clipped": 2.5}[args.ste]  # TernaryBERT's
+    quantize(student, row.bits, clip, args.lora_rank)
+    if args.goes_on:
         load_latent(student, Path(args.init))
         run.started_from = f"the float weights of {run.settings['init']}"
     before = latent(student)
@@ -423,69 +388,70 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
     return before
 
 
-# --- main ----------------------------------------------------------------------------------------------------
+def compress(args: Args, run: Run, row: Variant, kept: list[int]) -> None:
+    """Train the student of a row and write its record: of one with bits, its packed weights and the float ones."""
+    if args.augment and row.variant != "finetune":
+        run.augment(args.augment)
+    student = run.student(init="random" if args.goes_on else None)
+    with eager(student, run.teacher.model):  # whose attention scores can be seen
+        before = distil(args, run, row, student, kept)
+    if row.bits == 32:
+        run.finish(student, analysis={"layers": kept})
+        return
+    analysis = {"layers": kept, "distance": distances(student, before)}
+    if parallel.main():
+        save_file(latent(student), run.folder / "latent.safetensors")
+    parameters = student.num_parameters()
+    loading = Loading("import distil_papers.common.layers.packed")
+    run.finish(packed.pack_model(student), analysis=analysis, parameters=parameters, loading=loading)
 
 
-def epochs_of(args: Args, row: Variant, task: Any) -> float:
-    """With `--budget paper`: a Budget's epochs, counted over the task's own examples. Augmented data are many times as
-    many, and are seen less often; `--stage-steps` names the epochs of each stage in their place."""
-    plain, augmented = PAPER_EPOCHS[args.paper_budget]
-    if args.stage_steps != "equal" and row.variant == "xtc":
-        plain = augmented = sum(args.lengths(row))
-    copies = (args.paper_copies or args.augment) * len(task.task.fields)
-    if row.variant == "finetune" or not copies:
-        return plain
-    return augmented * (1 + copies)
+def kept_layers(args: Args, teacher: Teacher) -> list[int]:
+    """The teacher's layers that the student is made of. `BadInput` for a teacher that is no encoder of its width."""
+    config: Any = teacher.model.config
+    m, width = student_shape(args.student)
+    if config.is_encoder_decoder or is_decoder(config.model_type):
+        raise BadInput(f"--teacher {teacher.name}: XTC compresses encoders, and a {config.model_type} is none")
+    if width != config.hidden_size:
+        instead = f"{m}x{config.hidden_size}"
+        raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {instead} would do")
+    return layer_numbers(args.keep, config.num_hidden_layers, m)
 
 
-def settings_of(args: Args, row: Variant, kept: list[int], task: Any, N: int, width: int) -> dict[str, Any]:
+def settings_of(args: Args, row: Variant, kept: list[int], task: Any, teacher: Teacher) -> dict[str, Any]:
     """A row's settings besides the arguments."""
+    config, share = teacher.model.config, 0.0
     # layers are left out in full precision first, unless the start was already quantised
-    share = args.reduce_share if row.bits < 32 and len(kept) < N and not goes_on(args) else 0.0
+    if row.bits < 32 and len(kept) < config.num_hidden_layers and not args.goes_on:
+        share = args.reduce_share
+    # with --budget paper: a Budget's epochs, counted over the task's own examples. Augmented data are many times as
+    # many, and are seen less often; --stage-steps names the epochs of each stage in their place
+    epochs, augmented = PAPER_EPOCHS[args.paper_budget]
+    if args.stage_steps != "equal" and row.variant == "xtc":
+        epochs = augmented = sum(args.lengths(row))
+    copies = (args.paper_copies or args.augment) * len(task.task.fields)
+    if copies and row.variant != "finetune":
+        epochs = augmented * (1 + copies)
     # twice the rate of the other scripts (5.6e-5 at width 768), but no stage peaks above 2e-3
     highest = max(stage.peak for stage in row.stages)
-    lr = args.lr or min(2 * task.task.kind.default_lr(width, args.init), 2e-3 / highest)
+    lr = args.lr or min(2 * task.task.kind.default_lr(config.hidden_size, args.init), 2e-3 / highest)
     return {
-        "paper_epochs": epochs_of(args, row, task) / (1 - share),
+        "paper_epochs": epochs / (1 - share),
         "lr": lr,
         "bits": row.bits,
         "stages": len(row.stages),
         "layers": kept,
         "reduce_share": share,
-        "select": EVALUATE_EVERY,
+        "select": 1000,  # steps, as in their code; B.2 reports the best of the evaluations
     }
 
 
 def main(args: Args) -> None:
-    for name in args.tasks:
-        task = load(name, **args.source)
-        teacher = get_teacher(args, task)
-        config: Any = teacher.model.config
-        N, width = config.num_hidden_layers, config.hidden_size
-        if config.is_encoder_decoder or is_decoder(config.model_type):
-            raise BadInput(f"--teacher {teacher.name}: XTC compresses encoders, and a {config.model_type} is none")
-        m, student_width = student_shape(args.student)
-        if student_width != width:
-            raise BadInput(f"--student {args.student}: layers are left out, not narrowed; {m}x{width} would do")
-        kept = layer_numbers(args.keep, N, m)
-        table = {row.label: row for row in args.rows}
-        settings = {label: settings_of(args, row, kept, task, N, width) for label, row in table.items()}
+    for task, teacher in taught_tasks(args):
+        kept = kept_layers(args, teacher)
+        settings = {label: settings_of(args, row, kept, task, teacher) for label, row in args.rows.items()}
         for run in task_runs(args, "xtc", task, teacher, settings):
-            row = table[run.variant]
-            if args.augment and row.variant != "finetune":
-                run.augment(args.augment)
-            student = run.student(init="random" if goes_on(args) else None)
-            with eager(student, teacher.model):  # whose attention scores can be seen
-                before = distil(args, run, row, student, kept)
-            analysis: dict[str, Any] = {"layers": kept}
-            if row.bits == 32:
-                run.finish(student, analysis=analysis)
-                continue
-            analysis["distance"] = distances(student, before)
-            if parallel.main():
-                save_file(latent(student), run.folder / "latent.safetensors")
-            parameters, loading = student.num_parameters(), Loading("import distil_papers.common.layers.packed")
-            run.finish(packed.pack_model(student), analysis=analysis, parameters=parameters, loading=loading)
+            compress(args, run, args.rows[run.variant], kept)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks cannot use a GPU, and numbers are compared bit by bit: docs/gpu.md
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # forks cannot use a GPU, and numbers are compared bit by bit: docs/scale.md
 
 import torch  # noqa: E402
 import transformers  # noqa: E402

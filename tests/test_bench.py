@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import gzip
 import itertools
 import json
 import math
-import os
 import re
 import runpy
 import shutil
@@ -47,13 +45,18 @@ from bench import table as compared
 from bench.arena import measure as profiled
 from bench.matrix import Job, Matrix
 from bench.report import frontier
-from bench.studies import migrate, transfer
+from bench.studies import transfer
 from bench.table import Grid
 from common import data, folders, results, tasks
 from common.args import BadInput, CommonArgs
 
 RECORD = json.loads((ROOT / "tests/result.json").read_text())  # of a run on real data
 Capture = pytest.CaptureFixture[str]
+
+
+def printed(found: table.Table) -> str:
+    """What `bench table` says of scores, as Markdown."""
+    return "\n\n".join([table.how(found), table.scores(found).markdown(), table.footnote(found)])
 
 
 def refused(capsys: Capture, *argv: str) -> str:
@@ -104,7 +107,7 @@ def test_all_students_of_a_command_are_cells(tmp_path: Path) -> None:
     first.unlink()
     (left,), (said,) = records.cells_of(plan.out)
     assert (left, said.split(": ")[1]) == (second, f"{first.relative_to(plan.out)} is gone")
-    assert not run.done(plan.out, plan.jobs[0])
+    assert not run.made_by(plan.out, plan.jobs[0])
 
 
 def test_a_command_that_fails_costs_one_cell(tmp_path: Path, capsys: Capture) -> None:
@@ -159,19 +162,6 @@ def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
     after = cells(plan.out)
     assert len(after) == 4
     assert {name: after[name] for name in before} == before
-
-
-def test_an_orphan_is_stopped_and_no_stranger(tmp_path: Path) -> None:
-    plan = stand_in(tmp_path, seconds=60, variants="kd")
-    orphan = subprocess.Popen([sys.executable, *plan.jobs[0].words])
-    run.write_note(plan.out, plan.jobs[0], "running", pid=orphan.pid, born=run.born(orphan.pid))
-    while not (plan.out / "starts.txt").exists():  # it listens to signals now
-        time.sleep(0.02)
-    run.stop_commands(plan.out, plan.jobs)
-    orphan.wait()
-    assert not cells(plan.out)
-    run.write_note(plan.out, plan.jobs[0], "running", pid=os.getpid(), born=1.0)  # one that has the number by now
-    run.stop_commands(plan.out, plan.jobs)
 
 
 def test_no_two_commands_make_one_teacher() -> None:
@@ -360,28 +350,6 @@ def test_bad_arguments_are_one_line(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert said in refused(capsys, *line.split())
 
 
-def test_what_older_code_has_asked_is_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials and results that know scripts by a path; run again nothing changes."""
-    (tmp_path / "xtc_few.toml").symlink_to(matrix.MATRICES / "xtc_few.toml")
-    monkeypatch.setattr(matrix, "MATRICES", tmp_path)
-    older = {new: old for old, new in migrate.renamed().items()}
-    assert len(older) >= 25 + 4
-    trials, kept = tmp_path / "xtc_few_trials.json", tmp_path / "xtc_few.jsonl.gz"
-    today = {path.name: (matrix.FOLDER / path.name).read_bytes() for path in (trials, kept)}
-    today[kept.name] = gzip.decompress(today[kept.name])
-
-    def as_before(text: bytes) -> bytes:
-        return re.sub(r"[0-9a-f]{12}", lambda found: older.get(found[0], found[0]), text.decode()).encode()
-
-    before = {name: as_before(text) for name, text in today.items()}
-    assert before[trials.name] != today[trials.name]
-    trials.write_bytes(before[trials.name])
-    kept.write_bytes(gzip.compress(before[kept.name]))
-    for _ in range(2):
-        migrate.main(tmp_path)
-        assert {trials.name: trials.read_bytes(), kept.name: gzip.decompress(kept.read_bytes())} == today
-
-
 def test_every_script_is_found_and_a_papers_declares_a_grid() -> None:
     """Of arguments that it has, with values that it takes. A script without a grid is told so by the search."""
     paths = [path for folder in matrix.SCRIPTS for path in (ROOT / folder).glob("*.py")]
@@ -509,16 +477,16 @@ class Trials:
                 comparable = f"task:{job.task}|data:pocket#{self.fingerprint}|schema:2"
                 made = write(plan.out, self.score(job), job.seed, task=job.task, method=f"{job.row}-{job.part}",
                              comparable=comparable)  # fmt: skip
-                run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
+                run.write_note(plan.out, job, results=[str(made.relative_to(plan.out))])
             else:
-                run.write_note(plan.out, job, "failed")
+                run.write_note(plan.out, job, error="broken")
                 failed.append(job)
             waiting += plan.more(job, well)
         return failed
 
-    def sweep(self, *more: str) -> dict[str, Any]:
+    def sweep(self) -> dict[str, Any]:
         with contextlib.suppress(SystemExit):
-            entry.main(["sweep", str(self.path), *more])
+            entry.main(["sweep", str(self.path)])
         return json.loads((self.path.parent / "tuned_trials.json").read_text())
 
     def tried(self, row: dict[str, Any]) -> list[Any]:
@@ -557,7 +525,7 @@ def test_the_rate_and_then_the_weight(trials: Trials, capsys: Capture) -> None:
 def test_a_winner_at_an_edge_adds_rates_beyond_it(trials: Trials, best: float, rates: list[float]) -> None:
     """Until it is inside, or two were added; a winner that is at an edge then says so, and a run takes it."""
     trials.best["plain"] = best
-    row = trials.sweep("--rows", "plain")["rows"]["plain"]
+    row = trials.sweep()["rows"]["plain"]
     assert sorted(rate for (rate,) in trials.tried(row)) == pytest.approx(rates)
     assert row["winner"]["lr"] == pytest.approx(max(best, 1.25e-4))
     assert row["at_edge"] == ([] if best == 4e-3 else ["lr"])
@@ -601,9 +569,6 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_pa
     plan = matrix.build(matrix.read_file(trials.path), "out", "")
     assert plan.said.endswith("with their scripts' defaults: ours")
     trials.stop_after, trials.out = math.inf, tmp_path / "elsewhere"
-    rows = trials.sweep("--tasks", "pocket/rte")["rows"]  # a winner waits for the other task
-    assert rows["ours"]["winner"] is None
-    assert {name.split()[1] for name in trials.run[17:]} == {"pocket/rte"}
     rows = trials.sweep()["rows"]
     assert (rows["ours"]["winner"], len(trials.run)) == ({"lr": 1e-3, "beta": 2}, 4 * (3 + 6))
     wider = matrix.read_file(trials.path) | {"tasks": ["pocket/rte", "pocket/mnli"]}  # of which one was not tried
@@ -616,21 +581,19 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_pa
 
 def test_a_trial_that_has_failed_anywhere_cannot_win(trials: Trials) -> None:
     trials.broken.add("--lr 0.001")
-    row = trials.sweep("--rows", "plain")["rows"]["plain"]
+    row = trials.sweep()["rows"]["plain"]
     assert [trial["mean"] is None for trial in row["trials"]] == [False, True, False, False]
     assert row["winner"] == {"lr": 5e-4}
     trials.broken.clear()
-    assert trials.sweep("--rows", "plain")["rows"]["plain"]["winner"] == {"lr": 1e-3}  # it is tried again
+    assert trials.sweep()["rows"]["plain"]["winner"] == {"lr": 1e-3}  # it is tried again
 
 
 def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> None:
     path = trials.path
-    rows = trials.sweep()["rows"]
+    trials.sweep()
     part = tmp_path / "part.toml"
     part.write_text(f'of = "{path}"\nrows = ["plain"]')
-    assert trials.sweep("--rows", "plain")["rows"] == rows  # the other rows' trials stay
     capsys.readouterr()
-    assert "--tasks rte: " in refused(capsys, "sweep", str(path), "--tasks", "rte")
     assert f"its rows have the trials of {path}; sweep that" in refused(capsys, "sweep", str(part))
     own = tmp_path / "apart.toml"  # a part with a [tune] of its own has trials of its own
     own.write_text(f'of = "{path}"\nrows = ["plain"]\n[tune]\nseeds = [100]\nlr = [1e-2]')
@@ -655,13 +618,12 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
         assert said in refused(capsys, "run", str(path), "--dry-run")
     for change, said in (
         (("seeds = [7, 8]", "seeds = 7"), "row plain: seeds = 7: must be a list"),
-        (("lr = [5", "trials = 0\nlr = [5"), "trials = 0: must be a number, 1 or more"),
         (('"finetune"', '"finetune,kd"'), "row plain: variant: a row that is tuned has one"),
     ):
         path.write_text(TUNED.replace(*change))
         assert said in refused(capsys, "sweep", str(path))
     path.write_text(TUNED)
-    assert "--rows nobody: " in refused(capsys, "sweep", str(path), "--rows", "plain,nobody")
+    assert "--rows nobody: " in refused(capsys, "run", str(path), "--rows", "plain,nobody")
     for damaged in ("", "null", "{}", '{"rows": {"plain": 1}}'):
         (tmp_path / "tuned_trials.json").write_text(damaged)
         assert "tuned_trials.json: damaged" in refused(capsys, "run", str(path), "--dry-run")
@@ -690,7 +652,7 @@ def test_cells_that_were_kept_are_left_out(
     for i, job in enumerate(plan.jobs):
         made = write(plan.out / job.row, 0.1 * i, job.seed, task=job.task, variant=f"kd{job.args.budget}",
                      fingerprint=data[0])  # fmt: skip
-        run.write_note(plan.out, job, "done", results=[str(made.relative_to(plan.out))])
+        run.write_note(plan.out, job, results=[str(made.relative_to(plan.out))])
     results.write_json(plan.out / "matrix.json", {job.key: job.asked for job in plan.jobs})
     records.save([plan.out], kept)
     old, new = change
@@ -834,7 +796,7 @@ def test_differences_are_paired_with_the_baselines_of_the_kind(folder: Path) -> 
     rival = apart.baseline(row(apart, "pkd"), "vanilla KD")
     assert (rival.place, rival.method) == (".", "mc3kd")
     assert list(found.kinds())[-1].endswith(", 1 bit")
-    text = table.markdown(found)
+    text = printed(found)
     assert re.search(r"\| vanilla KD \(mc3kd\) \| [^|]+ \| 71\.1 ± 1\.1 \| 42\.1 ± 2\.1 \|", text)
     assert re.search(r"\| vanilla KD \(mc3kd\) .* \| \+10\.1 \[\+\S+, \+\S+\], higher \(over undistilled\) \|", text)
     assert re.search(r"\| mc3kd .* \| -0\.1 \[.*\], not distinguishable \|", text)
@@ -854,7 +816,7 @@ def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
     assert found.baseline(row(found, "distil"), "vanilla KD") is row(found, "kd")
     assert row(found, "convert-distil").kind == f"{row(found, 'kd').kind}, bigbird"
     assert found.baseline(row(found, "convert-distil"), "undistilled") is row(found, "finetune")
-    assert " (of full attention) (mean of 1 of 2 tasks)" in table.markdown(found)
+    assert " (of full attention) (mean of 1 of 2 tasks)" in printed(found)
     arena = [one.variant for one in found.arena()]
     assert arena == ["finetune", "kd", "mc3kd", "distil"]  # baselines first, then by mean, without a mean last
     assert next(iter(found.kinds())) == row(found, "kd").kind
@@ -862,9 +824,9 @@ def test_rows_compare_within_one_kind_and_one_start(folder: Path) -> None:
 
 
 def test_a_cell_that_was_not_trained_is_marked(folder: Path) -> None:
-    assert "†" not in table.markdown(table.load([folder]))
+    assert "†" not in printed(table.load([folder]))
     write(folder, 0.95, 0, "mc3kd", "rte")
-    text = table.markdown(table.load([folder]))
+    text = printed(table.load([folder]))
     assert re.search(r"\| mc3kd \|[^\n]* ± \S+ † \|", text)
     assert "† Decides nothing. The seeds differ too much (standard deviation above 8 points)" in text
 
@@ -874,7 +836,7 @@ def test_one_file_for_a_matrix(folder: Path, tmp_path_factory: Any, capsys: Capt
     write(folder / "named", 0.7, 0, "takd", "rte", settings={"seed": 0, "alpha": 1})
     path = tmp_path_factory.mktemp("kept") / "some.jsonl.gz"
     records.save([folder], path)
-    assert table.markdown(table.load([path])) == table.markdown(table.load([folder]))
+    assert printed(table.load([path])) == printed(table.load([folder]))
     kept, whole = (records.read(source)[0] for source in (path, folder))
     assert {(one.place, one.record["signature"]) for one in kept} == {(o.place, o.record["signature"]) for o in whole}
     assert all({one.record["settings"] == other.record["settings"] for other in whole} for one in kept)
@@ -900,7 +862,7 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     gain = found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found
     assert gain.mean == pytest.approx((-0.02 - 0.001 + 0.01 - 0.002) / 2)
     assert found.mean(row(found, "mc3kd")) is None
-    assert "(mean of 1 of 2 tasks)" in table.markdown(found)
+    assert "(mean of 1 of 2 tasks)" in printed(found)
 
 
 def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
@@ -912,10 +874,10 @@ def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
 
 def test_a_teacher_that_was_fine_tuned_twice_is_named(folder: Path) -> None:
     """Rows of one table whose teachers differ, though none of their settings does."""
-    assert "fine-tuned more than once" not in table.markdown(table.load([folder]))
+    assert "fine-tuned more than once" not in printed(table.load([folder]))
     write(folder, 0.5, 0, "pkd", "rte", teacher={"metrics": {"dev": {"accuracy": 0.91}}})
     said = "rte: its teacher was fine-tuned more than once, on unlike processors, to 90.00 and 91.00"
-    assert said in table.markdown(table.load([folder]))
+    assert said in printed(table.load([folder]))
 
 
 def test_less_perplexity_is_more_in_a_table(tmp_path: Path) -> None:
@@ -925,7 +887,7 @@ def test_less_perplexity_is_more_in_a_table(tmp_path: Path) -> None:
             write(tmp_path, value, seed, variant, "lm", teacher={"metrics": {"dev": {"perplexity": 5.0}}})
     found = table.load([tmp_path])
     assert found.over(row(found, "mc3kd"), row(found, "kd"), found.tasks).found.mean == pytest.approx(0.125 - 0.09)
-    page = table.markdown(found)
+    page = printed(found)
     assert all(shown in page for shown in ("| lm 1/PPL |", "| 9.0 ± 1.4 |", "| 20.0 |"))
 
 
@@ -1056,7 +1018,7 @@ def test_claims_have_a_figure_in_print_and_an_answer(paper: str) -> None:
         assert sorted(columns) == sorted(set(columns) & set(claims.COLUMNS)), claim
         for answer in answers:
             rows = [name for key in ("more", "less", "than") if key in answer for name in answer[key].split(" - ")]
-            if "figure" in answer or "once" in answer:
+            if "figure" in answer:
                 assert claims.judged(answer)[0] in claims.WORDS[:3], answer
             else:  # in the result, or in the matrix of which it holds a part so far
                 path = ROOT / f"bench/matrices/{answer['results']}.toml"
@@ -1071,15 +1033,12 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
     made: claims.Scores = {name: {"x": dict(enumerate(values))} for name, values in rows.items()}
     made |= {"t/a": {"x": {0: 1.0}}, "t/b": {"x": {0: 2.0}}}
     made |= {"d": {"x": {0: 0.9, 1: 0.91}, "y": {0: 0.5, 1: 0.51}}, "e": {t: {0: 0.7, 1: 0.711} for t in "xy"}}
-    once = {"theirs": dict.fromkeys("xyz", 1.1), "slow": dict.fromkeys("xyz", 2.0)}
-    once["ours"] = {"x": 1.0, "y": 1.2, "z": 0.9}
     for seed in range(3):  # within each seed the score falls as the analysis rises
         for i, name in enumerate(("r/1", "r/2", "r/3", "r/4")):
             made.setdefault(name, {}).setdefault("x", {})[seed] = 0.9 - 0.1 * i
             order = i if (seed, i) != (0, 3) else 1.5
             made.setdefault(f"{name}/rccc", {}).setdefault("x", {})[seed] = order
     monkeypatch.setattr(claims, "scores", lambda name: made if name == "made" else {})
-    monkeypatch.setattr(claims, "cases", lambda name: once)
     gap = compared.interval([0.10, 0.12, 0.09])
     for answer, said, figure in (
         ({"more": "a", "than": "b"}, "held", gap.text()),
@@ -1094,9 +1053,6 @@ def test_the_word_of_a_claim_follows_from_the_interval(monkeypatch: pytest.Monke
         ({"more": "b", "than": "a", "times": 0.8}, "held", "0.87 ["),
         ({"more": "b", "than": "a", "times": 0.95}, "did not hold", "0.87 ["),
         ({"more": "a - b", "than": "a - a"}, "held", "+10.3"),
-        ({"less": "ours", "than": "slow", "once": True}, "held", "0.45 to 0.60 times, 3 cases"),
-        ({"less": "ours", "than": "theirs", "once": True}, "not distinguishable", "0.82 to 1.09 times"),
-        ({"more": "ours", "than": "slow", "once": True}, "did not hold", "0.45 to 0.60 times"),
         ({"more": "d", "than": "e"}, "not distinguishable", "by task: x +20.0"),
         ({"less": "t/a", "than": "t/b", "times": 1, "tasks": ["x"]}, "not tested", "0.50 times (one seed)"),
         ({"falls": "r/", "with": "rccc"}, "held", "-0.93 ["),
@@ -1122,7 +1078,8 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
 
 def test_another_machines_ratios_have_its_name(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "saved", lambda _: {"machines": {"Abacus": {"ratios": {"x, loop / bare": 1.0}}}})
-    monkeypatch.setattr(speed, "benchmarked", lambda _: {"x, loop / bare": 9.0})
+    monkeypatch.setattr(speed, "CASES", {"x": None})
+    monkeypatch.setattr(speed, "ratios", lambda _: {"x, loop / bare": 9.0})
     speed.main([])
     assert "checked in, Abacus" in capsys.readouterr().out
 

@@ -139,7 +139,7 @@ def built(script: str, task: str, name: str, key: tuple[Any, ...]) -> int:
             changes = cka.student_settings(args, teacher.model.config)
         student, _ = build_student(run, init, shape, keep, changes.pop("ffn", None), changes)
         if method == "xtc":
-            for bits in {row.bits for row in args.rows}:
+            for bits in {row.bits for row in args.rows.values()}:
                 xtc.quantize(student, bits, lora_rank=args.lora_rank)
         if method == "efficient_attention" and student.config.model_type not in attention.LIBRARY:
             attention.convert(student, args.attention, args.max_length, Tokenizer())
@@ -181,7 +181,7 @@ def test_stages_of_xtc_have_lengths_of_their_own(monkeypatch: pytest.MonkeyPatch
     """In relation to each other; with the paper's budget in epochs of the texts and their copies."""
     words = "--variant xtc --bits 32 --stages 2 --student 2x32 --budget paper --augment 30 --stage-steps"
     args = read(xtc.Args, None, f"{words} 50,3".split())
-    (row,), run, seen = args.rows, SimpleNamespace(settings={"reduce_share": 0}, left=530), list[int]()
+    (row,), run, seen = args.rows.values(), SimpleNamespace(settings={"reduce_share": 0}, left=530), list[int]()
 
     def train(_args: Any, run: Any, *_: Any) -> None:
         seen.append(_[-1])
@@ -190,7 +190,8 @@ def test_stages_of_xtc_have_lengths_of_their_own(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(xtc, "train", train)
     xtc.distil(args, run, row, tiny_bert(2, 32), [1, 2])  # type: ignore[arg-type]
     assert seen == [500, 30]
-    settings = xtc.settings_of(args, row, [1, 2], SimpleNamespace(task=TASKS["cola"]), 2, 32)
+    teacher: Any = SimpleNamespace(model=tiny_bert(2, 32))
+    settings = xtc.settings_of(args, row, [1, 2], SimpleNamespace(task=TASKS["cola"]), teacher)
     assert settings["paper_epochs"] == (50 + 3) * (1 + 30)
     for wrong in ("3", "1,0", "1,2,3", "a,b"):
         with pytest.raises(BadInput, match="--stage-steps"):

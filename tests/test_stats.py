@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats as distributions
-from test_bench import RECORD, row, write
+from test_bench import RECORD, printed, row, write
 
 from bench import claims, records, report, stats, table
 from bench.stats import Estimate, Sample
@@ -141,11 +141,11 @@ def test_kept_predictions_give_the_intervals_of_the_runs(arena: Path, tmp_path: 
     files = {file.name.partition(".")[0]: file.stat().st_size for file in path.with_name("kept").iterdir()}
     assert files.keys() == {*NAMES, "labels"}
     assert sum(files.values()) < 5 * 3 * (ITEMS / 4 + 2 * ITEMS) + ITEMS * 16 + 6 * 800
-    text = table.markdown(kept)
+    text = printed(kept)
     assert "over seeds and test items" in text
     shutil.rmtree(path.with_name("kept"))
     records.arrays_of.cache_clear()
-    assert "over seeds alone" in table.markdown(table.load([path], 1280))
+    assert "over seeds alone" in printed(table.load([path], 1280))
 
 
 def test_items_stand_in_one_order_whatever_that_of_the_splits() -> None:
@@ -209,7 +209,7 @@ def test_a_part_of_a_matrix_says_how_much_is_there(arena: Path, tmp_path: Path) 
         table.partial(found)
         == "Partial: 56 of 60 cells are there; at this budget every row has, of its tasks, 2 of 3 seeds."
     )
-    assert "Partial: " in table.markdown(found)
+    assert "Partial: " in printed(found)
 
 
 def test_with_one_budget_the_teacher_says_what_is_learnt(tmp_path: Path) -> None:

@@ -51,9 +51,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common.data import load
 from common.losses import baseline
-from common.run import Run, task_runs
+from common.run import Run, task_runs, taught_tasks
 from common.teacher import Teacher, get_teacher
 from methods.mc3kd import rccc_of
 
@@ -115,8 +114,7 @@ def distil(run: Run, student: PreTrainedModel, teachers: list[Teacher]) -> dict[
 
 
 def main(args: Args) -> None:
-    for task in (load(name, **args.source) for name in args.tasks):
-        teacher = get_teacher(args, task)
+    for task, teacher in taught_tasks(args):
         teachers: dict[str, list[Teacher]] = {"finetune": [], "kd": [teacher]}
         if "dynakd" in args.variants:
             teachers["dynakd"] = teacher_pool(args, task, teacher)

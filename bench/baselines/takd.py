@@ -42,10 +42,9 @@ if __name__ == "__main__":  # --help and wrong arguments are answered before the
 
 from transformers import PreTrainedModel
 
-from common.data import load
 from common.losses import baseline
-from common.run import Run, task_runs
-from common.teacher import Teacher, get_teacher
+from common.run import Run, task_runs, taught_tasks
+from common.teacher import Teacher
 from methods.mc3kd import rccc_of
 
 
@@ -69,8 +68,7 @@ def train_assistant(args: Args, run: Run, shape: str, steps: int) -> Teacher:
 
 
 def main(args: Args) -> None:
-    for task in (load(name, **args.source) for name in args.tasks):
-        teacher = get_teacher(args, task)
+    for task, teacher in taught_tasks(args):
         config = teacher.model.config
         shape = (
             args.assistant or f"{(student_shape(args.student)[0] + config.num_hidden_layers) // 2}x{config.hidden_size}"

@@ -13,14 +13,15 @@ nothing to do with each other correlate so well (Student's t).
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import FOLDER, report
+from bench import FOLDER, pages, report
 from bench.records import KEPT
-from bench.stats import Sample, pairs
+from bench.stats import Sample, corrected
 from bench.table import Grid, Row, Table, load, short
 from common import results
 from common.args import BadInput
@@ -117,7 +118,9 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
         lines.append([f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}", f"{rho:+.2f}",
                       between(spearmanrho(*drawn[of, on], axis=-1).statistic, "+.2f"),
                       "< 0.001" if chance < 0.001 else f"{chance:.3f}"])  # fmt: skip
-    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
+    pairs = list(itertools.combinations(range(len(two.rows)), 2))
+    differences = corrected([two.table.over(two.rows[i], two.rows[j], two.samples) for i, j in pairs])
+    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in zip(pairs, differences, strict=True)
             if c.found is not None and c.p < 0.05 and not c.disagree]  # fmt: skip
 
     def same(means: Means) -> np.ndarray:
@@ -157,8 +160,8 @@ def crosses(points: dict[str, Any]) -> None:
             axes.errorbar(across[0], up[0], ends[1], ends[0], fmt=mark, markersize=3, linewidth=0.8, label=name)
         for line in (axes.axhline, axes.axvline):
             line(0, color="grey", linewidth=0.6, zorder=0)
-        axes.set(title="Points over vanilla KD", xlabel="arena", ylabel="real_arena")
-        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+        axes.set(title="Points over vanilla KD", xlabel="mean of the small tasks", ylabel="mean of SST-2, STS-B, QQP")
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7, frameon=False)
 
 
 def answer(arena: Table, real: Table) -> dict[str, Any]:
@@ -194,7 +197,8 @@ def main() -> None:
     arena, real = (load([FOLDER / f"{name}{KEPT}"]) for name in ("arena", "real_arena"))
     results.write_json(FOLDER / "transfer.json", answer(arena, real))
     one, two = both(arena, real)
-    crosses({row.label: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)})
+    titles = {row: title for title, row in pages.LAYOUT["tables"]["arena"]["lines"].items()}
+    crosses({titles[row.name]: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from transformers import BertForMaskedLM
 
 from common import models
 from common.layers import attention, long
+from common.parallel import mean
 from common.run import Run
 from common.tasks import TASKS
 from common.text import Texts
@@ -37,7 +38,7 @@ def outputs(seed: int) -> tuple[Tensor, Tensor]:
 
 def loss_of(student: tuple[Tensor, Tensor], teacher: tuple[Tensor, Tensor] | None) -> Tensor:
     s, t = (x and SimpleNamespace(logits=x[0], hidden_states=(None, x[1])) for x in (student, teacher))
-    return ea.pretraining_loss(s, t, LABELS, MASK)
+    return ea.pretraining_loss(s, t, LABELS, MASK, mean)
 
 
 def test_loss_by_hand() -> None:
@@ -97,7 +98,7 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
         args = ea.Args(variant=variant, max_length=128, short_length=16, batch_size=16, seed=3, **settings)
         run: Any = SimpleNamespace(steps=40, args=args, shared=shared, teacher=teacher, variant=variant)
         run.steps_for = partial(Run.steps_for, run)
-        end = ea.before_the_task(args, run, ea.plan_of(args, variant, teacher), Texts([], "texts"))
+        end = ea.before_the_task(args, run, Texts([], "texts"))
         assert end == "/".join(["t", *(recipe["stage"] for recipe in recipes)])
         assert all(recipe["seed"] == (0 if recipe["stage"] == "head" else 3) for recipe in recipes)
         return [

@@ -147,7 +147,7 @@ def test_a_memory_leaves_the_weight_of_the_loss(kept: float) -> None:
 
 
 def test_of_few_vectors_a_line_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
-    mc3kd.warn_of_few_vectors.cache_clear()  # other tests were warned too
+    mc3kd.warn_once.cache_clear()  # other tests were warned too
     few = related(100, 128, 128)
     ccc(*few, 1e-9, shrinkage=1.0)
     assert not capsys.readouterr().err
