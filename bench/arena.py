@@ -432,10 +432,10 @@ def main(argv: list[str]) -> None:
         wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
-    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
-    if networks and task.task.name not in TASKS:
-        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     found = load([plan.out])
+    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
+    if networks and task.task.name not in TASKS and not found.missing:
+        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     _, students = chosen(found, task.name)
     grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)
     if found.missing:

@@ -10,6 +10,7 @@ import re
 import runpy
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -822,6 +823,23 @@ def test_there_is_no_advice_where_commands_have_failed(
     assert "No advice: 1 line" in said
     assert "kd: exit code 2" in said
     assert "mc3kd is the best" not in said
+
+
+def test_a_teacher_that_knows_the_train_rows_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its answers are right on train rows, and drawn on the others; with the same share on both it is silent."""
+    texts, labels = moods(400)
+    task, said = own.from_lists(texts, labels), list[str]()
+    known = Teacher("T", tiny_bert(2, 32), word_tokenizer(), "T", ready=True)
+    for share in (0.5, 1.0):
+        answers = numpy.eye(2)[task.splits["dev"].labels]
+        answers[: round((1 - share) * len(answers))] = answers[: round((1 - share) * len(answers)), ::-1]
+        known.predictions = {"dev": answers}
+        kind = type("Sure", (type(CLASSES),), {"predict": lambda _s, _m, given, *_: (numpy.eye(2)[given.labels], 0)})
+        found = replace(task, task=replace(task.task, kind_or_name=kind("classification")))
+        arena.warn_of_seen_rows(known, found, 16)
+        said.append(capsys.readouterr().err)
+    assert re.search(r"T: is right on 100.0% of \d+ train rows but 5\d.\d% of \d+ held-out rows \(p \de-", said[0])
+    assert "trained on" not in said[1]
 
 
 FILMS = "\n".join(["text", *(f"film {i} was a good one" for i in range(60))])
