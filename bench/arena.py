@@ -6,7 +6,7 @@
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
 Each row first tries three learning rates (linear models three regularisations), scored on a tenth of train that is held
-out besides, at a quarter of the budget or less; --rates 1 takes the scripts' defaults.
+out besides, at a sixth of the budget for each seed, at most a half; --rates 1 takes the scripts' defaults.
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/matrices/arena.toml gives it, and the budget; rows of its main shape have --student, those of half its width half
@@ -138,7 +138,7 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
             start, (_, width), (_, then) = "random" * (usual == NARROW), *map(student_shape, (row["student"], usual))
             middle *= kind.default_lr(width, start) / Kind.of("classification").default_lr(then, start)
         rows.append(row | {"tune": {name: [float(f"{middle * times:.3g}") for times in RATES]}})
-    part = round(min(1 / 4, len(wanted["seeds"]) / 8) * amount)
+    part = round(min(1 / 2, len(wanted["seeds"]) / 6) * amount)  # half of what the rows take in all
     budget = max(part, int(wanted.get("batch_size", 32)))
     tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(budget)}
     return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)
@@ -239,7 +239,7 @@ def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> 
     if trials and trials["at_edge"] and max(scores) - min(scores) > NOISE:
         ((name, value),) = trials["winner"].items()
         side = "highest" if value == max(trial["point"][name] for trial in trials["trials"]) else "lowest"
-        return f"the rate: {value:g} was the {side} and the best"
+        return f"the rate: the {side} that was tried, {value:g}, was the best"
     if row.start == "random" and any(other.start != "random" and other.method != LINEAR for other in others):
         return "the start, random weights"
     return "the budget"
@@ -433,10 +433,10 @@ def main(argv: list[str]) -> None:
         wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
-    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
-    if networks and task.task.name not in TASKS:
-        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     found = load([plan.out])
+    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
+    if networks and task.task.name not in TASKS and not found.missing:
+        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     _, students = chosen(found, task.name)
     grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)
     if found.missing:

@@ -561,7 +561,7 @@ def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) 
     task, kind = run.task, run.task.task.kind
     fields, imports = ", ".join(f'"{field}"' for field in task.task.fields), ""
     if loading.imports:
-        imports = f"import distil_papers  # `pip install .` in the repository that made it\n{loading.imports}\n"
+        imports = f"{loading.imports}  # after `pip install .` in the repository that made it\n"
     code = f"""{imports}from transformers import {kind.head}, AutoTokenizer
 
 folder = "."  # the folder of this file

@@ -10,6 +10,7 @@ import re
 import runpy
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -824,6 +825,23 @@ def test_there_is_no_advice_where_commands_have_failed(
     assert "mc3kd is the best" not in said
 
 
+def test_a_teacher_that_knows_the_train_rows_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its answers are right on train rows, and drawn on the others; with the same share on both it is silent."""
+    texts, labels = moods(400)
+    task, said = own.from_lists(texts, labels), list[str]()
+    known = Teacher("T", tiny_bert(2, 32), word_tokenizer(), "T", ready=True)
+    for share in (0.5, 1.0):
+        answers = numpy.eye(2)[task.splits["dev"].labels]
+        answers[: round((1 - share) * len(answers))] = answers[: round((1 - share) * len(answers)), ::-1]
+        known.predictions = {"dev": answers}
+        kind = type("Sure", (type(CLASSES),), {"predict": lambda _s, _m, given, *_: (numpy.eye(2)[given.labels], 0)})
+        found = replace(task, task=replace(task.task, kind_or_name=kind("classification")))
+        arena.warn_of_seen_rows(known, found, 16)
+        said.append(capsys.readouterr().err)
+    assert re.search(r"T: is right on 100.0% of \d+ train rows but 5\d.\d% of \d+ held-out rows \(p \de-", said[0])
+    assert "trained on" not in said[1]
+
+
 FILMS = "\n".join(["text", *(f"film {i} was a good one" for i in range(60))])
 MOODS = "\n".join(["bad,good", *(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(60))])
 
@@ -889,7 +907,7 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
         "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("1600", True, 100)}
+    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("2133", True, 100)}
     assert len(jobs) == 12
     refused(lambda: arena.search_of(wanted | {"budget": "paper"}, CLASSES, "out"), "--rates 1 leaves them out")
 
@@ -900,8 +918,14 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
 
     (dead, _), (warm, _) = rows(dead=[0.4], warm=[0.9])
     warm.start = "first 2 layers of T"
-    assert arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm]) == "the rate: 0.0009 was the highest and the best"
-    assert arena.likely_cause(dead, trials(0.5, 0.4, None), [warm]) == "the rate: 0.0001 was the lowest and the best"
+    assert (
+        arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm])
+        == "the rate: the highest that was tried, 0.0009, was the best"
+    )
+    assert (
+        arena.likely_cause(dead, trials(0.5, 0.4, None), [warm])
+        == "the rate: the lowest that was tried, 0.0001, was the best"
+    )
     assert arena.likely_cause(dead, trials(0.4, 0.4, 0.4), [warm]) == "the start, random weights"
     assert arena.likely_cause(dead, trials(0.4, 0.5, 0.4), []) == "the budget"
     assert arena.likely_cause(dead, None, [warm]) == "the rate, of which one was tried"

@@ -118,9 +118,7 @@ def test_this_months_student_against_last_months(
     right = [answers == np.array(held.labels) for answers in predicted]
     assert old.startswith(f"{folders[0]}: Acc {100 * right[0].mean():.1f}, ")
     alone = [int((one & ~other).sum()) for one, other in (right[::-1], right)]
-    assert (
-        f"{len(held)} held-out rows the first alone is right on {alone[0]}, the second alone on {alone[1]}" in test
-    )
+    assert f"{len(held)} held-out rows the first alone is right on {alone[0]}, the second alone on {alone[1]}" in test
     models.save(student("scores"), word_tokenizer(), tmp_path / "scores", "", max_length=16)
     with pytest.raises(BadInput, match="answers otherwise than"):
         said(monkeypatch, folders[1], table, "--against", tmp_path / "scores")
