@@ -394,7 +394,9 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
     """Distil on unlabelled text from the teacher's pre-trained checkpoint, and give `student` the weights of that; the
     validation curve."""
     teacher, written = run.teacher, run.task.task.kind.written
-    config, outputs, family = teacher.model.config, "teacher", AutoModelForMaskedLM
+    config = teacher.model.config
+    family: Any = AutoModelForMaskedLM
+    outputs = "teacher"
     if written:  # it also learns the true text
         outputs, family = "both", AutoModelForSeq2SeqLM
     if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:
