@@ -522,7 +522,7 @@ def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Te
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
-    settings = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
+    settings: dict[str, Any] = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
     if init not in ("random", "general"):
         settings["init"] = models.model_name(init)
     if task.source == "pocket":

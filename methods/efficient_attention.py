@@ -444,7 +444,7 @@ def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[
     start = args.init
     if stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
         start = "pretrained" if teacher.pretrained else "teacher"
-    settings = {
+    settings: dict[str, Any] = {
         "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": start},
         "order": ", ".join(stages),
         "corpus": None,
