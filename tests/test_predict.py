@@ -86,10 +86,12 @@ def test_every_kind_of_student(
 @pytest.mark.parametrize("method", ["mc3kd", "linear"])
 def test_a_runs_folder(method: str, easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what the run has kept of the same texts, in the columns that it was trained with; and the answers are a
-    file of outputs for a next student."""
+    file of outputs for a next student. No place of this machine is kept, but in the command as it was typed."""
     variant = {"mc3kd": "kd", "linear": "linear"}[method]
     ran(method, *easy, "--variant", variant, "--budget", "320", "--out-dir", tmp_path)
     folder = next(tmp_path.rglob("result.json")).parent
+    kept = [results.load(folder / "result.json") | {"command": ""}, (folder / "args.json").read_text()]
+    assert str(Path(easy[easy.index("--teacher") + 1]).parent) not in json.dumps(kept)
     dev = Path(easy[easy.index("--data-dir") + 1], "SST-2", "dev.tsv")
     said(monkeypatch, folder, dev, "--out", tmp_path / "answers.csv")
     found = outputs.stored(Columns(outputs=str(tmp_path / "answers.csv")))
