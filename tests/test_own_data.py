@@ -936,6 +936,8 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
         "linear": [3, 1, 9], "kd": [0.00025, 8.33e-05, 0.00075], "narrow-kd": [0.001, 0.000333, 0.003],
         "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
+    known = matrix.trials(file := matrix.read_file(arena.FILE))["rows"]
+    assert all(known[row["name"]]["winner"] for row in file["rows"])
     jobs = [job for row in search.rows.values() for job in search.left(row)]
     assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("2133", True, 100)}
     assert len(jobs) == 12
