@@ -173,7 +173,7 @@ def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> d
 
     jobs = [job for row in search.rows.values() for job in search.left(row)]
     print(f"{len(jobs)} runs try rates, about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
-          f" {minutes(rows):.0f}. Fine-tuning the teacher comes on top; --rates 1 leaves them out", flush=True)  # fmt: skip
+          f" {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)  # fmt: skip
     search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
     found = search.found()
     sweep.show(found)
