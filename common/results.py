@@ -178,6 +178,11 @@ def model_label(name: str) -> str:
     return Path(name).name if name.startswith((".", "/", "~")) or name.count("/") > 1 else name
 
 
+def without_place(name: str) -> str:
+    """A model's name as a record keeps it: without where the folder lies on this machine."""
+    return Path(name).name if Path(name).is_absolute() else name
+
+
 def seedless(record: dict[str, Any]) -> str:
     """The signature that all seeds of a row share."""
     return str(record["signature"]).replace(f"|seed:{record['seed']}|", "|seed:*|")

@@ -22,7 +22,20 @@ import pyarrow.parquet
 import pytest
 import torch
 import transformers
-from conftest import FAMILIES, NEGATIVE, POSITIVE, ROOT, SCRIPTS, WIDE, blocks, ran, sentence, tiny_bert, word_tokenizer
+from conftest import (
+    FAMILIES,
+    NEGATIVE,
+    POSITIVE,
+    ROOT,
+    SCRIPTS,
+    WIDE,
+    blocks,
+    outside,
+    ran,
+    sentence,
+    tiny_bert,
+    word_tokenizer,
+)
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 from test_input import refused, write
@@ -663,6 +676,23 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     refused(lambda: Teacher.of(unnamed, known["tokenizer"], known["task"], 16), "its outputs have no names")
 
 
+def test_the_examples_from_python_run_anywhere(tmp_path: Path) -> None:
+    """The page's lines outside the repository, on texts of which one has 2,000 words."""
+    names = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
+    models.save(tiny_bert(4, 32, **names), word_tokenizer(), tmp_path / "model", "")
+    texts, labels = moods(120)
+    texts[5] += " the film" * 1000
+    short, any_text = '["the film was dull", "a bright story"]', '["the film " * 1000, "", "a bright story"]'
+    code = f"""from transformers import AutoModelForSequenceClassification, AutoTokenizer
+texts, labels = {texts!r}, {labels!r}
+model, tokenizer = (one.from_pretrained("model") for one in (AutoModelForSequenceClassification, AutoTokenizer))
+"""
+    code = (
+        "\n".join([code, *blocks("data.md"), "print(len(answers))"]).replace("3x384", "3x32").replace('"6400"', '"96"')
+    )
+    assert outside(tmp_path, code.replace(short, any_text)).strip().endswith("3")
+
+
 # --- shipping a student --------------------------------------------------------------------------------------
 
 
@@ -906,6 +936,8 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
         "linear": [3, 1, 9], "kd": [0.00025, 8.33e-05, 0.00075], "narrow-kd": [0.001, 0.000333, 0.003],
         "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
+    known = matrix.trials(file := matrix.read_file(arena.FILE))["rows"]
+    assert all(known[row["name"]]["winner"] for row in file["rows"])
     jobs = [job for row in search.rows.values() for job in search.left(row)]
     assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("2133", True, 100)}
     assert len(jobs) == 12
