@@ -148,7 +148,7 @@ class Args(CommonArgs):
     general_hidden_dropout: float = arg(0.0, "dropout before the output layer", low=0, below=1)
     general_weights: str = arg("5,2", "weights of the teacher's soft labels and of the masked words")
     general_clip: float = arg(1.0, "largest norm of a gradient", above=0)
-    corpus: str | None = arg(None, f"its text, {CORPUS} (default: pocket documents, or the task's own texts)")
+    corpus: str | None = arg(None, f"text of general distillation, {CORPUS} (default: pocket documents, or the task's)")
 
     def wrong(self) -> Iterator[str]:
         if self.gradient_checkpointing or self.keep != "first":
