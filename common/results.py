@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import re
@@ -313,7 +312,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
     def line(name: str, metrics: dict[str, Any], analysis: dict[str, Any], model: dict[str, Any]) -> list[str]:
         scores = [percent(metrics.get(s, {})) or "-" for s in splits]
-        more = [f"{analysis.get(k, math.nan):.4f}" for k in extra]
+        more = [f"{analysis[k]:.4f}" if k in analysis else "-" for k in extra]
         return [name, *scores, f"{model['parameters'] / 1e6:.2f}M", f"{model['bytes'] / 1e6:.2f}", *more]
 
     rows, teachers = [], dict[str, Any]()

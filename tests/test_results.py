@@ -213,7 +213,7 @@ def test_the_table() -> None:
         "teacher weights/minilm", "teacher pocket-12",
         "finetune 3x384 seed 0", "mc3kd 3x384 seed 1", "mc3kd 3x384 seed 0",
     ]  # fmt: skip
-    assert ["61.37" in lines[2], "52.71" in lines[4], "0.5970" in lines[4], "nan" in lines[6]] == [True] * 4
+    assert ["61.37" in lines[2], "52.71" in lines[4], "0.5970" in lines[4], lines[6].endswith("-")] == [True] * 4
     assert len({len(line) for line in lines}) == 1
     assert len(lines[0]) <= 80
     with pytest.raises(BadInput, match=r"not comparable.*budget:3200.*budget:1280"):
