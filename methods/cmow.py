@@ -522,7 +522,7 @@ def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Te
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
-    settings = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
+    settings: dict[str, Any] = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
     if init not in ("random", "general"):
         settings["init"] = models.model_name(init)
     if task.source == "pocket":
@@ -562,7 +562,7 @@ def distil(args: Args, run: Run, init: str, variant: str) -> None:
             t = teacher(batch) if teacher else None
             # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
-    run.finish(student, loading=Loading("import methods.cmow"))
+    run.finish(student, loading=Loading("import distil_papers.methods.cmow"))
 
 
 def main(args: Args) -> None:

@@ -444,7 +444,7 @@ def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[
     start = args.init
     if stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
         start = "pretrained" if teacher.pretrained else "teacher"
-    settings = {
+    settings: dict[str, Any] = {
         "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": start},
         "order": ", ".join(stages),
         "corpus": None,
@@ -472,7 +472,7 @@ def fine_tune(args: Args, run: Run, texts: Any) -> None:
             t = teacher(batch) if teacher else None
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
     if run.settings["pattern"] is not None:
-        loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
+        loading = Loading("from distil_papers.common.layers import attention", "attention.load(folder, {model})")
     run.finish(student, loading=loading)
 
 
