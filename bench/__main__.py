@@ -30,7 +30,7 @@ COMMANDS = {
 
 def command(name: str) -> Callable[[list[str]], None]:
     """`main` of bench/NAME.py, which is imported when it is asked for; the students of `profile` are arena's."""
-    module = importlib.import_module(f"bench.{'arena' if name == 'profile' else name}")
+    module = importlib.import_module(f"{__package__}.{'arena' if name == 'profile' else name}")
     return module.profile if name == "profile" else module.main
 
 

@@ -6,7 +6,7 @@
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
 Each row first tries three learning rates (linear models three regularisations), scored on a tenth of train that is held
-out besides, at a quarter of the budget or less; --rates 1 takes the scripts' defaults.
+out besides, at a sixth of the budget for each seed, at most a half; --rates 1 takes the scripts' defaults.
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/matrices/arena.toml gives it, and the budget; rows of its main shape have --student, those of half its width half
@@ -135,10 +135,11 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
         name, usual = "C" if row["method"] == LINEAR else "lr", shapes[row["name"]]
         middle = won[row["name"]]["winner"][name]
         if usual in (MAIN, NARROW):
-            start, (_, width), (_, then) = "random" * (usual == NARROW), *map(student_shape, (row["student"], usual))
-            middle *= kind.default_lr(width, start) / Kind.of("classification").default_lr(then, start)
+            start = "random" if usual == NARROW else ""
+            of_arena = Kind.of("classification").default_lr(student_shape(usual)[1], start)
+            middle *= kind.default_lr(student_shape(row["student"])[1], start) / of_arena
         rows.append(row | {"tune": {name: [float(f"{middle * times:.3g}") for times in RATES]}})
-    part = round(min(1 / 4, len(wanted["seeds"]) / 8) * amount)
+    part = round(min(1 / 2, len(wanted["seeds"]) / 6) * amount)  # half of what the rows take in all
     budget = max(part, int(wanted.get("batch_size", 32)))
     tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(budget)}
     return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)
@@ -158,16 +159,21 @@ def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> f
     return (time.perf_counter() - started) / sum(len(batch["input_ids"]) for batch in inputs)
 
 
+def is_linear(job: Job) -> bool:
+    return Path(job.words[0]).stem == LINEAR
+
+
 def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> dict[str, Any]:
     """Row -> its trials and their winner. What they, and the rows after them, will take is told first; `each`: seconds
     of an example."""
+
+    def minutes(some: list[Job]) -> float:
+        budgets = [parse_budget(job.args.budget)[1] for job in some if not is_linear(job)]
+        return sum(budgets) * each / 60
+
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    before, after = (
-        sum(parse_budget(job.args.budget)[1] for job in some if Path(job.words[0]).stem != LINEAR) * each / 60
-        for some in (jobs, rows)
-    )
-    print(f"{len(jobs)} runs try rates, about {before:.0f} minutes; {len(rows)} follow, about {after:.0f}. Fine-tuning"
-          " the teacher comes on top; --rates 1 leaves the trials out", flush=True)  # fmt: skip
+    print(f"{len(jobs)} runs try rates, about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
+          f" {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)  # fmt: skip
     search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
     found = search.found()
     sweep.show(found)
@@ -239,7 +245,7 @@ def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> 
     if trials and trials["at_edge"] and max(scores) - min(scores) > NOISE:
         ((name, value),) = trials["winner"].items()
         side = "highest" if value == max(trial["point"][name] for trial in trials["trials"]) else "lowest"
-        return f"the rate: {value:g} was the {side} and the best"
+        return f"the rate: the {side} that was tried, {value:g}, was the best"
     if row.start == "random" and any(other.start != "random" and other.method != LINEAR for other in others):
         return "the start, random weights"
     return "the budget"
@@ -433,10 +439,10 @@ def main(argv: list[str]) -> None:
         wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
-    networks = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR and not job.args.teacher_outputs]
-    if networks and task.task.name not in TASKS:
-        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     found = load([plan.out])
+    networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
+    if networks and task.task.name not in TASKS and not found.missing:
+        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     _, students = chosen(found, task.name)
     grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)
     if found.missing:

@@ -55,17 +55,23 @@ def is_method(path: Path) -> bool:
 def script_of(method: Any) -> str:
     """`"mc3kd"` -> `"methods/mc3kd.py"`; the path of a script elsewhere stays. `BadInput` if neither is a method."""
     places = [f"{folder}/{method}.py" for folder in SCRIPTS]
-    path = next((place for place in places if (results.ROOT / place).is_file()), str(method))
-    if not path.endswith(".py") or not (results.ROOT / path).is_file() or not is_method(results.ROOT / path):
+    path = next((place for place in places if file_of(place).is_file()), str(method))
+    if not path.endswith(".py") or not file_of(path).is_file() or not is_method(file_of(path)):
         raise BadInput(f"method {method!r}: must be one of {', '.join(methods())}, or the path of another script")
     return path
 
 
+def file_of(script: str) -> Path:
+    """Where a script lies: ours, or one that is kept elsewhere."""
+    return ours if (ours := results.ROOT / script).is_file() else results.HOME / script
+
+
 def module_of(script: str) -> Any:
     """The script as a module."""
-    if script.startswith(SCRIPTS):
-        return importlib.import_module(script.removesuffix(".py").replace("/", "."))
-    spec = importlib.util.spec_from_file_location(Path(script).stem, results.ROOT / script)
+    if script.startswith(SCRIPTS) and (results.ROOT / script).is_file():
+        package = __name__.removesuffix("bench.matrix")
+        return importlib.import_module(package + script.removesuffix(".py").replace("/", "."))
+    spec = importlib.util.spec_from_file_location(Path(script).stem, file_of(script))
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))  # dataclasses look there
@@ -163,7 +169,7 @@ def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
         return own | table
     if part is not None:
         raise BadInput(f"{part}: of: {path} is a part of another file itself; name that one")
-    whole = read_file(results.ROOT / (path_of(str(table["of"])) or str(table["of"])), path)
+    whole = read_file(results.HOME / (path_of(str(table["of"])) or str(table["of"])), path)
     rows = named(whole, f"{path}: {table['of']}")
     names = table.get("rows", list(rows))
     names = names if isinstance(names, list) else [names]
@@ -201,10 +207,10 @@ def named(table: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
 def out_of(path: Path, given: str | None = None) -> str:
     """Where the results of a file go: `--out`, or what it says, or its name. `BadInput` for where a script that is
     called alone leaves its own: a table of the folder would be without these."""
-    table, runs = read_file(path), results.ROOT / "runs"
+    table, runs = read_file(path), results.HOME / "runs"
     out = given or str(table.get("out", f"runs/{path.stem}"))
     scripts = [*methods(), *(Path(str(row.get("method"))).stem for row in named(table, str(path)).values())]
-    if (results.ROOT / out).resolve() in (runs, *(runs / script for script in scripts)):
+    if (results.HOME / out).resolve() in (runs, *(runs / script for script in scripts)):
         raise BadInput(f"{path}: its results would go to {out}, where scripts leave theirs; call the file otherwise, or"
                        f" give --out runs/{path.stem}-table")  # fmt: skip
     return out
@@ -326,7 +332,7 @@ def build(table: dict[str, Any], out: str, where: str) -> Matrix:
         said = f"rows have the values that have won the trials of bench/results/{trials_path(table).name}"
         if without:
             said += f"; without trials on all of their tasks, and with their scripts' defaults: {', '.join(without)}"
-    return Matrix(results.ROOT / out, jobs, said)
+    return Matrix(results.HOME / out, jobs, said)
 
 
 def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, Any] | None = None) -> list[Job]:
@@ -382,7 +388,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
 def matching(value: str, task: str, seed: int) -> str:
     """A value for this task and seed; a pattern that one path of the repository matches is that path."""
     value = value.replace("{task}", task).replace("{seed}", str(seed))
-    found = glob.glob(value, root_dir=results.ROOT) if "*" in value else []
+    found = glob.glob(value, root_dir=results.HOME) if "*" in value else []
     return found[0] if len(found) == 1 else value
 
 

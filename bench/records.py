@@ -122,7 +122,7 @@ def cells_of(folder: Path) -> tuple[dict[Path, str], list[str]]:
 def folder_of(name: str) -> Path:
     """The folder of a matrix's results; a folder, or a file of `--save`, as it is."""
     path = matrix.path_of(name)
-    return Path(name) if path is None else results.ROOT / matrix.out_of(path)
+    return Path(name) if path is None else results.HOME / matrix.out_of(path)
 
 
 # --- predictions -------------------------------------------------------------------------------------------------

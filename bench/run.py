@@ -59,7 +59,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from bench import Parser, at_least
-from bench.matrix import Job, Matrix, build, chosen, named, out_of, path_of, read_file
+from bench.matrix import Job, Matrix, build, chosen, file_of, named, out_of, path_of, read_file
 from common import results
 from common.args import BadInput, Interrupted, split_list
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0  # seconds that a command has to save its checkpoint when it is stopped
 POLL = 0.05
 # Commands are forked from a process that has imported bench/preload.py; where that is not safe, each starts anew
-PRELOAD = ["bench.preload"]
+PRELOAD = [f"{__package__}.preload"]
 START: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 
 
@@ -109,7 +109,7 @@ def results_of(out: Path, job: Job) -> list[str]:
     """The results that a command has named in its log, "saved: FOLDER", relative to OUT: what else lies in its folders
     was not made by this matrix."""
     saved = [line.removeprefix("saved: ") for line in log_of(out, job) if line.startswith("saved: ")]
-    paths = [results.ROOT / folder / "result.json" for folder in dict.fromkeys(saved)]
+    paths = [results.HOME / folder / "result.json" for folder in dict.fromkeys(saved)]
     return [os.path.relpath(path, out) for path in paths if path.is_file()]
 
 
@@ -138,7 +138,8 @@ class Running:
 def environment(jobs: list[Job], threads: int) -> dict[str, str]:
     """What commands, and the process that they are forked from, find in their environment."""
     drawn = {job.task for job in jobs if job.task.startswith("pocket/")}
-    path = os.pathsep.join([str(results.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ours = str(results.ROOT) if results.HOME == results.ROOT else None  # an installed package is found without
+    path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
     return {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": path, "BENCH_TASKS": ",".join(sorted(drawn))}  # fmt: skip
 
@@ -146,7 +147,7 @@ def environment(jobs: list[Job], threads: int) -> dict[str, str]:
 def command(words: tuple[str, ...], log: Path, threads: int) -> None:
     """In a new process: run a script of the repository as `python SCRIPT ...` would."""
     os.setsid()  # Ctrl-C reaches it through `stop` alone
-    os.chdir(results.ROOT)
+    os.chdir(results.HOME)
     lock = FileLock(log.with_suffix(".lock"))
     lock.acquire()  # a command that has outlived its runner ends before its successor begins
     with log.open("wb") as file:
@@ -156,9 +157,10 @@ def command(words: tuple[str, ...], log: Path, threads: int) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if "torch" in sys.modules:  # a fork
         sys.modules["torch"].set_num_threads(threads)
-    sys.path.insert(0, str(Path(words[0]).resolve().parent))
+    script = str(file_of(words[0]))
+    sys.path.insert(0, str(Path(script).parent))
     sys.argv = list(words)
-    runpy.run_path(words[0], run_name="__main__")
+    runpy.run_path(script, run_name="__main__")
 
 
 def start(out: Path, job: Job, threads: int, cluster: Cluster | None = None) -> Running:

@@ -86,7 +86,7 @@ class Search:
             given = {"budget": budgets[0]} | given
         apart = {key: value for key, value in table.items() if key != "budgets"}
         self.rows = {row.label: row for row in matrix.rows_of(apart, where)}
-        self.given, self.out, self.kept = given | {"tune": True}, results.ROOT / out, kept
+        self.given, self.out, self.kept = given | {"tune": True}, results.HOME / out, kept
         self.metrics: dict[str, str] = {}
         self.comparable: dict[str, str] = {}
         self.trials: dict[tuple[str, str], Trial] = {}  # of a row's point
@@ -254,7 +254,7 @@ def main(argv: list[str]) -> None:
         return search.left(search.rows[job.row])
 
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    failed = run.carry_out(matrix.Matrix(results.ROOT / out, jobs, more=more), options)
+    failed = run.carry_out(matrix.Matrix(results.HOME / out, jobs, more=more), options)
     show(write())
     print(f"\ntrials and winners: {file}")
     if failed:

@@ -332,7 +332,7 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     for module in student.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
             for key, hook in list(hooks.items()):
-                if getattr(hook, "__module__", "") != "common.layers.attention":
+                if getattr(hook, "__module__", "") != f"{__package__}.layers.attention":
                     del hooks[key]
         module.__dict__.pop("_output_capturing_hooks_installed", None)
     return student

@@ -30,7 +30,8 @@ SCHEMA_VERSION = 2
 # Of the code that trains. Whoever changes what comes out of a training counts it up: then nothing that was trained
 # before is used again, whether a stage, a teacher or a run. tests/test_keys.py says which sources belong to it.
 TRAINING_VERSION = 1
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]  # of the code
+HOME = ROOT if __package__ == "common" else Path.cwd()  # where relative paths begin; of an installed package, here
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy", "scikit-learn", "scipy")
 
 
@@ -177,6 +178,11 @@ def model_label(name: str) -> str:
     return Path(name).name if name.startswith((".", "/", "~")) or name.count("/") > 1 else name
 
 
+def without_place(name: str) -> str:
+    """A model's name as a record keeps it: without where the folder lies on this machine."""
+    return Path(name).name if Path(name).is_absolute() else name
+
+
 def seedless(record: dict[str, Any]) -> str:
     """The signature that all seeds of a row share."""
     return str(record["signature"]).replace(f"|seed:{record['seed']}|", "|seed:*|")
@@ -244,6 +250,8 @@ def git_state() -> dict[str, Any]:
     """The commit the code is at and whether files differ from it; nulls outside a checkout."""
 
     def git(*words: str) -> str | None:
+        if HOME != ROOT:  # what lies around an installed package is not its own
+            return None
         try:
             done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):

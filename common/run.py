@@ -85,6 +85,7 @@ class Run:
             settings.setdefault("corpus", corpus.named(given))
         settings |= args.versions(variant) | task.task.kind.recipe
         self.settings = dict(sorted((args.settings() | settings).items()))
+        self.settings["teacher"] = results.without_place(self.settings["teacher"])
         reported = [task.splits[name] for name in task.reported]
         self.comparable = results.one_line({
             "task": task.name,
@@ -103,7 +104,7 @@ class Run:
             "task": task.name,
             "seed": args.seed,
             "student": {"shape": args.student},
-            "teacher": {"name": teacher.name},
+            "teacher": {"name": results.without_place(teacher.name)},
             "signature": self.signature,
         }
         self.folder = results.folder_of(args.out_dir, self.named)
@@ -382,7 +383,7 @@ class Run:
             },
             "log_loss": {name: loss for name, loss in log_loss.items() if loss is not None},
             "teacher": {
-                "name": teacher.name,
+                "name": results.without_place(teacher.name),
                 "signature": teacher.signature,
                 "parameters": teacher.parameters,
                 "bytes": teacher.bytes,
@@ -561,7 +562,7 @@ def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) 
     task, kind = run.task, run.task.task.kind
     fields, imports = ", ".join(f'"{field}"' for field in task.task.fields), ""
     if loading.imports:
-        imports = f"import distil_papers  # `pip install .` in the repository that made it\n{loading.imports}\n"
+        imports = f"{loading.imports}  # after `pip install .` in the repository that made it\n"
     code = f"""{imports}from transformers import {kind.head}, AutoTokenizer
 
 folder = "."  # the folder of this file

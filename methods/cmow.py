@@ -562,7 +562,7 @@ def distil(args: Args, run: Run, init: str, variant: str) -> None:
             t = teacher(batch) if teacher else None
             # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
-    run.finish(student, loading=Loading("import methods.cmow"))
+    run.finish(student, loading=Loading("import distil_papers.methods.cmow"))
 
 
 def main(args: Args) -> None:

@@ -472,7 +472,7 @@ def fine_tune(args: Args, run: Run, texts: Any) -> None:
             t = teacher(batch) if teacher else None
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
     if run.settings["pattern"] is not None:
-        loading = Loading("from common.layers import attention", "attention.load(folder, {model})")
+        loading = Loading("from distil_papers.common.layers import attention", "attention.load(folder, {model})")
     run.finish(student, loading=loading)
 
 

@@ -401,7 +401,7 @@ def compress(args: Args, run: Run, row: Variant, kept: list[int]) -> None:
     if parallel.main():
         save_file(latent(student), run.folder / "latent.safetensors")
     parameters = student.num_parameters()
-    loading = Loading("import common.layers.packed")
+    loading = Loading("import distil_papers.common.layers.packed")
     run.finish(packed.pack_model(student), analysis=analysis, parameters=parameters, loading=loading)
 
 

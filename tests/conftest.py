@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -230,6 +231,14 @@ def call(method: str, *argv: object) -> tuple[int, str, str]:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code, out.getvalue(), err.getvalue()
+
+
+def outside(folder: Path, code: str) -> str:
+    """What lines of Python print in a process of their own, outside the repository."""
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def ran(method: str, *argv: object) -> str:

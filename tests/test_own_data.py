@@ -10,6 +10,7 @@ import re
 import runpy
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,20 @@ import pyarrow.parquet
 import pytest
 import torch
 import transformers
-from conftest import FAMILIES, NEGATIVE, POSITIVE, ROOT, SCRIPTS, WIDE, blocks, ran, sentence, tiny_bert, word_tokenizer
+from conftest import (
+    FAMILIES,
+    NEGATIVE,
+    POSITIVE,
+    ROOT,
+    SCRIPTS,
+    WIDE,
+    blocks,
+    outside,
+    ran,
+    sentence,
+    tiny_bert,
+    word_tokenizer,
+)
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 from test_input import refused, write
@@ -662,6 +676,23 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     refused(lambda: Teacher.of(unnamed, known["tokenizer"], known["task"], 16), "its outputs have no names")
 
 
+def test_the_examples_from_python_run_anywhere(tmp_path: Path) -> None:
+    """The page's lines outside the repository, on texts of which one has 2,000 words."""
+    names = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
+    models.save(tiny_bert(4, 32, **names), word_tokenizer(), tmp_path / "model", "")
+    texts, labels = moods(120)
+    texts[5] += " the film" * 1000
+    short, any_text = '["the film was dull", "a bright story"]', '["the film " * 1000, "", "a bright story"]'
+    code = f"""from transformers import AutoModelForSequenceClassification, AutoTokenizer
+texts, labels = {texts!r}, {labels!r}
+model, tokenizer = (one.from_pretrained("model") for one in (AutoModelForSequenceClassification, AutoTokenizer))
+"""
+    code = (
+        "\n".join([code, *blocks("data.md"), "print(len(answers))"]).replace("3x384", "3x32").replace('"6400"', '"96"')
+    )
+    assert outside(tmp_path, code.replace(short, any_text)).strip().endswith("3")
+
+
 # --- shipping a student --------------------------------------------------------------------------------------
 
 
@@ -824,6 +855,23 @@ def test_there_is_no_advice_where_commands_have_failed(
     assert "mc3kd is the best" not in said
 
 
+def test_a_teacher_that_knows_the_train_rows_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its answers are right on train rows, and drawn on the others; with the same share on both it is silent."""
+    texts, labels = moods(400)
+    task, said = own.from_lists(texts, labels), list[str]()
+    known = Teacher("T", tiny_bert(2, 32), word_tokenizer(), "T", ready=True)
+    for share in (0.5, 1.0):
+        answers = numpy.eye(2)[task.splits["dev"].labels]
+        answers[: round((1 - share) * len(answers))] = answers[: round((1 - share) * len(answers)), ::-1]
+        known.predictions = {"dev": answers}
+        kind = type("Sure", (type(CLASSES),), {"predict": lambda _s, _m, given, *_: (numpy.eye(2)[given.labels], 0)})
+        found = replace(task, task=replace(task.task, kind_or_name=kind("classification")))
+        arena.warn_of_seen_rows(known, found, 16)
+        said.append(capsys.readouterr().err)
+    assert re.search(r"T: is right on 100.0% of \d+ train rows but 5\d.\d% of \d+ held-out rows \(p \de-", said[0])
+    assert "trained on" not in said[1]
+
+
 FILMS = "\n".join(["text", *(f"film {i} was a good one" for i in range(60))])
 MOODS = "\n".join(["bad,good", *(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(60))])
 
@@ -888,8 +936,10 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
         "linear": [3, 1, 9], "kd": [0.00025, 8.33e-05, 0.00075], "narrow-kd": [0.001, 0.000333, 0.003],
         "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
+    known = matrix.trials(file := matrix.read_file(arena.FILE))["rows"]
+    assert all(known[row["name"]]["winner"] for row in file["rows"])
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("1600", True, 100)}
+    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("2133", True, 100)}
     assert len(jobs) == 12
     refused(lambda: arena.search_of(wanted | {"budget": "paper"}, CLASSES, "out"), "--rates 1 leaves them out")
 
@@ -900,8 +950,14 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
 
     (dead, _), (warm, _) = rows(dead=[0.4], warm=[0.9])
     warm.start = "first 2 layers of T"
-    assert arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm]) == "the rate: 0.0009 was the highest and the best"
-    assert arena.likely_cause(dead, trials(0.5, 0.4, None), [warm]) == "the rate: 0.0001 was the lowest and the best"
+    assert (
+        arena.likely_cause(dead, trials(0.4, 0.4, 0.5), [warm])
+        == "the rate: the highest that was tried, 0.0009, was the best"
+    )
+    assert (
+        arena.likely_cause(dead, trials(0.5, 0.4, None), [warm])
+        == "the rate: the lowest that was tried, 0.0001, was the best"
+    )
     assert arena.likely_cause(dead, trials(0.4, 0.4, 0.4), [warm]) == "the start, random weights"
     assert arena.likely_cause(dead, trials(0.4, 0.5, 0.4), []) == "the budget"
     assert arena.likely_cause(dead, None, [warm]) == "the rate, of which one was tried"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,20 @@ import numpy as np
 import pytest
 import tickets
 import torch
-from conftest import blocks, ran, sentences, tiny_bert, word_tokenizer
+from conftest import ROOT, blocks, module_of, outside, ran, sentences, tiny_bert, word_tokenizer
 from safetensors.numpy import load_file
 from scipy.special import softmax
 from transformers import BertForTokenClassification
 
 from bench import predict
 from common import data, models, outputs, parallel, results
+from common import own as own_data
 from common.errors import BadInput
 from common.layers import attention, packed
 from common.tasks import Columns
 from methods import cmow, xtc
 
+linear = module_of("linear")
 TEXTS = ["a good film", "", "the plot was bad " * 500, "music"]
 NAMES = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
 
@@ -83,10 +86,12 @@ def test_every_kind_of_student(
 @pytest.mark.parametrize("method", ["mc3kd", "linear"])
 def test_a_runs_folder(method: str, easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what the run has kept of the same texts, in the columns that it was trained with; and the answers are a
-    file of outputs for a next student."""
+    file of outputs for a next student. No place of this machine is kept, but in the command as it was typed."""
     variant = {"mc3kd": "kd", "linear": "linear"}[method]
     ran(method, *easy, "--variant", variant, "--budget", "320", "--out-dir", tmp_path)
     folder = next(tmp_path.rglob("result.json")).parent
+    kept = [results.load(folder / "result.json") | {"command": ""}, (folder / "args.json").read_text()]
+    assert str(Path(easy[easy.index("--teacher") + 1]).parent) not in json.dumps(kept)
     dev = Path(easy[easy.index("--data-dir") + 1], "SST-2", "dev.tsv")
     said(monkeypatch, folder, dev, "--out", tmp_path / "answers.csv")
     found = outputs.stored(Columns(outputs=str(tmp_path / "answers.csv")))
@@ -118,9 +123,7 @@ def test_this_months_student_against_last_months(
     right = [answers == np.array(held.labels) for answers in predicted]
     assert old.startswith(f"{folders[0]}: Acc {100 * right[0].mean():.1f}, ")
     alone = [int((one & ~other).sum()) for one, other in (right[::-1], right)]
-    assert (
-        f"{len(held)} held-out rows the first alone is right on {alone[0]}, the second alone on {alone[1]}" in test
-    )
+    assert f"{len(held)} held-out rows the first alone is right on {alone[0]}, the second alone on {alone[1]}" in test
     models.save(student("scores"), word_tokenizer(), tmp_path / "scores", "", max_length=16)
     with pytest.raises(BadInput, match="answers otherwise than"):
         said(monkeypatch, folders[1], table, "--against", tmp_path / "scores")
@@ -137,32 +140,43 @@ def test_a_table_of_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert float(row["praise"]) == pytest.approx(float(p[0]), abs=1e-4)
 
 
-@pytest.mark.parametrize("what", ["plain", "packed", "cmow", "converted"])
-def test_the_pages_lines_answer_any_text(what: str, tmp_path: Path) -> None:
-    """One of a thousand words, an empty one, and short ones, in one batch."""
-    models.save(student(what), word_tokenizer(), tmp_path, "", max_length=16)
-    known: dict[str, Any] = {"folder": tmp_path, "texts": TEXTS, "attention": attention}
+def in_table(student: str) -> str:
+    """How the page's table loads a student."""
+    page = (ROOT / "docs" / "ship.md").read_text(encoding="utf-8")
+    return re.search(rf"^\| {student}[^|]*\| `(.*?)` \|", page, re.MULTILINE)[1]  # type: ignore[index]
+
+
+def test_the_pages_lines_answer_any_text(tmp_path: Path) -> None:
+    """One of 2,000 words, an empty one, and short ones, in one batch, in a process outside the repository."""
     serve, steps = blocks("ship.md")[:2]
-    if what == "converted":  # as the page's table loads it
-        steps = steps.replace("AutoModelForSequenceClassification.from_pretrained(folder)",
-                              "attention.load(folder, AutoModelForSequenceClassification)")  # fmt: skip
-    exec(steps, known)
-    assert known["logits"].shape == (4, 2)
-    if what != "converted":
-        exec(serve, known)
-        assert [answer["label"] for answer in known["answers"]] == known["names"]
+    usual, own = (
+        "AutoModelForSequenceClassification.from_pretrained(folder)",
+        in_table("efficient_attention, converted"),
+    )
+    code = f"texts = {TEXTS!r}\n"
+    for what in ("plain", "packed", "cmow", "converted"):
+        models.save(student(what), word_tokenizer(), tmp_path / what, "", max_length=16)
+        code += f"folder = {what!r}\n"
+        if what == "converted":
+            code += "import distil_papers.common.layers.attention\n" + steps.replace(usual, own)
+        else:
+            code += steps + serve + "assert [answer['label'] for answer in answers] == names\n"
+        code += "print(*logits.shape)\n"
+    task = own_data.from_lists([f"{word} film {i}" for i in range(30) for word in ("a good", "bad")], ["x", "y"] * 30)
+    (tmp_path / "linear").mkdir()
+    linear.fit(task, task.splits["train"], 3.0).save(tmp_path / "linear")
+    line = in_table("linear").replace('[("a text",)]', "[(text,) for text in texts]")
+    code += f"folder = 'linear'\nimport distil_papers.bench.baselines.linear\nprint(*{line}.shape)"
+    assert outside(tmp_path, code).split("\n") == ["4 2"] * 4 + ["4", ""]
 
 
 @pytest.mark.slow
 def test_the_pages_graph_of_a_packed_student(tmp_path: Path) -> None:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
-    models.save(student("packed"), word_tokenizer(), tmp_path, "", max_length=16)
-    known: dict[str, Any] = {"folder": tmp_path, "texts": TEXTS}
-    for block in blocks("ship.md")[1:4]:
-        exec(block, known)
-    assert np.isfinite(known["logits"]).all()
-    assert known["logits"].shape == (4, 2)
+    models.save(student("packed"), word_tokenizer(), tmp_path / "packed", "", max_length=16)
+    code = "\n".join([f"texts, folder = {TEXTS!r}, 'packed'", *blocks("ship.md")[1:4], "print(*logits.shape)"])
+    assert outside(tmp_path, code).split("\n")[-2] == "4 2"
 
 
 WRONG = [

@@ -87,10 +87,10 @@ class Linear(NamedTuple):
         return sum((folder / name).stat().st_size for name in ("model.safetensors", "vocabulary.json"))
 
 
-def load(folder: Path) -> Linear:
+def load(folder: Path | str) -> Linear:
     """The model that `Linear.save` has written."""
-    words = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
-    arrays, tf_idf = load_file(folder / "model.safetensors"), vectorizers(*words)
+    words = json.loads(Path(folder, "vocabulary.json").read_text(encoding="utf-8"))
+    arrays, tf_idf = load_file(Path(folder, "model.safetensors")), vectorizers(*words)
     tf_idf[0].idf_, tf_idf[1].idf_ = np.split(arrays["idf"], [len(words[0])])
     return Linear(tf_idf, arrays["W"], arrays["b"])
 

@@ -55,7 +55,7 @@ class Kinds(dict[str, "Kind"]):
     """Name -> the kind. A class that has a name enters itself when its module is opened."""
 
     def __missing__(self, name: str) -> Kind:
-        importlib.import_module(f"common.kinds.{MODULES[name]}")
+        importlib.import_module(f"{__package__}.{MODULES[name]}")
         return self[name]
 
 
