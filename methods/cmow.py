@@ -128,6 +128,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's; those called general_ are of general distillation."""
 
     KINDS = ("classification", "regression")
+    GRID = GRID
     checkpoint = None  # `--init` names matrix embeddings, never a checkpoint of the library
 
     variant: str = variants("finetune,kd", ("finetune", "kd"))
