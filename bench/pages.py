@@ -334,6 +334,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-planned": of("arena", planned),
     "arena-contrasts": of("arena", table.contrasts),
     "arena-halves": of("arena", halves),
+    "arena-pairs": of("arena", table.pair_table),
     "real-whole": of("real_arena", every_row),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),

@@ -373,14 +373,6 @@ def lengths_text(report: dict[str, Any]) -> str:
     return Grid([*header, "faster than sdpa from", "of windows' time"], rows).markdown()
 
 
-def peers_text(report: dict[str, Any]) -> str:
-    rows = [
-        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
-        for name, row in report["peers"].items()
-    ]
-    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
-
-
 # --- training steps of the scripts, on drawn texts with a random teacher -----------------------------------------
 
 
@@ -544,6 +536,14 @@ def peers() -> dict[str, Any]:
             table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
                            "megabytes": round(memory_of(partial, calls[name]) / 1e6, 1)}  # fmt: skip
     return {"peers": table}
+
+
+def peers_text(report: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
+        for name, row in report["peers"].items()
+    ]
+    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
 
 
 # --- steps and the loop --------------------------------------------------------------------------------------
@@ -712,12 +712,11 @@ def test_in_turn(name: str, contender: str, benchmark: Any) -> None:
 
 # --- the command ---------------------------------------------------------------------------------------------
 
-
-# --table -> its text, and its file under bench/results
-TABLES: dict[str, tuple[Callable[[dict[str, Any]], str], str]] = {
-    "peers": (peers_text, "peers"),
-    "packed": (packed_text, "xtc_inference"),
-    "lengths": (lengths_text, "attention_profile"),
+# --table -> its measurement, its text, and its file under bench/results
+TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
+    "peers": (peers, peers_text, "peers"),
+    "packed": (packed_models, packed_text, "xtc_inference"),
+    "lengths": (lengths, lengths_text, "attention_profile"),
 }
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
 
@@ -749,8 +748,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
     given = parser.parse_args(argv)
     if given.table is not None:
-        measure = {"peers": peers, "packed": packed_models, "lengths": lengths}[given.table]
-        text, name = TABLES[given.table]
+        measure, text, name = TABLES[given.table]
         report = measure() | {"environment": results.environment(on_cpu=given.table != "lengths")}
         print(text(report))
         if given.save:

@@ -127,6 +127,7 @@ GRID: dict[str, tuple[Any, ...]] = {
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's; those called general_ are of general distillation."""
 
+    GRID = GRID
     KINDS = ("classification", "regression")
     GRID = GRID
     checkpoint = None  # `--init` names matrix embeddings, never a checkpoint of the library
