@@ -129,7 +129,6 @@ class Args(CommonArgs):
 
     GRID = GRID
     KINDS = ("classification", "regression")
-    GRID = GRID
     checkpoint = None  # `--init` names matrix embeddings, never a checkpoint of the library
 
     variant: str = variants("finetune,kd", ("finetune", "kd"))
