@@ -186,7 +186,7 @@ class Args(CommonArgs):
     beta: float = arg(1.0, "weight of the hidden loss", above=0)
     minibatches: int = arg(1, "B of eq. 4: parts of a batch, whose covariances are summed", low=1)
     history: Literal["detached", "exact"] = arg("detached", "eq. 4's gradient: of the last part, or in a second pass")
-    pretraining: Literal["auto", "on", "off"] = arg("auto", "text comes first; auto, the paper's: not for summaries")
+    pretraining: Literal["auto", "on", "off"] = arg("auto", "unlabelled text first; auto: but for summaries")
     pretraining_teacher: str | None = arg(None, "its teacher (default: --teacher before it was fine-tuned)")
     pretraining_share: float = arg(0.25, "its share of the budget", above=0, below=1)
     pretraining_lr: float = arg(1e-3, "its peak learning rate (the paper's: BERT 2e-4, mBART and T5 3e-5)", above=0)

@@ -173,13 +173,12 @@ class Args(CommonArgs):
     @property
     def rows(self) -> dict[str, Variant]:
         """The rows of the table by their labels, in its order."""
-        rows = {}
+        rows: dict[str, Variant] = {}
         for bits, variant in itertools.product(split_list(self.bits), self.variants):
-            if variant != "xtc":
-                rows[f"{variant}-{bits}bit"] = Variant(variant, int(bits), STAGES[variant])
-                continue
-            for stages in split_list(self.stages):  # 1S-, 2S-, 3S-KD are rows of their own
-                rows[f"xtc-{bits}bit-{stages}s"] = Variant("xtc", int(bits), STAGES[stages])
+            labels = {f"{variant}-{bits}bit": variant}
+            if variant == "xtc":  # 1S-, 2S-, 3S-KD are rows of their own
+                labels = {f"xtc-{bits}bit-{stages}s": stages for stages in split_list(self.stages)}
+            rows |= {label: Variant(variant, int(bits), STAGES[stages]) for label, stages in labels.items()}
         return rows
 
     def lengths(self, row: Variant) -> list[int]:
