@@ -172,8 +172,8 @@ def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> d
         return sum(budgets) * each / 60
 
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    print(f"{len(jobs)} runs try rates, about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
-          f" {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)  # fmt: skip
+    said = f"{len(jobs)} runs try rates (--rates 1: none), about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
+    print(f"{said} {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)
     search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
     found = search.found()
     sweep.show(found)
