@@ -32,6 +32,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
@@ -146,17 +147,19 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
 
 
 def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> float:
-    """About what an example takes: a teacher with random weights reads a few batches, a student trains on them."""
-    kind, config = task.task.kind, models.load_config(base)
+    """About what an example takes: a teacher with random weights reads a few batches, a student trains on them. The
+    quickest counts: batches are of like length where students train."""
+    device, kind, config = "cuda" if torch.cuda.is_available() else "cpu", task.task.kind, models.load_config(base)
     config.update(kind.settings(task.task))
-    teacher = models.build(config, kind).requires_grad_(False)
-    student = models.build(models.student_config(config, *student_shape(shape)), kind)
-    inputs = batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES)
-    started = time.perf_counter()
-    forward(teacher, inputs)
-    for batch in inputs:
-        student(**batch).logits.sum().backward()
-    return (time.perf_counter() - started) / sum(len(batch["input_ids"]) for batch in inputs)
+    student = models.build(models.student_config(config, *student_shape(shape)), kind).to(device)
+    teacher = models.build(config, kind).requires_grad_(False).to(device)
+    seconds = []
+    for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES):
+        inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
+        forward(teacher, [inputs])
+        student(**inputs)[0].sum().backward()
+        seconds.append((time.perf_counter() - started) / len(batch["input_ids"]))
+    return min(seconds) * (torch.get_num_threads() / run.cores() if device == "cpu" else 1)
 
 
 def is_linear(job: Job) -> bool:
