@@ -254,6 +254,12 @@ def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> 
     return "the budget"
 
 
+def macro_f1(row: Row) -> float | None:
+    """The mean over seeds and splits; None where it is the first metric, or none."""
+    values = [split["macro_f1"] for one in row.records() for split in one["metrics"].values() if "macro_f1" in split]
+    return fmean(values) if values and row.records()[0]["primary"]["name"] != "macro_f1" else None
+
+
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
            teacher: float | None, trials: dict[str, Any]) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
@@ -302,6 +308,11 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, 'below')} it"
+    by_class = {row.place: value for row, _ in order if (value := macro_f1(row)) is not None}
+    if by_class and max(by_class.values()) > by_class[best.place] + 5e-4:
+        first = max(by_class, key=lambda place: by_class[place])
+        said += f". By macro F1, where small classes count as large ones, {first} is the best,"
+        said += f" {100 * by_class[first]:.1f} against {100 * by_class[best.place]:.1f}"
     if dead:
         said += ". These learnt nothing (one answer, or not above the largest class), are left out of this, and the"
         said += f" likely cause is: {', '.join(causes)}"
