@@ -370,7 +370,8 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     texts = {size: min(size * count, reported) for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES))}
     found: list[dict[str, Any]] = []
     for row, folder in rows:
-        model = load_student(folder, task.task.kind)
+        make = partial(load_student, folder, task.task.kind)
+        model = make()
         linear = row.method == LINEAR
         tokenizer = NO_TOKENIZER if linear else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
@@ -378,7 +379,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
             calls[size][row.path] = partial(forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
-        peak = memory_of(partial, load_and_forward, folder, task.task.kind, inputs[:1]) if memory else None
+        peak = memory_of(partial, load_and_forward, make, inputs[:1]) if memory else None
         found.append({"row": row.path, "memory": peak} | student)
     seconds = {size: medians(some, TURNS) for size, some in calls.items()}
     for line in found:

@@ -92,13 +92,16 @@ def said(word: str, words: str) -> str:
 
 
 def scored(words: str) -> list[float]:
-    """RESULT ROWS[, TASK]: the mean score of each row in percent, on a task or over all; `teacher` is the teacher."""
+    """RESULT ROWS[, TASK]: the mean score of each row in percent, on a task or over all, of a language model its
+    perplexity; `teacher` is the teacher."""
     name, _, rest = words.partition(" ")
     rows, _, task = rest.partition(", ")
     tasks = [one for one in kept(name).tasks if task in ("", short(one))]
     if rows == "teacher":
         return [100 * float(np.mean([teacher_score(kept(name).tasks[one]) for one in tasks]))]
-    return [100 * float(np.mean([np.mean(row.values(one)) for one in tasks])) for row in chosen(name, rows)]
+    found = [float(np.mean([np.mean(row.values(one)) for one in tasks])) for row in chosen(name, rows)]
+    language = kept(name).tasks[tasks[0]]["primary"]["name"] == "token_probability"
+    return [1 / value if language else 100 * value for value in found]
 
 
 def spread(words: str) -> str:
@@ -111,7 +114,7 @@ def megabytes(words: str) -> str:
     return f"{row.typical('student', 'bytes') / 1e6:.2f}"
 
 
-def at_the_end(words: str) -> str:
+def at_the_end(_: str) -> str:
     """The rows of the arena whose weight has won at the end of what was tried, and could go on."""
     tried = saved("arena_trials")["rows"]
     titles = {row: title for title, row in LAYOUT["tables"]["arena"]["lines"].items()}
@@ -119,9 +122,10 @@ def at_the_end(words: str) -> str:
     return ", ".join(titles[name] for name in named if "beta" in tried[name]["at_edge"])
 
 
-def transfer(column: str) -> str:
+def transfer(words: str) -> str:
     """How the small tasks' order of rows goes with the real one: the rank correlation or its p value."""
-    return str(next(row for row in saved("transfer")["rows"] if row[1] == "real tasks, mean")[int(column)])
+    column = {"rank correlation": 2, "p": 4}[words]
+    return str(next(row for row in saved("transfer")["rows"] if row[1] == "real tasks, mean")[column])
 
 
 def claims_that(words: str) -> str:
@@ -151,12 +155,8 @@ SIGNS = {"higher": " ↑", "lower": " ↓", "not distinguishable": " ≈"}
 
 
 def score_cell(found: Table, row: Row, task: str) -> str:
-    """A row's scores on a task, or on all without one; of a language model its perplexity, whose inverse is kept."""
-    if not task:
-        return table.mean_cell(found.mean(row).interval())  # type: ignore[union-attr]
-    if found.tasks[task]["primary"]["name"] == "token_probability":
-        return cell(0.01 / value for value in row.values(task))
-    return found.scored(row, task)
+    """A row's scores on a task, or on all without one."""
+    return found.scored(row, task) if task else table.mean_cell(found.mean(row).interval())  # type: ignore[union-attr]
 
 
 def laid_out(layout: dict[str, Any]) -> str:
@@ -200,9 +200,7 @@ def taught(found: Table, rows: list[Row], tasks: list[str]) -> str:
     for row in rows:
         records = [row.records(task)[0] for task in tasks if row.records(task)]
         if len(records) == len(tasks) and all(record["teacher"]["metrics"] for record in records):
-            score = float(np.mean([teacher_score(record) for record in records]))
-            language = records[0]["primary"]["name"] == "token_probability"
-            scores.add(f"{1 / score if language else 100 * score:.1f}")
+            scores.add(f"{100 * np.mean([teacher_score(record) for record in records]):.1f}")
     return " / ".join(sorted(scores, reverse=True)) or "-"
 
 
@@ -212,12 +210,16 @@ def sign(one: Contrast) -> str:
     return " ~" if one.disagree else SIGNS.get(one.interval.word or "", "")
 
 
+def signed(one: Contrast) -> str:
+    return one.interval.text() + sign(one) if one.interval else "†"
+
+
 def effects(layout: dict[str, Any]) -> str:
     """What each factor of a matrix does: the mean of some rows over that of others, by task."""
     tasks = layout["tasks"]
-    lines = [[title, *(difference(f"{layout['matrix']} {rows}, {task}").verdict for task in tasks)]
+    lines = [[title, *(signed(difference(f"{layout['matrix']} {rows}, {task}")) for task in tasks)]
              for title, rows in layout["effects"].items()]  # fmt: skip
-    return Grid(["points", *tasks], lines).markdown()
+    return paragraphs(Grid(["points", *tasks], lines).markdown(), "↑ higher, ↓ lower, ≈ not distinguishable from zero.")
 
 
 # --- tables of rows as their matrices call them: the appendix ------------------------------------------------
@@ -255,7 +257,7 @@ def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
     tasks, rows = sorted(found.tasks, key=short), []
     for a, b in (pair.split(" - ") for pair in pairs):
         if a in named and b in named:
-            each = [found.over(named[a], named[b], [task]).verdict
+            each = [signed(found.over(named[a], named[b], [task]))
                     if task in named[a].cells and task in named[b].cells else "-" for task in tasks]  # fmt: skip
             rows.append([f"{a} over {b}", *each])
     return Grid(["points", *map(short, tasks)], rows).markdown() if rows else ""
@@ -334,7 +336,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena-halves": of("arena", halves),
     "arena-pairs": of("arena", table.pair_table),
     "real-whole": of("real_arena", every_row),
-    "real-planned": of("real_arena", planned),
     "real-contrasts": of("real_arena", table.contrasts),
     "real-precision": of("real_arena", precision),
     "transfer": order(slice(5)),

@@ -23,7 +23,6 @@ from statistics import fmean
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from bench import Parser, reading, table
 from bench.records import folder_of
@@ -31,8 +30,8 @@ from bench.table import ROLES, Table, load, short, teacher_score
 from common import results
 
 FOLDER, DEFAULT = results.ROOT / "bench", "runs/report"
-FOLDED = ("Failed or missing", "By class", "Agreement", "Differences by task", "Learning curves", "Made with",
-          "The runs", "The rules")  # fmt: skip
+FOLDED = ("Failed or missing", "By class", "Agreement", "Differences by task", "Made with", "The runs",
+          "The rules")  # fmt: skip
 Item = tuple[str, Any]  # a macro of report.html, and what it shows
 
 
@@ -184,11 +183,6 @@ def draw(found: Table, folders: list[Path], to: Path) -> dict[str, str]:
         )
     if draw_ladder(found, to / "arena-ladder.svg"):
         drawn["arena-ladder.svg"] = "Score by budget; the line across is the teacher's."
-    if draw_curves(found, to / "curves.svg"):
-        drawn["curves.svg"] = (
-            "What each row of the arena minimised, by step, with its first seed. Rows add different terms: read how a"
-            " line falls, not how high it lies."
-        )
     megabytes = {row.path: row.typical("student", "bytes") / 1e6 for row in found.rows}
     for name, axis, x in (("bytes", "MB on disk", megabytes), ("time", "ms, batch 1", profiled(folders))):
         if said := draw_frontier(found, x, to / f"frontier-{name}.svg", f"score against {name}", axis):
@@ -250,23 +244,6 @@ def draw_ladder(found: Table, path: Path, only: Sequence[str] = ()) -> bool:
         if record["teacher"]["metrics"]:
             marked[short(task)] = 100 * teacher_score(record)
     return panels(groups, path, "examples", "score, %", marked)
-
-
-def draw_curves(found: Table, path: Path) -> bool:
-    """The loss by step in a run's log, a panel for each task; whether any run is there with its log."""
-    groups: dict[str, dict[str, Line]] = {}
-    for row in found.arena():
-        for task, seeds in row.cells.items():
-            log, logged = seeds[min(seeds)].folder / "log.jsonl", list[tuple[int, float]]()
-            for line in log.read_text("utf-8").splitlines() if log.is_file() else ():
-                step, loss = (json.loads(line).get(key) for key in ("step", "loss"))
-                if loss is not None:  # of the last stage, which counts from 1 again
-                    logged = [*(logged if logged and step > logged[-1][0] else []), (step, loss)]
-            if len(logged) > 1:
-                parts = [np.mean(part, 0) for part in np.array_split(logged, min(10, len(logged)))]
-                xs, ys = np.array(parts).T.tolist()
-                groups.setdefault(short(task), {})[row.label] = xs, ys
-    return panels(groups, path, "step", "loss")
 
 
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
@@ -407,7 +384,6 @@ def sections(found: Table, drawn: dict[str, str], to: Path) -> dict[str, list[It
             [("grid", table.fidelity(found))] if table.agrees(found) else [],
         "Planned contrasts": [("grid", table.contrasts(found))] if table.has_contrasts(found) else [],
         "Differences by task": [("grid", table.by_task(found))],
-        "Learning curves": figures("curves"),
         "Made with": [("items", made_with(found))],
         "The runs": [("runs", runs(found, to))],
         "The rules": [("items", rules())],

@@ -135,29 +135,12 @@ def version(*packages: str) -> str:
 
 
 def load_student(folder: Path, kind: str = "classification") -> Any:
-    """A saved model of any method, with the head of a kind of task; or a rival's, of the table packed."""
+    """A saved model of any script, with the head of a kind of task."""
     from bench.baselines import linear
 
     if (folder / "vocabulary.json").exists():
         return linear.load(folder)
-    if (folder / "rival.onnx").exists():  # a student may have a model.onnx beside it, as docs/ship.md writes one
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        # else its threads go on turning after a call, in the next contender's time
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(folder / "rival.onnx", options, providers=["CPUExecutionProvider"])
-        return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
-    family: Any = Kind.of(kind).auto
-    if hasattr(models.load_config(str(folder)), "efficient_attention"):
-        return attention.load(folder, family).eval()
-    model = family.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
-    if (folder / "kept").exists():
-        return packed.keep(model)
-    if (folder / "torch-int8").exists():
-        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-    return model
+    return models.load_model(str(folder), models.load_config(str(folder)), Kind.of(kind), head=True).eval()
 
 
 @torch.inference_mode()
@@ -166,8 +149,8 @@ def forward(model: Any, inputs: Inputs) -> None:
         model(**batch)
 
 
-def load_and_forward(folder: Path, kind: str, inputs: Inputs) -> None:
-    forward(load_student(folder, kind), inputs)
+def load_and_forward(load: Callable[[], Any], inputs: Inputs) -> None:
+    forward(load(), inputs)
 
 
 def sentences(batch: int) -> Inputs:
@@ -241,22 +224,27 @@ def packed_model(bits: int, **shape: int) -> Any:
 # --- packed models -------------------------------------------------------------------------------------------
 
 
-def save_packed(bits: int, folder: Path, kept: bool = False) -> int:
-    """Write BERT-base of random weights with so many bits a weight; its bytes. `kept`: loaded, it is unpacked."""
+def save_packed(bits: int, folder: Path) -> int:
+    """Write BERT-base of random weights with so many bits a weight; its bytes."""
     packed_model(bits).save_pretrained(folder)
-    if kept:
-        (folder / "kept").touch()
     return (folder / "model.safetensors").stat().st_size
 
 
+def load_kept(folder: Path) -> Any:
+    return packed.keep(load_student(folder))
+
+
 def save_torch_int8(folder: Path) -> int:
-    """Save the float32 model, whose linears torch rounds when it is loaded; the bytes of what it holds then."""
+    """Save the float32 model; the bytes of what it holds when torch has rounded its linears."""
     save_packed(32, folder)
-    (folder / "torch-int8").touch()
-    model = load_student(folder)
+    model = load_torch_int8(folder)
     linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
     floats = sum(4 * p.numel() for p in model.parameters())
     return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
+
+
+def load_torch_int8(folder: Path) -> Any:
+    return torch.ao.quantization.quantize_dynamic(load_student(folder), {nn.Linear}, dtype=torch.qint8)
 
 
 def save_onnx(bits: int, folder: Path) -> int:
@@ -264,32 +252,47 @@ def save_onnx(bits: int, folder: Path) -> int:
     from onnxruntime.quantization import quantize_dynamic
 
     folder.mkdir()
-    graph = folder / "rival.onnx"
+    graph = folder / "model.onnx"
     onnx.save(packed_model(bits), lambda *_, **__: sentences(2)[0], graph)
     if bits == 32:
         quantize_dynamic(graph, graph)
     return graph.stat().st_size
 
 
+def load_onnx(folder: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    # else its threads go on turning after a call, in the next contender's time
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    return lambda **batch: session.run(None, {name: values.numpy() for name, values in batch.items()})
+
+
 def packed_models() -> dict[str, Any]:
     """BERT-base of random weights, sentences of 32 tokens, from token ids to logits; memory beyond the libraries'."""
-    save: dict[str, Callable[[Path], int]] = {"float32": partial(save_packed, 32)}
-    save[f"int8 by torch {version('torch')}"] = save_torch_int8
-    found = version("onnxruntime", "onnx", "onnxscript")
-    if found:
-        save[f"int8 by ONNX Runtime {found}"] = partial(save_onnx, 32)
-    save |= {f"{bits} bit{'s' * (bits > 1)}": partial(save_packed, bits) for bits in (2, 1)}
-    save["1 bit, `keep`"] = partial(save_packed, 1, kept=True)
-    if found:
-        save[f"2 bits, ONNX Runtime {found}"] = partial(save_onnx, 2)
+    rivals: dict[str, tuple[Callable[[Path], int], Callable[[Path], Any]]] = {
+        "float32": (partial(save_packed, 32), load_student),
+        f"int8 by torch {version('torch')}": (save_torch_int8, load_torch_int8),
+        "2 bits": (partial(save_packed, 2), load_student),
+        "1 bit": (partial(save_packed, 1), load_student),
+        "1 bit, `keep`": (partial(save_packed, 1), load_kept),
+    }
+    if found := version("onnxruntime", "onnx", "onnxscript"):
+        rivals[f"int8 by ONNX Runtime {found}"] = partial(save_onnx, 32), load_onnx
+        rivals[f"2 bits, ONNX Runtime {found}"] = partial(save_onnx, 2), load_onnx
     with tempfile.TemporaryDirectory() as place:
-        table: dict[str, Any] = {name: {"disk": call(Path(place, name)), "batches": {}} for name, call in save.items()}
-        loaded = {name: load_student(Path(place, name)) for name in table}
+        table: dict[str, Any] = {}
+        loaded = dict[str, Any]()
+        for name, (save, load) in rivals.items():
+            table[name] = {"disk": save(Path(place, name)), "batches": {}}
+            loaded[name] = load(Path(place, name))
         for batch in (1, 32):
             texts = sentences(batch)
             calls = {name: partial(forward, model, texts) for name, model in loaded.items()}
             for name, value in medians(calls, 5).items():
-                peak = memory_of(partial, load_and_forward, Path(place, name), "classification", texts)
+                peak = memory_of(partial, load_and_forward, partial(rivals[name][1], Path(place, name)), texts)
                 table[name]["batches"][str(batch)] = {"seconds": value, "memory": peak}
     return {"length": 32, "models": table}
 
@@ -327,8 +330,7 @@ def lengths() -> dict[str, Any]:
 
 
 def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
-    """Each attention, and full attention of the names `full`, in turn: seconds, bytes beyond the model's; and from
-    which length it is faster than full attention over the whole text."""
+    """Each attention, and full attention of the names `full`, in turn: seconds, bytes beyond the model's."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     table: dict[str, Any] = {}
     for name in (*attention.ATTENTIONS, *full):
@@ -339,21 +341,19 @@ def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tupl
         for name, value in medians(calls).items():
             table[name]["seconds"][str(length)] = value
             table[name]["bytes"][str(length)] = memory_of(attention_reader, name, layers, width, length, device)
-    whole = table["sdpa"]["seconds"]
-    crossings = {name: crossing(table[name]["seconds"], whole) for name in attention.ATTENTIONS}
-    return {"attentions": table, "faster_than_sdpa_from": crossings}
+    return {"attentions": table}
 
 
-def crossing(own: dict[str, float], full: dict[str, float]) -> float | None:
-    """The length from which `own` stays below `full`, by length: on a straight line of logs between two."""
+def crossing(own: dict[str, float], full: dict[str, float]) -> str:
+    """The length from which `own` stays below `full`, by length: on a straight line of logs between two; "-": none."""
     lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
     if gaps[-1] >= 0:
-        return None
+        return "-"
     last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
     if last is None:
-        return float(lengths[0])
+        return str(lengths[0])
     share = gaps[last] / (gaps[last] - gaps[last + 1])
-    return round(math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])))
+    return f"{math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])):.0f}"
 
 
 def lengths_text(report: dict[str, Any]) -> str:
@@ -364,22 +364,13 @@ def lengths_text(report: dict[str, Any]) -> str:
         for name, row in entry["attentions"].items():
             cells = [f"{1000 * row['seconds'][L]:.0f}, {row['bytes'][L] / 1e6:.0f}" if L in row["seconds"] else ""
                      for L in map(str, LENGTHS)]  # fmt: skip
-            found = entry["faster_than_sdpa_from"].get(name)
-            start = "-" if found is None else f"{found:.0f}"
-            if name in FULL or len(windows) < 3:  # two lengths far apart do not say where the lines cross
-                start = ""
+            start = ""
+            if name not in FULL and len(windows) > 2:  # two lengths far apart do not say where the lines cross
+                start = crossing(row["seconds"], entry["attentions"]["sdpa"]["seconds"])
             share = row["seconds"][list(windows)[-1]] / list(windows.values())[-1]
             rows.append([shape, name, f"{row['parameters'] / 1e6:.2f}M", *cells, start, f"{share:.2f}"])
     header = ["shape", "attention", "parameters", *(f"{L}: ms, MB" for L in LENGTHS)]
     return Grid([*header, "faster than sdpa from", "of windows' time"], rows).markdown()
-
-
-def peers_text(report: dict[str, Any]) -> str:
-    rows = [
-        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
-        for name, row in report["peers"].items()
-    ]
-    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
 
 
 # --- training steps of the scripts, on drawn texts with a random teacher -----------------------------------------
@@ -545,6 +536,14 @@ def peers() -> dict[str, Any]:
             table[name] = {"examples_per_second": round(speed, 1), "seconds / ours": ratio(values, spent["ours"]),
                            "megabytes": round(memory_of(partial, calls[name]) / 1e6, 1)}  # fmt: skip
     return {"peers": table}
+
+
+def peers_text(report: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{row['examples_per_second']:.0f}", f"{row['seconds / ours']:.2f}", f"{row['megabytes']:.0f}"]
+        for name, row in report["peers"].items()
+    ]
+    return Grid(["", "examples/s", "seconds / ours", "peak MB"], rows).markdown()
 
 
 # --- steps and the loop --------------------------------------------------------------------------------------
@@ -713,12 +712,11 @@ def test_in_turn(name: str, contender: str, benchmark: Any) -> None:
 
 # --- the command ---------------------------------------------------------------------------------------------
 
-
-# --table -> its text, and its file under bench/results
-TABLES: dict[str, tuple[Callable[[dict[str, Any]], str], str]] = {
-    "peers": (peers_text, "peers"),
-    "packed": (packed_text, "xtc_inference"),
-    "lengths": (lengths_text, "attention_profile"),
+# --table -> its measurement, its text, and its file under bench/results
+TABLES: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str], str]] = {
+    "peers": (peers, peers_text, "peers"),
+    "packed": (packed_models, packed_text, "xtc_inference"),
+    "lengths": (lengths, lengths_text, "attention_profile"),
 }
 Ratios = dict[str, float]  # "case, numerator / denominator" -> value
 
@@ -750,8 +748,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--save", action="store_true", help="keep what was measured under bench/results")
     given = parser.parse_args(argv)
     if given.table is not None:
-        measure = {"peers": peers, "packed": packed_models, "lengths": lengths}[given.table]
-        text, name = TABLES[given.table]
+        measure, text, name = TABLES[given.table]
         report = measure() | {"environment": results.environment(on_cpu=given.table != "lengths")}
         print(text(report))
         if given.save:

@@ -16,15 +16,16 @@ Shapes: S seeds, N items, C classes.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 if TYPE_CHECKING:
-    from bench.table import Table
+    from bench.table import Row, Table
 
 MOST_SEEDS = 1000
 ALIKE = 0.01  # rows that differ by less are as good as each other
@@ -298,6 +299,12 @@ def planned(table: Table, which: Sequence[tuple[str, tuple[str, ...], str]] = PL
 def has_contrasts(table: Table) -> bool:
     """Whether it has the rows of the first planned contrast."""
     return {"kd", "undistilled"} <= {row.name for row in table.arena()}
+
+
+def pairs(table: Table, rows: Sequence[Row], wanted: Iterable[str]) -> dict[tuple[int, int], Contrast]:
+    """Every row minus each that stands below it, with Holm's correction for their number: exploratory."""
+    wanted, which = list(wanted), list(itertools.combinations(range(len(rows)), 2))
+    return dict(zip(which, corrected([table.over(rows[a], rows[b], wanted) for a, b in which]), strict=True))
 
 
 def spread(table: Table) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 
 from bench import FOLDER, Parser, matrix, stats
 from bench.records import KEPT, Cell, Splits, folder_of, read_all, save
-from bench.stats import Contrast, Estimate, Interval, Sample, has_contrasts, planned, short, spread
+from bench.stats import Contrast, Estimate, Interval, Sample, has_contrasts, pairs, planned, short, spread
 from common import evaluate, results, tasks
 from common.args import BadInput
 
@@ -661,6 +661,22 @@ def contrasts(table: Table) -> Grid:
         each = [one.tasks[task].text() if task in one.tasks else "-" for task in table.tasks]
         lines.append([one.what, figure, p, *each, said])
     return Grid(["contrast", "points", "p (Holm)", *map(short, table.tasks), "said"], lines)
+
+
+def pair_table(table: Table) -> Grid:
+    """The pairs of the arena. Bold: told apart; `=`: as good as; `~`: the tasks disagree."""
+    rows = table.arena()
+    found = pairs(table, rows, table.tasks)
+
+    def shown(one: Contrast) -> str:
+        if one.found is None:
+            return "†"
+        mark = "**" * (one.p < 0.05 and not one.disagree)
+        return f"{mark}{100 * one.found.mean:+.1f}{mark}" + " =" * one.alike + " ~" * bool(one.disagree)
+
+    lines = [[row.label, *("" if j <= i else shown(found[i, j]) for j in range(1, len(rows)))]
+             for i, row in enumerate(rows[:-1])]  # fmt: skip
+    return Grid(["minus", *(row.label for row in rows[1:])], lines)
 
 
 def on_matched(table: Table) -> Table:

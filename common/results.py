@@ -294,7 +294,8 @@ def show(records: list[dict[str, Any]], out_dir: str) -> None:
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """The teacher and the runs of one task, under one budget and on one data fingerprint.
+    """The teacher and the runs of one task, under one budget and on one data fingerprint: scores, sizes, and what the
+    method measures; below them what other results must share to be compared.
 
     Raises `BadInput` when the records are not comparable.
     """
@@ -308,22 +309,20 @@ def table(records: list[dict[str, Any]]) -> str:
     splits = list(first["metrics"])
     extra = [k for k in first["analysis"] if isinstance(first["analysis"][k], float)]
     names = "/".join(first["metrics"][splits[0]])
-    header = ["", *[f"{s} {names}" for s in splits], *extra, "params", "MB", "teacher examples", "starts from"]
+    header = ["", *[f"{s} {names}" for s in splits], "params", "MB", *extra]
 
     def line(name: str, metrics: dict[str, Any], analysis: dict[str, Any], model: dict[str, Any]) -> list[str]:
         scores = [percent(metrics.get(s, {})) or "-" for s in splits]
         more = [f"{analysis.get(k, math.nan):.4f}" for k in extra]
-        return [name, *scores, *more, f"{model['parameters'] / 1e6:.2f}M", f"{model['bytes'] / 1e6:.2f}"]
+        return [name, *scores, f"{model['parameters'] / 1e6:.2f}M", f"{model['bytes'] / 1e6:.2f}", *more]
 
     rows, teachers = [], dict[str, Any]()
     for record in records:
         teachers.setdefault(record["teacher"]["signature"], record["teacher"])
     for teacher in teachers.values():
         name = f"teacher {model_label(teacher['name'])}"
-        rows.append([*line(name, teacher["metrics"], teacher["analysis"], teacher), "-", "-"])
+        rows.append(line(name, teacher["metrics"], teacher["analysis"], teacher))
     for record in records:
-        student, ledger = record["student"], record["ledger"]
-        name = f"{record['variant']} {student['shape']} seed {record['seed']}"
-        row = line(name, record["metrics"], record["analysis"], student)
-        rows.append([*row, f"{ledger['teacher_examples']:,}", student["init"]])
-    return f"{first['comparable']}\n{columns(rows, header)}"
+        name = f"{record['variant']} {record['student']['shape']} seed {record['seed']}"
+        rows.append(line(name, record["metrics"], record["analysis"], record["student"]))
+    return f"{columns(rows, header)}\n{first['comparable']}"

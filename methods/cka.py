@@ -193,7 +193,7 @@ class Args(CommonArgs):
     pretraining_batch_size: int | None = arg(None, "its texts per step (default: --batch-size)", low=1)
     pretraining_minibatches: int | None = arg(None, "its B of eq. 4 (default: --minibatches)", low=1)
     pretraining_max_length: int | None = arg(None, "tokens kept of its texts (default: --max-length)", low=4)
-    corpus: str | None = arg(None, f"its text, {CORPUS} (default: pocket documents, or the task's own texts)")
+    corpus: str | None = arg(None, f"text of pre-training, {CORPUS} (default: pocket documents, or the task's)")
     outputs: Literal["both", "kd", "labels"] = arg("both", "on the task: labels + KL (the paper's), KD, or labels")
     target_max_length: int | None = arg(None, "tokens kept of a text to be written (default: --max-length)", low=4)
     prompt: str = arg("", "put before every source text, for T5; the paper's: Translate from English to Spanish:")
@@ -268,10 +268,8 @@ class Objective(nn.Module):
         self.args, self.outputs, self.hidden, self.family = args, outputs, hidden, student.model_type
         D_S, D_T = student.hidden_size, teacher.hidden_size
         if hidden in ("cosine", "mse") and D_S != D_T:
-            raise BadInput(
-                f"--variant {hidden}: compares states of one width, the student has {D_S} and the teacher {D_T};"
-                f" --student {args.student.split('x')[0]}x{D_T}, or --variant lin or cka"
-            )
+            shape = f"{student_shape(args.student)[0]}x{D_T}"
+            raise BadInput(f"--variant {hidden}: compares states of one width; --student {shape}, or lin or cka")
         depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
         stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in self.layers]
@@ -396,7 +394,9 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
     """Distil on unlabelled text from the teacher's pre-trained checkpoint, and give `student` the weights of that; the
     validation curve."""
     teacher, written = run.teacher, run.task.task.kind.written
-    config, outputs, family = teacher.model.config, "teacher", AutoModelForMaskedLM
+    config = teacher.model.config
+    family: Any = AutoModelForMaskedLM
+    outputs = "teacher"
     if written:  # it also learns the true text
         outputs, family = "both", AutoModelForSeq2SeqLM
     if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:

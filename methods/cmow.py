@@ -127,6 +127,7 @@ GRID: dict[str, tuple[Any, ...]] = {
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's; those called general_ are of general distillation."""
 
+    GRID = GRID
     KINDS = ("classification", "regression")
     checkpoint = None  # `--init` names matrix embeddings, never a checkpoint of the library
 
@@ -148,7 +149,7 @@ class Args(CommonArgs):
     general_hidden_dropout: float = arg(0.0, "dropout before the output layer", low=0, below=1)
     general_weights: str = arg("5,2", "weights of the teacher's soft labels and of the masked words")
     general_clip: float = arg(1.0, "largest norm of a gradient", above=0)
-    corpus: str | None = arg(None, f"its text, {CORPUS} (default: pocket documents, or the task's own texts)")
+    corpus: str | None = arg(None, f"text of general distillation, {CORPUS} (default: pocket documents, or the task's)")
 
     def wrong(self) -> Iterator[str]:
         if self.gradient_checkpointing or self.keep != "first":
@@ -522,7 +523,7 @@ def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Te
     diffcat = args.diffcat == "on" or (args.diffcat == "auto" and len(task.task.fields) == 2)
     if diffcat and teacher.tokenizer.sep_token_id is None:
         raise BadInput(f"--diffcat {args.diffcat}: {args.teacher}'s tokenizer has no separator between two texts")
-    settings = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
+    settings: dict[str, Any] = {"init": init, "diffcat": diffcat, "lr": args.lr or 1e-3, "paper_epochs": PAPER_EPOCHS}
     if init not in ("random", "general"):
         settings["init"] = models.model_name(init)
     if task.source == "pocket":

@@ -190,8 +190,7 @@ class Args(CommonArgs):
 
     def wrong(self) -> Iterator[str]:
         if self.convert_share + self.distil_share >= 1:
-            yield (f"--distil-share {self.distil_share}: with --convert-share {self.convert_share} leaves nothing to"
-                   " fine-tune with; their sum must be below 1")  # fmt: skip
+            yield f"--distil-share {self.distil_share}: leaves nothing to fine-tune with; give less, or --convert-share"
         if self.attention == "lsg" and (self.window or 128) % 4:
             yield f"--window {self.window}: LSG halves a block and pairs what is left; give a multiple of 4"
         if self.student == "half" and self.keep != "first":
@@ -445,7 +444,7 @@ def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[
     start = args.init
     if stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
         start = "pretrained" if teacher.pretrained else "teacher"
-    settings = {
+    settings: dict[str, Any] = {
         "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": start},
         "order": ", ".join(stages),
         "corpus": None,

@@ -210,8 +210,8 @@ class Args(CommonArgs):
             by_row = row.hidden == "pkd" and row.tokens == "cls"
             remembered = row.hidden == "ccc" and self.memory
             if self.accumulate > 1 and not by_row and not remembered:
-                yield (f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; leave it out, or add"
-                       " --memory 0.9, which is for the CCC alone")  # fmt: skip
+                instead = "leave it out, or with the CCC add --memory 0.9"
+                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; {instead}"
             for task in self.tasks:
                 if row.tokens == "cls" and self.kind_of(task) == "language modelling":
                     yield f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works"
@@ -435,10 +435,7 @@ def settings_of(args: Args, teacher: Teacher) -> dict[str, dict[str, Any]]:
     for name in args.variants:
         row = args.row(name)
         if row.hidden == "pkd" and D_S != D_T:
-            raise BadInput(
-                f"--variant {name}: PKD's MSE needs equal widths, the student has {D_S} and the teacher {D_T};"
-                f" --student {m}x{D_T}, or mc3kd"
-            )
+            raise BadInput(f"--variant {name}: PKD's MSE needs equal widths; --student {m}x{D_T}, or --variant mc3kd")
         settings[name] = {"beta": row.beta, "tokens": row.tokens, "last": row.last}
     return settings
 

@@ -373,7 +373,7 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
     """Train the student of a row through its stages, in place; its float weights when it was given its bits."""
     # fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
-        (first,) = STAGES[row.variant.replace("xtc", "1")]
+        first = STAGES["1" if row.variant == "xtc" else row.variant][0]
         train(args, run, student, kept, "reduce", first, round(share * run.steps))
     torch.manual_seed(args.seed)  # of the adapters
     clip = {"identity": None, "clipped": 2.5}[args.ste]  # TernaryBERT's

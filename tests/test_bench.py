@@ -209,6 +209,8 @@ def test_the_commands_of_a_file(tmp_path: Path, capsys: Capture) -> None:
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert out.splitlines()[-2].startswith("python methods/cka.py --task pocket/translate --seed 3 --variant ")
+    some, _ = run.plan_of([str(tmp_path / "small.toml"), "--tasks", "pocket/translate", "--rows", "narrow,mc3kd"])
+    assert {(job.row, job.task) for job in some.jobs} == {("narrow", "pocket/translate")}
 
 
 @pytest.mark.parametrize(
@@ -268,20 +270,6 @@ def test_the_rows_of_another_file(tmp_path: Path, capsys: Capture) -> None:
         assert refused(capsys, "run", str(part), "--dry-run").startswith(f"error: {said}")
 
 
-def test_some_of_the_rows_tasks(tmp_path: Path, capsys: Capture) -> None:
-    """`--tasks` gives no row a task that it does not have, here one without tasks of its own."""
-    file = tmp_path / "a.toml"
-    file.write_text(
-        GOOD.replace("pocket/rte", "pocket/cola")
-        .replace(', "pocket/translate"', "")
-        .replace("seeds = [3]", 'tasks = ["pocket/translate"]')
-    )
-    line = ["run", str(file), "--tasks"]
-    jobs = run.plan_of([*line[1:], "pocket/translate"])[0].jobs
-    assert {(job.row, job.task) for job in jobs} == {("narrow", "pocket/translate")}
-    assert "--tasks rte: " in refused(capsys, *line, "rte")
-
-
 def test_a_row_goes_on_from_another_file_s_runs(tmp_path: Path) -> None:
     """Each seed from its own; what lies there is part of what was asked."""
     whole = tomllib.loads(GOOD.replace(', "pocket/translate"', ""))
@@ -326,6 +314,8 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
         ),
         ("run quick --jobs 0", "--jobs 0: must be 1 or more"),
         ("run quick --seeds a", "--seeds a: must be numbers"),
+        ("run quick --tasks rte", "--tasks rte: quick has pocket/cola"),
+        ("run quick --rows kd,nobody", "--rows nobody: quick has undistilled"),
         ("run quick --sedes 1", "--sedes"),
         ("run quick --engine ray --cpus 0", "--cpus 0"),
         ("sweep mc3kd --variants nothing", "--variant 'nothing': must be one or several of"),
@@ -623,7 +613,6 @@ def test_what_trials_refuse(trials: Trials, tmp_path: Path, capsys: Capture) -> 
         path.write_text(TUNED.replace(*change))
         assert said in refused(capsys, "sweep", str(path))
     path.write_text(TUNED)
-    assert "--rows nobody: " in refused(capsys, "run", str(path), "--rows", "plain,nobody")
     for damaged in ("", "null", "{}", '{"rows": {"plain": 1}}'):
         (tmp_path / "tuned_trials.json").write_text(damaged)
         assert "tuned_trials.json: damaged" in refused(capsys, "run", str(path), "--dry-run")
@@ -710,7 +699,6 @@ init = "{tmp_path}"
     assert re.search(r"^dist .* \d+\.\d", shown, re.MULTILINE)
     assert "failed or missing: wrong-sst2-seed-0: FAILED" in shown
     monkeypatch.setattr(speed, "in_own_process", lambda function, *arguments: function(*arguments))
-    (made.parent / "model.onnx").touch()  # docs/ship.md writes one; it is no rival's
     entry.main(["profile", str(out), "--data-dir", str(glue)])
     (row,) = json.loads((out / "profile.json").read_text())["rows"]
     assert row["row"] == "dist/dist/dist/student 2x16/random/expert"
@@ -865,7 +853,14 @@ def test_missing_cells_are_pairs_left_out(folder: Path) -> None:
     assert "(mean of 1 of 2 tasks)" in printed(found)
 
 
-def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
+def test_what_cannot_be_compared_is_refused_and_tuning_is_left_out(folder: Path, tmp_path_factory: Any) -> None:
+    other = tmp_path_factory.mktemp("other")
+    write(other, 0.5, 0, "kd", "rte")
+    with pytest.raises(BadInput, match="the same cell as"):
+        table.load([folder, other])
+    shutil.rmtree(other)
+    write(other, 0.5, 0, "kd", "rte", settings={"tune": True})
+    assert len(table.load([folder, other]).rows) == 3
     path = write(folder, 0.5, 2, "kd", "rte", comparable="task:rte|data:other|schema:1")
     with pytest.raises(BadInput, match="not comparable with") as error:
         table.load([folder])
@@ -912,19 +907,9 @@ def test_a_row_whose_seeds_go_on_from_runs_of_theirs_is_one_row(folder: Path) ->
     assert found == {"the float weights of its seed's run": 2, "the float weights of seed0@0a": 1}
 
 
-def test_one_cell_twice_is_refused_and_tuning_is_left_out(folder: Path, tmp_path_factory: Any) -> None:
-    other = tmp_path_factory.mktemp("other")
-    write(other, 0.5, 0, "kd", "rte")
-    with pytest.raises(BadInput, match="the same cell as"):
-        table.load([folder, other])
-    shutil.rmtree(other)
-    write(other, 0.5, 0, "kd", "rte", settings={"tune": True})
-    assert len(table.load([folder, other]).rows) == 3
-
-
 def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     """Of an arena and another kind; the frontier goes through rows of one start alone. Rows lead to their runs' cards,
-    and learning curves are those of the logs."""
+    where these have a log."""
     for seed, task in itertools.product(range(3), ("rte", "cola")):
         write(folder, 0.99, seed, "kd-1bit", task, "xtc", {"bits": 1}, student={"bytes": 10, "init": "random"})
     for place in folder.rglob("result.json"):
@@ -932,7 +917,7 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     to = tmp_path / "page"
     entry.main(["report", str(folder), "--to", str(to)])
     text = (to / "index.html").read_text(encoding="utf-8")
-    assert (text.count("<table"), text.count("<svg")) == (4, 3)
+    assert (text.count("<table"), text.count("<svg")) == (4, 2)
     links = re.findall(r"""(?:src|href|url)[=(]["']?([^"')]+)""", text)
     assert links
     cards = {link for link in links if not link.startswith("#")}
@@ -1000,6 +985,17 @@ def test_pages_have_not_drifted() -> None:
     ):  # of a table, of a script
         inside = whole.index(line) + len(line)
         assert pages.filled(whole[:inside] + "9" + whole[inside:]) == whole
+
+
+def test_a_sentence_says_what_its_interval_says() -> None:
+    """A figure is filled in; the wrong word, a row that is not there, and a result without one are refused."""
+    marker = "<!-- higher arena mse-kd - kd, grammar -->{}<!-- end -->"
+    figure = r"\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]"
+    assert re.fullmatch(marker.format(figure), pages.filled(marker.format("")))
+    for right, wrong, says in (("higher", "lower", "a page says that"), ("mse-kd", "nobody", "has no row"),
+                               ("arena", "nowhere", "nowhere: has no")):  # fmt: skip
+        with pytest.raises(BadInput, match=says):
+            pages.filled(marker.format("").replace(right, wrong))
 
 
 @pytest.mark.parametrize("paper", claims.PAPERS)

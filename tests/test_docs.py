@@ -216,6 +216,7 @@ def test_links_and_pictures_are_there(page: Path) -> None:
     own = re.sub(r"<!-- table .*?<!-- end -->\n", "", text, flags=re.DOTALL)
     assert len(own.splitlines()) <= 100 or page.name != "README.md"
     assert len(text.splitlines()) <= 200 or page.stem in ("claims", "tables")
+    assert not re.search(r"^\s*(- )?<!-- (?!table |code |end )", text, re.MULTILINE), "begins a block, not a figure"
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" not in link:
             place, _, heading = link.partition("#")

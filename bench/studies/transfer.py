@@ -13,7 +13,6 @@ nothing to do with each other correlate so well (Student's t).
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from scipy.stats import spearmanrho
 
 from bench import FOLDER, pages, report
 from bench.records import KEPT
-from bench.stats import Sample, corrected
+from bench.stats import Sample, pairs
 from bench.table import Grid, Row, Table, load, short
 from common import results
 from common.args import BadInput
@@ -118,9 +117,7 @@ def transfer(one: Scores, two: Scores, first: str, second: str) -> Grid:
         lines.append([f"{second}, the others' mean" if of else f"{first}, mean", f"{second}, {on}", f"{rho:+.2f}",
                       between(spearmanrho(*drawn[of, on], axis=-1).statistic, "+.2f"),
                       "< 0.001" if chance < 0.001 else f"{chance:.3f}"])  # fmt: skip
-    pairs = list(itertools.combinations(range(len(two.rows)), 2))
-    differences = corrected([two.table.over(two.rows[i], two.rows[j], two.samples) for i, j in pairs])
-    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in zip(pairs, differences, strict=True)
+    told = [(i, j, np.sign(c.found.mean)) for (i, j), c in pairs(two.table, two.rows, two.samples).items()
             if c.found is not None and c.p < 0.05 and not c.disagree]  # fmt: skip
 
     def same(means: Means) -> np.ndarray:
