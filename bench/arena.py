@@ -147,17 +147,20 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
 
 
 def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> float:
-    """About what an example takes: a teacher with random weights reads a few batches, a student trains on them. The
-    quickest counts: batches are of like length where students train."""
-    device, kind, config = "cuda" if torch.cuda.is_available() else "cpu", task.task.kind, models.load_config(base)
+    """About what an example takes: models with random weights read a few batches, the teacher once, the student three
+    times, as a training step does. The quickest counts: batches are of like length where students train."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind, config = task.task.kind, models.load_config(base)
     config.update(kind.settings(task.task))
-    student = models.build(models.student_config(config, *student_shape(shape)), kind).to(device)
-    teacher = models.build(config, kind).requires_grad_(False).to(device)
+    teacher: Any = models.build(config, kind)
+    student: Any = models.build(models.student_config(config, *student_shape(shape)), kind)
+    for model in (teacher, student):
+        model.to(device).requires_grad_(False)
     seconds = []
     for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES):
         inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
         forward(teacher, [inputs])
-        student(**inputs)[0].sum().backward()
+        forward(student, [inputs] * 3)
         seconds.append((time.perf_counter() - started) / len(batch["input_ids"]))
     return min(seconds) * (torch.get_num_threads() / run.cores() if device == "cpu" else 1)
 
