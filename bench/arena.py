@@ -6,7 +6,7 @@
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
 Each row first tries three learning rates (linear models three regularisations), scored on a tenth of train that is held
-out besides, at a sixth of the budget for each seed, at most a half; --rates 1 takes the scripts' defaults.
+out besides, at an eighth of the budget for each seed, at most a half; --rates 1 takes the scripts' defaults.
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/matrices/arena.toml gives it, and the budget; rows of its main shape have --student, those of half its width half
@@ -32,6 +32,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
@@ -139,24 +140,29 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
             of_arena = Kind.of("classification").default_lr(student_shape(usual)[1], start)
             middle *= kind.default_lr(student_shape(row["student"])[1], start) / of_arena
         rows.append(row | {"tune": {name: [float(f"{middle * times:.3g}") for times in RATES]}})
-    part = round(min(1 / 2, len(wanted["seeds"]) / 6) * amount)  # half of what the rows take in all
+    part = round(min(1 / 2, len(wanted["seeds"]) / 8) * amount)  # three eighths of what the rows take in all
     budget = max(part, int(wanted.get("batch_size", 32)))
     tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(budget)}
     return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)
 
 
 def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> float:
-    """About what an example takes: a teacher with random weights reads a few batches, a student trains on them."""
+    """About what an example takes: models with random weights read a few batches, the teacher once, the student three
+    times, as a training step does. The quickest counts: batches are of like length where students train."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     kind, config = task.task.kind, models.load_config(base)
     config.update(kind.settings(task.task))
-    teacher = models.build(config, kind).requires_grad_(False)
-    student = models.build(models.student_config(config, *student_shape(shape)), kind)
-    inputs = batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES)
-    started = time.perf_counter()
-    forward(teacher, inputs)
-    for batch in inputs:
-        student(**batch).logits.sum().backward()
-    return (time.perf_counter() - started) / sum(len(batch["input_ids"]) for batch in inputs)
+    teacher: Any = models.build(config, kind)
+    student: Any = models.build(models.student_config(config, *student_shape(shape)), kind)
+    for model in (teacher, student):
+        model.to(device).requires_grad_(False)
+    seconds = []
+    for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES):
+        inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
+        forward(teacher, [inputs])
+        forward(student, [inputs] * 3)
+        seconds.append((time.perf_counter() - started) / len(batch["input_ids"]))
+    return min(seconds) * (torch.get_num_threads() / run.cores() if device == "cpu" else 1)
 
 
 def is_linear(job: Job) -> bool:
@@ -172,8 +178,8 @@ def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> d
         return sum(budgets) * each / 60
 
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    print(f"{len(jobs)} runs try rates, about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
-          f" {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)  # fmt: skip
+    said = f"{len(jobs)} runs try rates (--rates 1: none), about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
+    print(f"{said} {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)
     search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
     found = search.found()
     sweep.show(found)
@@ -251,6 +257,12 @@ def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> 
     return "the budget"
 
 
+def macro_f1(row: Row) -> float | None:
+    """The mean over seeds and splits; None where it is the first metric, or none."""
+    values = [split["macro_f1"] for one in row.records() for split in one["metrics"].values() if "macro_f1" in split]
+    return fmean(values) if values and row.records()[0]["primary"]["name"] != "macro_f1" else None
+
+
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
            teacher: float | None, trials: dict[str, Any]) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
@@ -299,6 +311,11 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if row.path not in told and times >= WORTH:
             told.add(row.path)
             said += f"; {row.place} is {times:.1f} times {what}, {gap(row, 'below')} it"
+    by_class = {row.place: value for row, _ in order if (value := macro_f1(row)) is not None}
+    if by_class and max(by_class.values()) > by_class[best.place] + 5e-4:
+        first = max(by_class, key=lambda place: by_class[place])
+        said += f". By macro F1, where small classes count as large ones, {first} is the best,"
+        said += f" {100 * by_class[first]:.1f} against {100 * by_class[best.place]:.1f}"
     if dead:
         said += ". These learnt nothing (one answer, or not above the largest class), are left out of this, and the"
         said += f" likely cause is: {', '.join(causes)}"

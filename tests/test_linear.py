@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_what_it_refuses(easy: list[str], tmp_path: Path) -> None:
         linear.fit(task, task.splits["train"].rows(range(5)), 3.0)
 
 
-def test_each_class_has_its_figures(tmp_path: Path) -> None:
+def test_each_class_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one's own data, in the result and in the report; the counts of the answers are the confusion matrix."""
     rng, words = random.Random(0), ("late", "early", "lost")
     rows = [(rng.choice(words), rng.choice(words), words[min(i % 7, 2)]) for i in range(300)]
@@ -75,6 +76,9 @@ def test_each_class_has_its_figures(tmp_path: Path) -> None:
         f"{one} and {other} {label if i % 3 else one} {i},{label}" for i, (one, other, label) in enumerate(rows)
     )
     (tmp_path / "t.csv").write_text(f"text,label\n{lines}\n")
+    monkeypatch.setattr(
+        sys, "argv", ["linear.py", "--task", str(tmp_path / "t.csv")]
+    )  # what a result calls its command
     ran("linear", "--task", tmp_path / "t.csv", "--variant", "linear-all", "--out-dir", tmp_path / "runs")
     (record,), (path,) = records(tmp_path), tmp_path.rglob("predictions.safetensors")
     task, found = data.load(str(tmp_path / "t.csv")), record["analysis"]["by_class"]["dev"]
@@ -88,6 +92,8 @@ def test_each_class_has_its_figures(tmp_path: Path) -> None:
         assert found[name]["answered"] == {
             task.task.labels[j]: n for j in range(3) if (n := int(sum((labels == i) & (answers == j))))
         }
+    ((cell,),) = (seeds.values() for seeds in table_of([tmp_path / "runs"]).rows[0].cells.values())
+    assert len(cell.influence) == len(labels)  # the labels are found again, so that intervals count test items
     grid = report.by_class(table_of([tmp_path / "runs"]))
     assert [row[:2] for row in grid.rows[1:]] == [[name, str(one["count"])] for name, one in found.items()]
     assert report.sections(table_of([tmp_path / "runs"]), {}, tmp_path)["By class"] == [("grid", grid)]

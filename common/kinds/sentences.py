@@ -120,7 +120,7 @@ class Classification(_Sentence):
 
         labels, answers, every = split.labels, kept.argmax(1), list(range(len(task.labels)))
         figures = precision_recall_fscore_support(labels, answers, labels=every, zero_division=0.0)
-        found: dict[str, Any] = {}
+        found: dict[str, dict[str, Any]] = {}
         for c, answered in enumerate(confusion_matrix(labels, answers, labels=every)):
             precision, recall, f1, count = (float(one[c]) for one in figures)
             others = {task.labels[i]: int(answered[i]) for i in answered.nonzero()[0]}
