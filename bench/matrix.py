@@ -199,7 +199,7 @@ def named(table: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise BadInput(f"{where}: name {name!r}: must be letters, digits, '_', and behind the first '.' and '-'")
         if name in found:
-            raise BadInput(f"{where}: two rows are called {name}; give one another name")
+            raise BadInput(f"{where}: two rows are called {name}; give one another `name`")
         found[name] = row
     return found
 
@@ -211,8 +211,8 @@ def out_of(path: Path, given: str | None = None) -> str:
     out = given or str(table.get("out", f"runs/{path.stem}"))
     scripts = [*methods(), *(Path(str(row.get("method"))).stem for row in named(table, str(path)).values())]
     if (results.HOME / out).resolve() in (runs, *(runs / script for script in scripts)):
-        raise BadInput(f"{path}: its results would go to {out}, where scripts leave theirs; call the file otherwise, or"
-                       f" give --out runs/{path.stem}-table")  # fmt: skip
+        raise BadInput(f"{path}: its results would go to {out}, where scripts leave theirs; give another `out`, or"
+                       f" --out runs/{path.stem}-table")  # fmt: skip
     return out
 
 

@@ -655,6 +655,8 @@ def budget_of(names: Sequence[str]) -> int | None:
 def contrasts(table: Table) -> Grid:
     lines = []
     for one in planned(table) + (planned(table, stats.LINEAR_OVER) if table.linear() else []):
+        if one.word == "no result yet":
+            continue
         said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         figure = one.interval.text() if one.interval else "-"
