@@ -94,9 +94,7 @@ def diffcat(a: Tensor, b: Tensor | None = None) -> Tensor:
 def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, over_tokens: Any, soft: float = 5.0,
                  hard: float = 2.0) -> Tensor:  # fmt: skip
     """(), of (n, V) logits: soft T^2 KL(teacher || student) + hard CE, T = 2; masked tokens have labels >= 0.
-
-    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch.
-    """
+    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch."""
     masked = labels >= 0
     L_soft = over_tokens(kl_loss(student, teacher, temperature=2.0))
     L_hard = mean(label_loss(student[masked], labels[masked]))  # KL over tokens, CE over masked ones
@@ -390,9 +388,8 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         self.head = build_head(config, self.embeddings)
         self.post_init()
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any
-    ) -> SequenceClassifierOutput:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None,
+                **_: Any) -> SequenceClassifierOutput:  # fmt: skip
         """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
         # in float32: matrices are the identity and some 0.01 at first, which bf16 products would lose
         with torch.autocast(input_ids.device.type, enabled=False):
@@ -454,13 +451,12 @@ def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddi
 
 # --- general distillation, and one row of the table ----------------------------------------------------------
 
-GENERAL_SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
+GENERAL_SEED = 0  # one general distillation for all variants and seeds, like a published checkpoint
 
 
 def general_distillation(args: Args, run: Run) -> Path:
-    """The folder of a masked LM that has learnt from the teacher's on unlabelled text. It is trained once for all
-    variants and seeds, like a published checkpoint, and every run is charged for it: `--general-share` of a budget, or
-    with `--budget paper` an epoch of the texts."""
+    """The folder of a masked LM that has learnt from the teacher's on unlabelled text. Every run is charged for
+    it: `--general-share` of a budget, or with `--budget paper` an epoch of the texts."""
     texts = text.open_texts(args.corpus, run.task)
     batch_size = args.general_batch_size or args.batch_size
     steps = run.steps_for(args.general_share, batch_size)

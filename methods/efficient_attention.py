@@ -24,8 +24,7 @@ into a pretrained model, repeat its positions up to 4096 and go on with masked l
 student of every other layer on the teacher's masked-LM predictions, as DistilBERT was. "Fine-tune": train the student
 on a task. The paper takes published long models, and pre-trains LSG itself; it distils and fine-tunes all four.
 Students keep most of the teacher's scores at about half the time. Questions over long texts lose most, named entities
-little. A corpus of long and short texts is the best to distil on. Distil-then-convert, which the paper leaves open, is
-a variant here.
+little. A corpus of long and short texts distils best. Distil-then-convert, left open in the paper, is a variant.
 
 What the paper has -> code
     sections 2, 4: four attentions     longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
@@ -57,10 +56,8 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 
 
 # --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
-#
-# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
-# common/layers/attention.py computes the same without them, for padded batches; short texts get full attention there.
-# That is what trains; a test compares outputs and gradients.
+# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed. What trains,
+# common/layers/attention.py, computes the same without them, for padded batches; short texts get full attention there.
 
 
 def attend(Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Tensor:
@@ -85,8 +82,7 @@ def bigbird(Q: Tensor, K: Tensor, V: Tensor, block: int, drawn: Tensor) -> Tenso
     The first and the last block see everything."""
     j = torch.arange(Q.shape[1], device=Q.device) // block  # the block of each key, (L,)
     i = j[:, None]  # of each query, (L, 1)
-    end = int(j[-1])
-    seen = ((i - j).abs() <= 1) | (j == 0) | (j == end) | (i == 0) | (i == end)
+    seen = ((i - j).abs() <= 1) | (j == 0) | (j == j[-1]) | (i == 0) | (i == j[-1])
     random = (drawn[j][..., None] == j).any(2)  # (L, H, L)
     return attend(Q, K, V, seen | random.transpose(0, 1))
 
@@ -131,11 +127,9 @@ def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
 
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, over_tokens: Any) -> Tensor:
     """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
-
     Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
     is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
-    its `mean_of_tokens`, and the parts' losses add up to that of the batch.
-    """
+    its `mean_of_tokens`, and the parts' losses add up to that of the batch."""
     masked = labels >= 0
     L_mlm = mean(label_loss(student.logits[masked], labels[masked]))
     if teacher is None:
@@ -287,12 +281,12 @@ def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: B
 
 
 def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
-    """The masked LM `source` with another attention, trained on; with `--init random` (section 3.4) from random
-    weights. The folder of the result."""
-    settings, positions = attention_settings(args), max(length, args.max_length)
+    """The folder of the masked LM `source` with another attention, trained on; `--init random`: from random weights."""
+    settings = attention_settings(args)
+    positions = max(length, args.max_length)
 
     def build(model: PreTrainedModel) -> PreTrainedModel:  # in place, so that text.pretrain has no teacher
-        if args.init == "random":
+        if args.init == "random":  # section 3.4
             model.load_state_dict(AutoModelForMaskedLM.from_config(copy.deepcopy(model.config)).state_dict())
         attention.convert(model, args.attention, positions, run.teacher.tokenizer, **settings)
         return model
@@ -436,8 +430,7 @@ def default_corpus(task: TaskData) -> str:
 
 
 def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[str, Any]:
-    """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width than the
-    teacher's."""
+    """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width."""
     stages, config = stages_of(variant), teacher.model.config
     layers, _ = depth(args, teacher, variant)
     length, efficient = min(args.short_length, args.max_length), None  # full attention

@@ -178,6 +178,22 @@ def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
         assert {"classifier.weight", "bert.pooler.dense.weight"} <= made.keys()
 
 
+def test_only_converted_students_have_copied_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long teacher has learnt its own, and its students keep them."""
+    long_one, short_one = (BertForMaskedLM(bert_config(2, 16, initializer_range=0.3)) for _ in range(2))
+    attention.convert(long_one, "longformer", 64)
+    (first, *_) = attention.self_attentions(long_one)
+    torch.nn.init.normal_(first.efficient.query_global.weight)
+    models.save(long_one, word_tokenizer(), tmp_path, "")
+    monkeypatch.setattr(ea, "before_the_task", lambda *_: str(tmp_path))
+    for model, kept in ((long_one, True), (short_one, False)):
+        teacher = SimpleNamespace(name="t", pretrained="t", model=model, tokenizer=word_tokenizer())
+        run: Any = SimpleNamespace(teacher=teacher, variant="convert-distil", task=SimpleNamespace(task=TASKS["sst2"]))
+        (found, *_) = attention.self_attentions(ea.build_student(ea.Args(), run, None))
+        expected = first.efficient.query_global if kept else found.query
+        assert torch.equal(found.efficient.query_global.weight, expected.weight)
+
+
 def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) -> None:
     """A teacher of full attention reads --short-length tokens, a long one what its students do; the soft labels of a
     long student need the second."""
