@@ -297,7 +297,7 @@ def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
         size = max(1, TOKENS_PER_STEP // length)
         steps = CONVERT_STEPS
     lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
-    key = {"stage": "convert", "attention": args.attention, "settings": settings}
+    key: dict[str, Any] = {"stage": "convert", "attention": args.attention, "settings": settings}
     if positions > length:  # otherwise the length says so
         key["positions"] = positions
     if args.init == "random":
