@@ -363,8 +363,10 @@ def build_student(args: Args, run: Run, texts: Any) -> PreTrainedModel:
         if "convert" in stages and attention.kind_of(student.config) == "longformer":
             attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
     # as a table names it: "layers 1,3 of bert then convert then distil"
-    names = models.named_layers(keep, layers) if "distil" in stages else "all layers"
-    run.started_from = " then ".join((f"{names} of {Path(name).name}", *stages))
+    layer_names = "all layers"
+    if "distil" in stages:
+        layer_names = models.named_layers(keep, layers)
+    run.started_from = " then ".join((f"{layer_names} of {Path(name).name}", *stages))
     return student
 
 
